@@ -26,7 +26,7 @@ from roofline.cli.options import (
     view_options,
     workload_options,
 )
-from roofline.cli.results import measuring_if_needed, present
+from roofline.cli.results import check_analysis_files, measuring_if_needed, present_result
 from roofline.cli.scaling_options import scaling_options
 from roofline.errors import IncompleteError, InputError
 
@@ -118,7 +118,6 @@ def command(
     """
     from roofline.design.machine_comparison import MachineComparison
     from roofline.foundation.blocks import View
-    from roofline.presentation.output import check_targets
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
@@ -147,7 +146,10 @@ def command(
         )
         return
     several = len(hardware) > 1
-    check_targets(files, overwrite=force, will_be_measured=False, are_several=several)
+    if several:
+        MachineComparison.check_files(files, overwrite=force)
+    else:
+        check_analysis_files(files, overwrite=force, is_measured=False)
     picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     if layers and several:
         raise InputError(
@@ -177,7 +179,7 @@ def command(
             cold=cold,
             progress=progress,
         )
-    present(result, files, stdout_format=stdout_format, view=view, force=force, picture=picture)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force, **picture)
     # Coverage is the model's, whatever the machine.
     analysis = result.analyses[0] if isinstance(result, MachineComparison) else result
     if min_coverage is not None and analysis.coverage.calls < min_coverage:

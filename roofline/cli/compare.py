@@ -25,15 +25,14 @@ from roofline.cli.options import (
     named_models,
     output_options,
 )
-from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
+from roofline.cli.results import measuring_if_needed, present_result, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from roofline.presentation.comparison_output import Compared
-    from roofline.presentation.reports.comparison_tables import AlignedBy, CompareView
+    from roofline.result import Result
 
 
 @click.command("compare")
@@ -78,7 +77,7 @@ def command(
     cold: bool,
     measure: bool,
     rounds: int | None,
-    by: AlignedBy | None,
+    by: Literal["module", "type"] | None,
     top: int | None,
     depth: int | None,
     sweep: str | None,
@@ -140,12 +139,14 @@ def command(
     for option, given in {"--executor": executor, "--jobs": jobs, "--yes": yes or None}.items():
         if given is not None:
             raise InputError(f"{option} has no effect without --sweep")
-    from roofline.presentation.comparison_output import check_comparison_targets
-    from roofline.presentation.reports.comparison_tables import CompareView
+    from roofline.design.model_comparison.result import Comparison
+    from roofline.foundation.blocks import View
 
-    view = CompareView(by=by, top=top, depth=depth)
+    # Who asks for a depth means modules.
+    rows = by or ("module" if depth is not None else "operator")
+    view = View(by=rows, top=top, depth=depth)
     files = files_among(outputs, stdout_format)
-    check_comparison_targets(files, overwrite=force)
+    Comparison.check_files(files, overwrite=force)
     from roofline.pipeline import compare
 
     bar: AbstractContextManager[Any] = (
@@ -165,28 +166,8 @@ def command(
             "say": tell,
         }
         # Which of both it gives depends on what the options hold.
-        comparison = cast("Callable[..., Compared]", compare)(*models, **options)
-    _present(comparison, files, view, stdout_format=stdout_format, force=force)
-
-
-def _present(
-    comparison: Compared,
-    files: tuple[Path, ...],
-    view: CompareView,
-    *,
-    stdout_format: str | None,
-    force: bool,
-) -> None:
-    from roofline.presentation.comparison_output import render_comparison, write_comparison
-    from roofline.presentation.reports.comparison_report import report_of_comparison
-
-    print_or_put(
-        render_comparison(comparison, stdout_format, view)
-        if stdout_format
-        else report_of_comparison(comparison, view)
-    )
-    write_comparison(comparison, files, overwrite=force, view=view)
-    say_written(files)
+        comparison = cast("Callable[..., Result]", compare)(*models, **options)
+    present_result(comparison, files, stdout_format=stdout_format, view=view, force=force)
 
 
 def _one_or_all(given: tuple[Any, ...]) -> Any:

@@ -15,6 +15,8 @@ from roofline.workload.tensors import InputSpec
 Measure = Literal["macs", "flop"]
 """Which of our totals a counter's number is held against."""
 
+Source = Literal["rule", "breakdown", "none"]
+
 Outcome = Literal["counted", "not installed", "not run", "failed"]
 
 _COLUMNS = {
@@ -58,7 +60,7 @@ class Difference:
     reason: str
     calls: int
     amount: int | float
-    source: Literal["rule", "breakdown", "none"]
+    source: Source
 
     @property
     def is_explained(self) -> bool:
@@ -187,7 +189,7 @@ class Crosscheck(Result):
         ours = self.ours(measure)
         unit, title, our_way = _MEASURES[measure]
         total = f"{'≥ ' if self.unknown_operators else ''}{ours:,}"
-        rows = [("roofline", "", our_way, total, total, "")]
+        rows: list[tuple[str, ...]] = [("roofline", "", our_way, total, total, "")]
         for each in counters:
             cells = (each.outcome, MISSING, MISSING, MISSING)
             if each.number is not None and each.in_our_unit is not None:

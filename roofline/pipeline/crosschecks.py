@@ -14,8 +14,8 @@ from roofline.workload.operators import State
 if TYPE_CHECKING:
     import torch
 
-    from roofline.counters.peers.known import Peer
-    from roofline.counters.peers.subject import Subject
+    from roofline.counters.peers import Peer
+    from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
 
 
@@ -51,8 +51,8 @@ def crosscheck(
     if seq is not None and inputs is not None:
         raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
 
-    from roofline.counters.peers.known import PEERS, NotRunError, ask
-    from roofline.counters.peers.subject import (
+    from roofline.counters.peers import PEERS, NotRunError, ask
+    from roofline.counters.subject import (
         default_loss,
         fake_subject,
         real_subject,

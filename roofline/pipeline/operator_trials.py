@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.design.advice.alternatives import Alternative
-from roofline.design.advice.proposals import Swap
+from roofline.design.advice.subject import Swap
 from roofline.errors import MeasurementError
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort, run_rounds

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from roofline.analysis import Analysis
-from roofline.design.advice.what_if import reuses_for
+from roofline.design.advice.alternatives import reuses_for
 from roofline.foundation.dtypes import DType
 from roofline.placement import Pass, Placement, Roof
 from roofline.quantization.what_if.steps import with_ends
