@@ -55,7 +55,7 @@ def named_model(context: click.Context, _parameter: click.Parameter, value: str 
     is_trusted = bool(context.meta.get("roofline.allow_pickle"))
     if value is None or not (weights or is_trusted):
         return value
-    from roofline.workload.models.files.stored import StoredModel
+    from roofline.workload.models.files.formats import StoredModel
 
     return StoredModel(value, weights=weights, allow_pickle=is_trusted)
 
