@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.errors import ModelError, said_by
 from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
-from roofline.pipeline.workloads import Workload
+from roofline.pipeline.runs import Workload
 
 if TYPE_CHECKING:
     import torch

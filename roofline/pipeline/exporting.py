@@ -11,9 +11,8 @@ from roofline.errors import InputError, ModelError, RooflineError, nearest
 from roofline.foundation.files import check_writable, write_together
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.export_files import ExportedModel, file_of
-from roofline.pipeline.optimization_subject import arguments_of, in_type_of
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.pipeline.optimization_machine import arguments_of, in_type_of
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 
