@@ -81,7 +81,7 @@ def samples_for(asked: Workload, samples: Any) -> tuple[Inputs, str]:
 
 
 def _kind_words(request: InputRequest, tensors: str) -> str:
-    """What `made_for` gives: a tensor that was given, else noise; where there is none, one number."""
+    """What `made_for` gives: a given tensor, else noise; where there is none, one number."""
     import torch
 
     from roofline.workload.torch_dtypes import dtype_for

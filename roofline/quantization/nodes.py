@@ -182,7 +182,7 @@ class Widths:
         return half if is_half and half is not None else base
 
     def kept_in(self, bits: int, *, is_weight: bool = False) -> DType:
-        """The type of values of so many bits: torch's where they can be computed with, else codes."""
+        """The type of values of so many bits: torch's where it computes with them, else codes."""
         half = self.half
         if half is not None and bits == half.bits and self.has_kernel(half.name):
             return half

@@ -119,7 +119,7 @@ def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
 def proposed_policy(
     asked: Policy, layers: Iterable[Layer], bits: Mapping[str, LayerBits]
 ) -> Policy:
-    """A policy that gives each layer its bits: the most frequent as the rule, the others by name."""
+    """A policy that gives each layer its bits: the most frequent as rule, the others by name."""
     places: dict[str, list[Place]] = {}
     for each in layers:
         places.setdefault(each.name, []).append(each.place)

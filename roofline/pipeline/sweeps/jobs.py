@@ -309,7 +309,7 @@ def inputs_text(asked: Workload) -> str:
 
 
 def notes_on_inputs(names: Sequence[str], asked: Sequence[Workload]) -> tuple[str, ...]:
-    """That designs take other inputs, so that passes of unlike sizes are held against each other."""
+    """A note where designs take other inputs, so that passes of unlike sizes are compared."""
     texts = [inputs_text(each) for each in asked]
     if len(set(texts)) < 2:
         return ()
