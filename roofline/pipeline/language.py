@@ -17,20 +17,26 @@ from roofline.foundation.progress import Progress
 from roofline.foundation.rows import finite
 from roofline.foundation.units import format_bytes, parse_bytes
 from roofline.language.architecture import Architecture
-from roofline.language.experts import expert_spread
-from roofline.language.generation import held_while_generating, is_cache
 from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
 from roofline.language.parts import (
     STAGES,
     Stage,
     StageSize,
+    expert_spread,
     parts_of,
     quantized_weights,
     weights_of,
 )
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
-from roofline.language.stages import RoutedBound, StageResult, dtype_of, warnings_of
+from roofline.language.stages import (
+    RoutedBound,
+    StageResult,
+    dtype_of,
+    held_while_generating,
+    is_cache,
+    warnings_of,
+)
 from roofline.language.sweep import StageSweep, SweptModel, sweep_of
 from roofline.language.weight_bits import (
     BitsWhatIf,
@@ -81,7 +87,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
         InputError: `config` names nothing, or sizes that do not go together.
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
-    from roofline.workload.models.libraries.transformers_inputs import is_transformers_model
+    from roofline.workload.models.libraries.transformers_models import is_transformers_model
     from roofline.workload.models.libraries.transformers_stages import check_kind
     from roofline.workload.models.sources import load
 

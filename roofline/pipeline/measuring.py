@@ -22,7 +22,7 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
-from roofline.scaling.links import BETWEEN_PROCESSES, is_between_ranks
+from roofline.scaling.settings import BETWEEN_PROCESSES, is_between_ranks
 
 
 def this_host() -> Host:

@@ -13,11 +13,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice.alternatives import Alternative
-from roofline.design.advice.normalizations import FOLDABLE, fold_pairs
-from roofline.design.advice.proposals import Proposal, Swap
-from roofline.design.advice.subject import Subject
-from roofline.design.advice.what_if import OnMachine
+from roofline.design.advice.alternatives import Alternative, OnMachine
+from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
+from roofline.design.advice.subject import Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, RooflineError

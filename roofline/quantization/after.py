@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis, OperatorRow, row_of, sum_eager_min_time_s
+from roofline.design.advice.alternatives import reuses_for
 from roofline.design.advice.times import Time
-from roofline.design.advice.what_if import reuses_for
 from roofline.foundation.dtypes import DType
 from roofline.latency.predicted import Predicts
 from roofline.latency.prediction import Prediction

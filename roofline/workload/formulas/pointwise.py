@@ -8,6 +8,8 @@ numbers take is in `complex_numbers`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas import complex_numbers
@@ -249,3 +251,387 @@ def clamp(output: TensorSpec, min: object = None, max: object = None, **argument
 def logic(**_: Any) -> Flop:
     """Logic, on the bits of numbers too, is no floating-point arithmetic."""
     return Flop()
+
+
+# Activation functions: so many operations for each element of the output.
+
+
+@formula("aten.softshrink")
+def softshrink(output: TensorSpec, **arguments: Any) -> Flop:
+    """Two comparisons, and an addition or subtraction."""
+    return elementwise(arguments, output, 3)
+
+
+@formula("aten.rrelu_with_noise", "aten.rrelu_with_noise_functional")
+def random_leaky_relu(
+    self: TensorSpec, output: TensorSpec | Sequence[TensorSpec], training: bool = False, **_: Any
+) -> Flop:
+    """A comparison and a multiplication; in training the slope is drawn: two more."""
+    result = output if isinstance(output, TensorSpec) else output[0]
+    return elementwise({"self": self}, result, 4 if training else 2)
+
+
+@formula("aten.hardsigmoid")
+def hardsigmoid(output: TensorSpec, **arguments: Any) -> Flop:
+    """clamp(x + 3, 0, 6) / 6: four an element."""
+    return elementwise(arguments, output, 4)
+
+
+@formula("aten.hardswish")
+def hardswish(output: TensorSpec, **arguments: Any) -> Flop:
+    """x * clamp(x + 3, 0, 6) / 6: five an element."""
+    return elementwise(arguments, output, 5)
+
+
+@formula("aten.sigmoid", is_for_complex=True)
+def sigmoid(output: TensorSpec, **arguments: Any) -> Flop:
+    """1 / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
+    return elementwise(arguments, output, 3, 1, complex_numbers.SIGMOID)
+
+
+@formula("aten.silu", is_for_complex=True)
+def silu(output: TensorSpec, **arguments: Any) -> Flop:
+    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
+    cost = series(Cost(2), complex_numbers.EXPONENTIAL, Cost(1), complex_numbers.QUOTIENT)
+    return elementwise(arguments, output, 3, 1, cost)
+
+
+@formula("aten.glu")
+def glu(output: TensorSpec, **arguments: Any) -> Flop:
+    """x / (1 + exp(-y)), y being the other half of the channels: as silu."""
+    return elementwise(arguments, output, 3, 1)
+
+
+@formula("aten.softplus")
+def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
+    """log(1 + exp(beta * x)) / beta: an addition, a comparison (threshold), two functions."""
+    return elementwise(arguments, output, 2 if beta == 1 else 4, 2)
+
+
+@formula("aten.log_sigmoid_forward")
+def log_sigmoid(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
+    """-log(1 + exp(-x)): two sign changes, an addition, two transcendental functions."""
+    return elementwise(arguments, output[0], 3, 2)
+
+
+@formula("aten.mish")
+def mish(output: TensorSpec, **arguments: Any) -> Flop:
+    """x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions."""
+    return elementwise(arguments, output, 2, 3)
+
+
+@formula("aten.elu", "aten.celu", "aten.selu")
+def elu(output: TensorSpec, **arguments: Any) -> Flop:
+    """x or scale * (exp(x) - 1): a comparison, an exponential, a subtraction, a multiplication."""
+    return elementwise(arguments, output, 3, 1)
+
+
+@formula("aten.gelu")
+def gelu(output: TensorSpec, approximate: str = "none", **arguments: Any) -> Flop:
+    """x/2 * (1 + erf(x/sqrt 2)), or x/2 * (1 + tanh(a * (x + b * x**3))) when approximated."""
+    return elementwise(arguments, output, 8 if approximate == "tanh" else 4, 1)
+
+
+# Transcendental functions: each counts `TRANSCENDENTAL_FLOP`, of which a kernel cannot avoid 1.
+
+
+@formula(
+    *("aten.atan2", "aten.erf", "aten.erfc", "aten.erfinv", "aten.lgamma", "aten.digamma"),
+    *("aten.i0", "aten.special_i0e", "aten.special_i1", "aten.special_i1e", "aten.special_erfcx"),
+    *("aten.igamma", "aten.igammac", "aten.polygamma", "aten.special_zeta", "aten.special_ndtri"),
+    *("aten.special_airy_ai", "aten.special_log_ndtr", "aten.special_spherical_bessel_j0"),
+    *(f"aten.special_bessel_{kind}{order}" for kind in "jy" for order in "01"),
+    *(f"aten.special_modified_bessel_{kind}{order}" for kind in "ik" for order in "01"),
+    *(f"aten.special_scaled_modified_bessel_k{order}" for order in "01"),
+)
+def transcendental(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element."""
+    return elementwise(arguments, output, 0, 1)
+
+
+@formula("aten.exp", is_for_complex=True)
+def exponential(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: exp(a) * (cos(b) + i sin(b))."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.EXPONENTIAL)
+
+
+@formula("aten.exp2", is_for_complex=True)
+def exponential_of_base_2(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: exp(z * log(2))."""
+    cost = series(complex_numbers.SCALED, complex_numbers.EXPONENTIAL)
+    return elementwise(arguments, output, 0, 1, cost)
+
+
+@formula("aten.expm1", is_for_complex=True)
+def exponential_less_1(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: exp(z), and 1 less in the real part."""
+    return elementwise(arguments, output, 0, 1, series(complex_numbers.EXPONENTIAL, Cost(1)))
+
+
+@formula("aten.log", is_for_complex=True)
+def logarithm(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: log(|z|) + i atan2(b, a)."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.LOGARITHM)
+
+
+@formula("aten.log2", "aten.log10", is_for_complex=True)
+def logarithm_of_another_base(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: log(z) times a real number."""
+    cost = series(complex_numbers.LOGARITHM, complex_numbers.SCALED)
+    return elementwise(arguments, output, 0, 1, cost)
+
+
+@formula("aten.log1p", is_for_complex=True)
+def logarithm_from_1(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: log(1 + z)."""
+    return elementwise(arguments, output, 0, 1, series(Cost(1), complex_numbers.LOGARITHM))
+
+
+@formula("aten.sin", "aten.cos", "aten.sinh", "aten.cosh", is_for_complex=True)
+def sine(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: four, and two products."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.SINE)
+
+
+@formula("aten.tan", "aten.tanh", is_for_complex=True)
+def tangent(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: four, and five operations."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.TANGENT)
+
+
+@formula("aten.asin", "aten.acos", "aten.asinh", "aten.acosh", is_for_complex=True)
+def inverse_sine(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: log(z + sqrt(z * z + 1)) and its like."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.INVERSE_SINE)
+
+
+@formula("aten.atan", "aten.atanh", is_for_complex=True)
+def inverse_tangent(output: TensorSpec, **arguments: Any) -> Flop:
+    """One transcendental function an element; complex: log((1 + z) / (1 - z)) / 2 and its like."""
+    return elementwise(arguments, output, 0, 1, complex_numbers.INVERSE_TANGENT)
+
+
+_POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
+"""Operations of the powers that torch computes without a logarithm: products, root, reciprocal."""
+
+_COMPLEX_POWERS = {
+    0: Cost(0),
+    1: Cost(0),
+    2: complex_numbers.SQUARE,
+    3: series(complex_numbers.SQUARE, complex_numbers.PRODUCT),
+    0.5: complex_numbers.ROOT,
+    -1: complex_numbers.RECIPROCAL,
+    -0.5: series(complex_numbers.ROOT, complex_numbers.RECIPROCAL),
+    -2: series(complex_numbers.SQUARE, complex_numbers.RECIPROCAL),
+}
+
+
+@formula("aten.pow", is_for_complex=True)
+def power(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop:
+    """A square, a cube, a root or a reciprocal are one or two operations.
+
+    Any other power is a transcendental function; complex: exp(exponent * log(z)).
+    """
+    arguments = {**arguments, "exponent": exponent}
+    if isinstance(exponent, (int, float)) and exponent in _POWERS:
+        cost = _COMPLEX_POWERS[exponent]
+        return elementwise(arguments, output, _POWERS[exponent], of_complex=cost)
+    return elementwise(arguments, output, 0, 1, complex_numbers.POWER)
+
+
+@formula(
+    *("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Scalar_out", "aten.pow_.Scalar"),
+    byte="each operand once, but nothing is read for the power of 0",
+    is_for_complex=True,
+)
+def power_of_tensor(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop:
+    """As `aten.pow`; the power of 0 is 1, whatever it is of."""
+    unread = {"self": 0, "output": output.elements} if exponent == 0 else {}
+    return replace(power(output, exponent, **arguments), elements=unread)
+
+
+@formula("aten.xlogy", "aten.special_xlog1py", "aten.special_entr")
+def product_with_logarithm(output: TensorSpec, **arguments: Any) -> Flop:
+    """x * log(y): is x zero, a multiplication, a logarithm."""
+    return elementwise(arguments, output, 2, 1)
+
+
+@formula("aten.logit")
+def logit(output: TensorSpec, eps: float | None = None, **arguments: Any) -> Flop:
+    """log(x / (1 - x)): a subtraction, a division, a logarithm; two comparisons with limits."""
+    return elementwise(arguments, output, 2 if eps is None else 4, 1)
+
+
+@formula("aten.sinc")
+def sinc(output: TensorSpec, **arguments: Any) -> Flop:
+    """sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division."""
+    return elementwise(arguments, output, 3, 1)
+
+
+@formula("aten.logaddexp", "aten.logaddexp2")
+def logaddexp(output: TensorSpec, **arguments: Any) -> Flop:
+    """max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions."""
+    return elementwise(arguments, output, 5, 2)
+
+
+@formula(
+    *(f"aten.special_chebyshev_polynomial_{kind}" for kind in "tuvw"),
+    *(f"aten.special_shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"),
+    *("aten.special_hermite_polynomial_h", "aten.special_hermite_polynomial_he"),
+    *("aten.special_laguerre_polynomial_l", "aten.special_legendre_polynomial_p"),
+)
+def orthogonal_polynomial(output: TensorSpec, **_: Any) -> Flop:
+    """As one transcendental function an element: the degrees are values, and may be 0."""
+    elements = output.elements if floats(output) else 0
+    return Flop(other=elements * TRANSCENDENTAL_FLOP, least=0)
+
+
+@formula("aten.mvlgamma")
+def multivariate_lgamma(p: int, output: TensorSpec, **arguments: Any) -> Flop:
+    """`p` terms: a subtraction and a function each, their sum, and a constant added to it."""
+    return elementwise(arguments, output, 2 * p, p)
+
+
+# Derivatives of functions of single elements, times the gradient of the result.
+#
+# What both branches of a choice need is computed for every element, as vector units do it; what
+# does not depend on the element is not counted.
+
+
+@formula("aten.threshold_backward")
+def threshold(output: TensorSpec, **arguments: Any) -> Flop:
+    """The gradient where the input is above the threshold: one comparison an element."""
+    return elementwise(arguments, output, 1)
+
+
+@formula(
+    *("aten.hardtanh_backward", "aten.hardshrink_backward", "aten.softshrink_backward"),
+    *("aten.leaky_relu_backward", "aten.native_dropout_backward"),
+)
+def two_operations_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """Two comparisons; a comparison and a product with the slope; products with mask and scale."""
+    return elementwise(arguments, output, 2)
+
+
+@formula("aten.rrelu_with_noise_backward")
+def random_leaky_relu_backward(
+    output: TensorSpec, lower: float, upper: float, training: bool, **arguments: Any
+) -> Flop:
+    """The gradient times the slope that was drawn, which the forward pass kept.
+
+    Outside training, or where there was nothing to draw, as `leaky_relu_backward`.
+    """
+    is_drawn = training and upper - lower > 1e-6
+    return elementwise(arguments, output, 1 if is_drawn else 2)
+
+
+@formula("aten._prelu_kernel_backward")
+def prelu(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
+    """A comparison, and products of the gradient with the slope and with the input."""
+    return elementwise(arguments, output[0], 3)
+
+
+@formula("aten.sigmoid_backward", "aten.tanh_backward")
+def from_result(output: TensorSpec, **arguments: Any) -> Flop:
+    """g * (1 - y) * y, and g * (1 - y * y): a subtraction and two products."""
+    return elementwise(arguments, output, 3)
+
+
+@formula("aten.silu_backward")
+def silu_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """g * s * (1 + x * (1 - s)), with s = 1 / (1 + exp(-x)): five operations and a sigmoid."""
+    return elementwise(arguments, output, 5 + 3, 1)
+
+
+@formula("aten.mish_backward")
+def mish_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """g * (t + x * s * (1 - t * t)), with t = tanh(log(1 + e)), s = e / (1 + e), e = exp(x)."""
+    return elementwise(arguments, output, 6 + 2, 3)
+
+
+@formula("aten.elu_backward")
+def elu_backward(
+    output: TensorSpec,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_result: bool,
+    **arguments: Any,
+) -> Flop:
+    """g * scale for what is above 0; below it g * input_scale * (y + alpha * scale).
+
+    From the input instead of the result: g * (alpha * scale * input_scale) * exp(x * input_scale).
+    A comparison, and the products whose factor is not 1.
+    """
+    positive = scale != 1
+    if is_result:
+        return elementwise(arguments, output, 3 + positive + (input_scale != 1))
+    factor = alpha * scale * input_scale != 1
+    return elementwise(arguments, output, 2 + positive + factor + (input_scale != 1), 1)
+
+
+@formula("aten.hardsigmoid_backward")
+def hardsigmoid_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """g / 6 from -3 to 3: two comparisons and a division."""
+    return elementwise(arguments, output, 3)
+
+
+@formula("aten.hardswish_backward")
+def hardswish_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """g * (x / 3 + 0.5) from -3 to 3, g above: two comparisons and three operations."""
+    return elementwise(arguments, output, 5)
+
+
+@formula("aten.softplus_backward")
+def softplus_backward(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
+    """g * e / (e + 1), with e = exp(beta * x): three operations, a comparison (threshold)."""
+    return elementwise(arguments, output, 4 if beta == 1 else 5, 1)
+
+
+@formula("aten.log_sigmoid_backward")
+def log_sigmoid_backward(output: TensorSpec, buffer: TensorSpec, **arguments: Any) -> Flop:
+    """g * (d - s * e / (1 + e)), with e = exp(-|x|), d = 1 or 0 and s = 1 or -1 by the sign of x.
+
+    A comparison and five operations; e lies in the buffer, or else takes three more.
+    """
+    is_kept = bool(buffer.elements)
+    return elementwise(arguments, output, 6 if is_kept else 8, 0 if is_kept else 1)
+
+
+@formula("aten.logit_backward")
+def logit_backward(output: TensorSpec, **arguments: Any) -> Flop:
+    """g / (x * (1 - x)) between two limits: two comparisons and three operations."""
+    return elementwise(arguments, output, 5)
+
+
+@formula("aten.gelu_backward")
+def gelu_backward(output: TensorSpec, approximate: str = "none", **arguments: Any) -> Flop:
+    """g * (P(x) + x * p(x)), P = (1 + erf(x / sqrt 2)) / 2, p = exp(-x * x / 2) / sqrt(2 pi).
+
+    Approximated: g * (r / 2 + x / 2 * (1 - t * t) * a * (1 + 3 b x * x)), with r = 1 + t and
+    t = tanh(a * (x + b * x**3)).
+    """
+    if approximate == "tanh":
+        return elementwise(arguments, output, 17, 1)
+    return elementwise(arguments, output, 9, 2)
+
+
+@formula("aten.glu_backward")
+def glu_backward(grad_output: TensorSpec, **arguments: Any) -> Flop:
+    """For x * s with s = 1 / (1 + exp(-y)): h = g * s for x, and h * (1 - s) * x for y."""
+    return elementwise(arguments, grad_output, 4 + 3, 1)
+
+
+@formula("aten.glu_jvp")
+def glu_along(output: TensorSpec, **arguments: Any) -> Flop:
+    """How x * s changes along dx, dy: dx * s + x * s * (dy - s * dy); x * s is given."""
+    return elementwise(arguments, output, 5 + 3, 1)
+
+
+@formula("aten.glu_backward_jvp")
+def glu_backward_along(grad_glu: TensorSpec, **arguments: Any) -> Flop:
+    """How `glu_backward`'s h and h * (1 - s) * x change along dg, dx, dy; h is given.
+
+    u = 1 - s, d = s * u * dy: h' = dg * s + g * d, and h' * u * x + h * (u * dx - d * x).
+    """
+    return elementwise(arguments, grad_glu, 3 + 3 + 7 + 3, 1)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
@@ -200,3 +202,274 @@ def grid_sampler(
         elements={"input": neighbours * output.elements},
         min_elements={"input": 0},
     )
+
+
+# Resampling under the names of the libraries that run it.
+
+_BILINEAR_OF_RESAMPLING_KERNELS = 0
+
+
+@formula(
+    "aten.cudnn_grid_sampler",
+    byte="no more of the image than each place's neighbours",
+)
+def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """As `grid_sampler_2d`: linear, with aligned corners."""
+    count = grid_sampler(self, grid, _BILINEAR_OF_RESAMPLING_KERNELS, True, output)
+    touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
+    return replace(count, elements=touched, min_elements=least)
+
+
+# Gradients of resampling: each output's is handed to the elements it was made of, weighted.
+#
+# An element that receives n gradients takes n - 1 additions: the first is written. Making the
+# weights is left out where all channels and rows share them, as it is forward.
+
+NEAREST, EXACT, LINEAR, CUBIC = "nearest", "nearest, exact", "linear", "cubic"
+
+_NEIGHBOURS = {NEAREST: 1, EXACT: 1, LINEAR: 2, CUBIC: 4}
+"""Inputs an output is made of along one dimension, those at the edge counted twice."""
+
+
+@functools.cache
+def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: bool) -> int:
+    """Inputs along one dimension that some output is made of."""
+    # Whatever scale is asked for, these are copied, and doubled.
+    if (mode in (NEAREST, LINEAR) and outputs == size) or (mode == NEAREST and outputs == 2 * size):
+        return size
+    found: set[int] = set()
+    for i in range(outputs):
+        if mode in (NEAREST, EXACT):
+            found.add(min(int((i + 0.5 * (mode == EXACT)) * scale), size - 1))
+            continue
+        place = i * scale if align_corners else (i + 0.5) * scale - 0.5
+        first = math.floor(place if mode == CUBIC else max(place, 0.0))
+        reach = (-1, 0, 1, 2) if mode == CUBIC else (0, 1)
+        found.update(min(max(first + step, 0), size - 1) for step in reach)
+    return len(found)
+
+
+def _scattered(
+    grad_output: TensorSpec,
+    output: TensorSpec,
+    scales: Sequence[float | None],
+    mode: str,
+    *,
+    align_corners: bool = False,
+) -> Flop:
+    """A product for each neighbour, unless there is but one; additions where gradients meet.
+
+    The least leaves out neighbours along a dimension that keeps its size: torch copies there.
+    """
+    dimensions = len(scales)
+    elements = math.prod(output.shape[:-dimensions])
+    parts = least_parts = grad_output.elements
+    sizes = zip(output.shape[-dimensions:], grad_output.shape[-dimensions:], scales, strict=True)
+    for size, outputs, asked in sizes:
+        if align_corners:
+            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
+        else:
+            scale = 1 / asked if asked else size / max(outputs, 1)
+        elements *= receivers(size, outputs, scale, mode, align_corners)
+        parts *= _NEIGHBOURS[mode]
+        is_kept = size == outputs and (mode == LINEAR or scale == 1)
+        least_parts *= 1 if is_kept else _NEIGHBOURS[mode]
+    # With its weight each part takes a product.
+    each = 2 if mode in (LINEAR, CUBIC) else 1
+    copied = output.shape == grad_output.shape
+    return Flop(
+        other=each * parts - elements,
+        least=0 if copied else max(0, each * least_parts - elements),
+    )
+
+
+@formula("aten.upsample_nearest1d_backward")
+def upsample_nearest1d(
+    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
+) -> Flop:
+    """Elements that were copied n times take n - 1 additions."""
+    return _scattered(grad_output, output, (scales,), NEAREST)
+
+
+@formula("aten.upsample_nearest2d_backward", "aten.upsample_nearest3d_backward")
+def upsample_nearest_backward(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
+    """As `upsample_nearest1d`, in two or three dimensions."""
+    return _scattered(grad_output, output, _scales(grad_output, scales), NEAREST)
+
+
+@formula("aten._upsample_nearest_exact1d_backward")
+def upsample_nearest_exact1d(
+    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
+) -> Flop:
+    """As `upsample_nearest1d`, from the middle of each element."""
+    return _scattered(grad_output, output, (scales,), EXACT)
+
+
+@formula("aten._upsample_nearest_exact2d_backward")
+@formula("aten._upsample_nearest_exact3d_backward")
+def upsample_nearest_exact(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
+    """As `upsample_nearest_exact1d`, in two or three dimensions."""
+    return _scattered(grad_output, output, _scales(grad_output, scales), EXACT)
+
+
+def _scales(grad_output: TensorSpec, arguments: dict[str, Any]) -> list[float | None]:
+    """The scales of depth, height and width, as many as there are dimensions."""
+    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
+    return [arguments.get(name) for name in names]
+
+
+@formula("aten.upsample_linear1d_backward")
+def upsample_linear1d_backward(
+    grad_output: TensorSpec,
+    output: TensorSpec,
+    align_corners: bool,
+    scales: float | None = None,
+    **_: Any,
+) -> Flop:
+    """Two products for each output, which meet in the elements they go to."""
+    return _scattered(grad_output, output, (scales,), LINEAR, align_corners=align_corners)
+
+
+@formula("aten.upsample_bilinear2d_backward")
+@formula("aten.upsample_trilinear3d_backward")
+def upsample_linear(
+    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
+) -> Flop:
+    """Four products for each output, in three dimensions eight."""
+    asked = _scales(grad_output, scales)
+    return _scattered(grad_output, output, asked, LINEAR, align_corners=align_corners)
+
+
+@formula("aten.upsample_bicubic2d_backward")
+def upsample_bicubic(
+    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
+) -> Flop:
+    """Sixteen products for each output."""
+    asked = _scales(grad_output, scales)
+    return _scattered(grad_output, output, asked, CUBIC, align_corners=align_corners)
+
+
+def _antialiased_backward(
+    forward: Callable[..., Flop], grad_output: TensorSpec, output: TensorSpec, arguments: Any
+) -> Flop:
+    """The forward's products the other way, along columns and then along rows.
+
+    A line of it has as many products, but sums for as many inputs as it had outputs.
+    """
+    planes = math.prod(output.shape[:-2])
+    (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
+    fewer = planes * (height * (width - columns) + columns * (height - rows))
+    count = forward(self=output, output=grad_output, **arguments)
+    return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
+
+
+@formula("aten._upsample_bilinear2d_aa_backward")
+def antialiased_bilinear(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
+    """A triangle over 2 inputs, wider where sampling down."""
+    return _antialiased_backward(upsample_bilinear2d_aa, grad_output, output, arguments)
+
+
+@formula("aten._upsample_bicubic2d_aa_backward")
+def antialiased_bicubic(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
+    """A cubic spline over 4 inputs, wider where sampling down."""
+    return _antialiased_backward(upsample_bicubic2d_aa, grad_output, output, arguments)
+
+
+@formula("aten._upsample_lanczos2d_aa_backward")
+def antialiased_lanczos(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
+    """A windowed sinc over 6 inputs, wider where sampling down."""
+    return _antialiased_backward(upsample_lanczos2d_aa, grad_output, output, arguments)
+
+
+# Gradients of images seen through a grid of places: of the image, and of the places.
+
+BILINEAR, NEAREST_BACKWARD = 0, 1
+"""torch's numbers for how a grid is sampled; 2 is bicubic."""
+
+CUBIC_FLOP = 25
+"""Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
+
+CUBIC_SLOPE_FLOP = 14
+"""Of their derivatives at the same four arguments: two inner quadratics of 3, two outer of 4."""
+
+_BYTE_BACKWARD = (
+    "no more of the image than each place's neighbours, and none where only its gradient is due"
+)
+
+
+@formula("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward", byte=_BYTE_BACKWARD)
+@formula("aten._grid_sampler_2d_cpu_fallback_backward", byte=_BYTE_BACKWARD)
+def grid_sampler_backward(
+    grad_output: TensorSpec,
+    input: TensorSpec,
+    grid: TensorSpec,
+    interpolation_mode: int,
+    align_corners: bool,
+    output: Sequence[TensorSpec | None],
+    **_: Any,
+) -> Flop:
+    """Positions and weights as forward; then each channel's part of both gradients.
+
+    Of the image: the gradient times the weight of each neighbour, added there. Of the places: of
+    each neighbour the sum over channels of gradient times element; times the slope of its weight
+    along each coordinate, summed, times pixels a unit. Nearest has no slope. torch computes the
+    gradient of the places whether asked to or not.
+
+    Moving places into the image, where padding asks for it, is left out. Where the places are
+    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
+    """
+    of_image, of_grid = (each is not None for each in output)
+    dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
+    positions = dimensions * (3 if align_corners else 4)
+    if interpolation_mode == NEAREST_BACKWARD:
+        neighbours, weights, slopes = 1, dimensions, 0
+        of_grid = False
+    elif interpolation_mode == BILINEAR:
+        neighbours = 2**dimensions
+        # A weight is a product of a part of each coordinate; its slope, of the other ones.
+        weights, products = 3 * dimensions, neighbours * (dimensions - 1)
+        slopes = dimensions * (products + neighbours - 1 + 1)
+        weights += products * of_image
+    else:
+        neighbours = 16
+        weights = dimensions * (2 + CUBIC_FLOP) + neighbours * of_image
+        # Along each coordinate four rows of four, then the rows.
+        slopes = dimensions * (CUBIC_SLOPE_FLOP + 35 + 1)
+    flop = places * (positions + weights)
+    if of_image:
+        flop += (
+            grad_output.elements * neighbours * (1 if interpolation_mode == NEAREST_BACKWARD else 2)
+        )
+    if of_grid and input.shape[1]:
+        flop += 2 * grad_output.elements * neighbours + places * (slopes - neighbours)
+    return Flop(
+        other=flop,
+        least=2 * dimensions * places,
+        elements={"input": neighbours * grad_output.elements if of_grid else 0},
+        min_elements={"input": 0, "grad_output": 0},
+    )
+
+
+@formula("aten.cudnn_grid_sampler_backward", byte=_BYTE_BACKWARD)
+def grid_sampler_of_cudnn_backward(
+    self: TensorSpec,
+    grid: TensorSpec,
+    grad_output: TensorSpec,
+    output: Sequence[TensorSpec | None],
+    **_: Any,
+) -> Flop:
+    """As `grid_sampler_2d_backward`: linear, with aligned corners."""
+    count = grid_sampler_backward(grad_output, self, grid, BILINEAR, True, output)
+    return Flop(
+        other=count.other,
+        least=count.least,
+        elements={"self": count.elements["input"]},
+        min_elements={"self": 0, "grad_output": 0},
+    )
+
+
+@formula("aten.affine_grid_generator_backward", type="matrix product")
+@formula("aten.cudnn_affine_grid_generator_backward", type="matrix product")
+def affine_grid(grad: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """Each element of the d x (d + 1) matrix sums a gradient times a coordinate over all places."""
+    return Flop(macs=grad.elements * output.shape[-1])
