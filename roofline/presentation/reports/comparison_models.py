@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Analysis
-from roofline.analysis.time_columns import prediction_cell
+from roofline.analysis.tables import prediction_cell
 from roofline.analysis.words import fit_cell
 from roofline.design.model_comparison.data import TIMES
 from roofline.design.model_comparison.grid import ComparisonGrid

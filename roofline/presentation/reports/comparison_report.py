@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Run
-from roofline.analysis.facts import run_words
-from roofline.analysis.words import fit_cell
+from roofline.analysis.words import fit_cell, run_words
 from roofline.design.model_comparison.data import TIMES, csv_of, rows_of
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofline.analysis.time_columns import prediction_cell
+from roofline.analysis.tables import prediction_cell
 from roofline.design.machine_comparison import GroupAcross, Side
 from roofline.foundation.spreads import interval_cell
 from roofline.foundation.units import MISSING, format_percent, format_s

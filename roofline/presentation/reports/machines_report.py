@@ -6,12 +6,9 @@ from dataclasses import replace
 from typing import Unpack
 
 from roofline.analysis import Analysis, unknown_capacity
-from roofline.analysis.facts import what_runs
-from roofline.analysis.finding_words import machines_advice_notes
 from roofline.analysis.report import coverage_text, model_facts
-from roofline.analysis.tables import groups_of_unknown, unknown_grid
-from roofline.analysis.time_columns import prediction_cell
-from roofline.analysis.words import fit_cell
+from roofline.analysis.tables import groups_of_unknown, prediction_cell, unknown_grid
+from roofline.analysis.words import fit_cell, machines_advice_notes, what_runs
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
 from roofline.design.pass_times import DIGITS
 from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report, View, ViewOptions
