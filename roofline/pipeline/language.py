@@ -17,12 +17,12 @@ from roofline.foundation.progress import Progress
 from roofline.foundation.rows import finite
 from roofline.foundation.units import parse_bytes
 from roofline.language.architecture import Architecture
-from roofline.language.experts import expert_spread
 from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
 from roofline.language.parts import (
     STAGES,
     Stage,
     StageSize,
+    expert_spread,
     parts_of,
     quantized_weights,
     weights_of,

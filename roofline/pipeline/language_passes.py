@@ -10,8 +10,8 @@ from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_bytes
-from roofline.language.generation import held_while_generating, is_cache
 from roofline.language.parts import Stage
+from roofline.language.stages import held_while_generating, is_cache
 from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
@@ -51,7 +51,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
         InputError: `config` names nothing, or sizes that do not go together.
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
-    from roofline.workload.models.libraries.transformers_inputs import is_transformers_model
+    from roofline.workload.models.libraries.transformers_models import is_transformers_model
     from roofline.workload.models.libraries.transformers_stages import check_kind
     from roofline.workload.models.sources import load
 

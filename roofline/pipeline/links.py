@@ -11,7 +11,7 @@ from roofline.foundation.progress import silent
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Link, profile_to_toml, read_profile
 from roofline.pipeline.hosts import this_host
-from roofline.scaling.links import BETWEEN_PROCESSES, is_between_ranks
+from roofline.scaling.settings import BETWEEN_PROCESSES, is_between_ranks
 
 
 def measure_links(

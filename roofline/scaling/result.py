@@ -20,11 +20,9 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.result import Result
-from roofline.scaling.buckets import Bucket
-from roofline.scaling.links import Wire
+from roofline.scaling.buckets import Bucket, Timeline
 from roofline.scaling.memory import RankMemory
-from roofline.scaling.overlap import Timeline
-from roofline.scaling.settings import Settings
+from roofline.scaling.settings import Settings, Wire
 from roofline.workload.gradients import Gradient
 
 if TYPE_CHECKING:

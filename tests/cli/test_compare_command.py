@@ -171,7 +171,7 @@ def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         def run_sweep(models: tuple[str, ...], **options: Any) -> None:
             given.update(models=models, **options)
 
-    monkeypatch.setitem(sys.modules, "roofline.cli.sweeping", Sweeping)
+    monkeypatch.setitem(sys.modules, "roofline.cli.compare", Sweeping)
     spec = "channels=16:64:x2"
     line = ["compare", "a", "b", "--sweep", spec, "--jobs", "2", "--yes", "--dtype", "float32"]
     assert run([*line, "--hardware", "v100", "--reference", "b", "-o", "s.png"]) == 0
