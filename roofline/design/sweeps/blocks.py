@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from roofline.analysis import unknown_capacity
-from roofline.analysis.time_columns import prediction_cell
+from roofline.analysis.tables import prediction_cell
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
 from roofline.design.sweeps.result import SweepResult, axis_names, changes_of, map_axes
