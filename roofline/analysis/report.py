@@ -15,18 +15,25 @@ from roofline.analysis import (
     unknown_capacity,
     working,
 )
-from roofline.analysis.facts import model_fact, run_fact, what_runs, work_facts
-from roofline.analysis.finding_words import advice_notes
 from roofline.analysis.tables import (
     group_grid,
     groups_of_unknown,
     operator_grid,
     phase_grid,
+    source_word,
     unknown_grid,
 )
-from roofline.analysis.time_columns import source_word
 from roofline.analysis.times import above_roof, minimum_words, rounded_share
-from roofline.analysis.words import hardware_fact, short_op, sum_of_flop
+from roofline.analysis.words import (
+    advice_notes,
+    hardware_fact,
+    model_fact,
+    run_fact,
+    short_op,
+    sum_of_flop,
+    what_runs,
+    work_facts,
+)
 from roofline.foundation.blocks import Block, Facts, View, notes
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import (

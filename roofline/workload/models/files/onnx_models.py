@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
+import math
 import re
 import warnings
 from collections import Counter
@@ -22,80 +22,16 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.onnx_graph import DTYPES, Graph, Node, Value, graph_of
+from roofline.workload.models.files.onnx_graph import Graph, Node, Value, graph_of
 from roofline.workload.models.files.onnx_layers import with_torch_weights
 from roofline.workload.models.files.onnx_operators import (
     OtherwiseError,
     function_of,
+    integers,
     is_random,
-    made_elements,
+    numbers,
+    unknown_call,
 )
-
-NAMESPACE = "onnx_operator"
-"""How results call them: ``onnx_operator.FancyAttention``."""
-
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-_DTYPES = tuple(DTYPES.values())
-
-
-def unknown_call(
-    node: Node, operands: Sequence[torch.Tensor | None], known: Mapping[str, Value], *, title: str
-) -> tuple[torch.Tensor | None, ...]:
-    """What an operator gives that is not known, by the shapes that the file tells.
-
-    None where the node leaves an output out.
-
-    Raises:
-        ModelError: the file tells no shape.
-    """
-    name = printable(node.full_name)[:80]
-    told = [known.get(output) for output in node.outputs if output]
-    shapes = [_known_sizes(value) for value in told if value is not None]
-    found = [each for each in shapes if each is not None]
-    if len(found) != len(told):
-        raise ModelError(
-            f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known here,"
-            " and the file does not tell what shape it gives; run"
-            " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
-        )
-    kinds = [_DTYPES.index(value.dtype) for value in told if value is not None]
-    safe = re.sub(r"[^A-Za-z0-9]", "_", name)
-    operator = _operator(safe if safe[:1].isalpha() else f"operator_{safe}")
-    given = [each for each in operands if each is not None]
-    sizes = [size for each in found for size in each]
-    results = iter(operator(given, sizes, [len(each) for each in found], kinds))
-    return tuple(next(results) if output else None for output in node.outputs)
-
-
-def _known_sizes(value: Value) -> tuple[int, ...] | None:
-    """The shape of a value; None where it is not told, or only in part."""
-    sizes = [each for each in value.shape or () if isinstance(each, int) and each >= 0]
-    return tuple(sizes) if value.shape is not None and len(sizes) == len(value.shape) else None
-
-
-@functools.cache
-def _operator(name: str) -> Any:
-    """torch's operator of that name, made when it is first met."""
-    _LIBRARY.define(f"{name}(Tensor[] inputs, int[] sizes, int[] ranks, int[] kinds) -> Tensor[]")
-
-    def results(
-        inputs: list[torch.Tensor], sizes: list[int], ranks: list[int], kinds: list[int]
-    ) -> list[torch.Tensor]:
-        left = list(sizes)
-        found: list[torch.Tensor] = []
-        device = inputs[0].device if inputs else torch.device("cpu")
-        for rank, kind in zip(ranks, kinds, strict=True):
-            shape, left = left[:rank], left[rank:]
-            found.append(torch.empty(shape, dtype=_DTYPES[kind], device=device))
-        return found
-
-    def refuse(*_: Any) -> Any:
-        raise ModelError(f"the ONNX operator {name} is not known here: it can be counted, not run")
-
-    torch.library.register_fake(f"{NAMESPACE}::{name}", results, lib=_LIBRARY)
-    _LIBRARY.impl(name, refuse, "CPU")
-    return getattr(getattr(torch.ops, NAMESPACE), name)
-
 
 _MOST_KNOWN = 4096
 """Elements of values that are computed beside the pass, because sizes may follow from them."""
@@ -200,7 +136,7 @@ class OnnxModel(torch.nn.Module):
             return self._unknown(node, operands)
         are_known = not is_random(node) and all(name in known for name in node.inputs if name)
         try:
-            if are_known and made_elements(node, operands) <= _MOST_MADE:
+            if are_known and _made_elements(node, operands) <= _MOST_MADE:
                 with _disable_current_modes():
                     results = self._called(node, function, operands)
                 if all(each is None or each.numel() <= _MOST_KNOWN for each in results):
@@ -468,3 +404,49 @@ def _notes(name: str, graph: Graph) -> Iterator[str]:
             f"ONNX operators of {name} that are not known here: {told}{more}; their bytes are"
             " counted, their FLOP are unknown"
         )
+
+
+# -- what an operator makes of known values --------------------------------------------------------
+
+_NEVER_BESIDE = frozenset(
+    {
+        *("MatMul", "Gemm", "Einsum", "FusedMatMul", "Conv", "ConvTranspose", "Attention"),
+        *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
+    }
+)
+"""Products, which must be counted, and what makes much of few numbers."""
+
+_ENDLESS = 2**62
+
+
+def _made_elements(node: Node, operands: list[Any]) -> int:
+    """Return the most elements that an operator would make of operands whose values are known."""
+    given = [each for each in operands if each is not None]
+    sizes = [each.numel() for each in given]
+    try:
+        match node.operator:
+            case _ if node.operator in _NEVER_BESIDE:
+                return _ENDLESS
+            case "ConstantOfShape" if given:
+                return math.prod(integers(given[0]))
+            case "Expand" | "Tile" if len(given) == 2:
+                return math.prod(integers(given[1])) * sizes[0]
+            case "Range" if len(given) == 3 and all(sizes):
+                first, last, step = (numbers(each)[0] for each in given)
+                return math.ceil(abs((last - first) / step)) if step else 0
+            case "Concat":
+                return sum(sizes)
+            case _ if math.prod(sizes) <= 2**24:
+                return math.prod(sizes)
+            case _:
+                return _joined_elements(given)
+    # Of values that no size has the operator itself will say what is wrong.
+    except (ArithmeticError, ValueError, TypeError):
+        return _ENDLESS
+
+
+def _joined_elements(operands: list[Any]) -> int:
+    try:
+        return math.prod(torch.broadcast_shapes(*(each.shape for each in operands)))
+    except RuntimeError:
+        return _ENDLESS

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
-from roofline.workload.models.files.onnx_graph import Node, dtype_of
+from roofline.errors import ModelError
+from roofline.foundation.text import printable
+from roofline.workload.models.files.onnx_graph import DTYPES, Node, Value, dtype_of
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -587,47 +590,71 @@ def _one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
     return result.movedim(-1, node.get("axis", -1))
 
 
-# -- what an operator makes of known values --------------------------------------------------------
+# -- operators that no table has: their bytes are counted, their FLOP are unknown ------------------
 
-_NEVER_BESIDE = frozenset(
-    {
-        *("MatMul", "Gemm", "Einsum", "FusedMatMul", "Conv", "ConvTranspose", "Attention"),
-        *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
-    }
-)
-"""Products, which must be counted, and what makes much of few numbers."""
+# These stand apart from the model's class: caches of the file of a model are emptied after a pass.
 
-_ENDLESS = 2**62
+NAMESPACE = "onnx_operator"
+"""How results call them: ``onnx_operator.FancyAttention``."""
+
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+_DTYPES = tuple(DTYPES.values())
 
 
-def made_elements(node: Node, operands: list[Any]) -> int:
-    """Return the most elements that an operator would make of operands whose values are known."""
+def unknown_call(
+    node: Node, operands: Sequence[Tensor | None], known: Mapping[str, Value], *, title: str
+) -> tuple[Tensor | None, ...]:
+    """What an operator gives that is not known, by the shapes that the file tells.
+
+    None where the node leaves an output out.
+
+    Raises:
+        ModelError: the file tells no shape.
+    """
+    name = printable(node.full_name)[:80]
+    told = [known.get(output) for output in node.outputs if output]
+    shapes = [_known_sizes(value) for value in told if value is not None]
+    found = [each for each in shapes if each is not None]
+    if len(found) != len(told):
+        raise ModelError(
+            f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known here,"
+            " and the file does not tell what shape it gives; run"
+            " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
+        )
+    kinds = [_DTYPES.index(value.dtype) for value in told if value is not None]
+    safe = re.sub(r"[^A-Za-z0-9]", "_", name)
+    call = _torch_operator(safe if safe[:1].isalpha() else f"operator_{safe}")
     given = [each for each in operands if each is not None]
-    sizes = [each.numel() for each in given]
-    try:
-        match node.operator:
-            case _ if node.operator in _NEVER_BESIDE:
-                return _ENDLESS
-            case "ConstantOfShape" if given:
-                return math.prod(integers(given[0]))
-            case "Expand" | "Tile" if len(given) == 2:
-                return math.prod(integers(given[1])) * sizes[0]
-            case "Range" if len(given) == 3 and all(sizes):
-                first, last, step = (numbers(each)[0] for each in given)
-                return math.ceil(abs((last - first) / step)) if step else 0
-            case "Concat":
-                return sum(sizes)
-            case _ if math.prod(sizes) <= 2**24:
-                return math.prod(sizes)
-            case _:
-                return _joined_elements(given)
-    # Of values that no size has the operator itself will say what is wrong.
-    except (ArithmeticError, ValueError, TypeError):
-        return _ENDLESS
+    sizes = [size for each in found for size in each]
+    results = iter(call(given, sizes, [len(each) for each in found], kinds))
+    return tuple(next(results) if output else None for output in node.outputs)
 
 
-def _joined_elements(operands: list[Any]) -> int:
-    try:
-        return math.prod(torch.broadcast_shapes(*(each.shape for each in operands)))
-    except RuntimeError:
-        return _ENDLESS
+def _known_sizes(value: Value) -> tuple[int, ...] | None:
+    """The shape of a value; None where it is not told, or only in part."""
+    sizes = [each for each in value.shape or () if isinstance(each, int) and each >= 0]
+    return tuple(sizes) if value.shape is not None and len(sizes) == len(value.shape) else None
+
+
+@functools.cache
+def _torch_operator(name: str) -> Any:
+    """torch's operator of that name, made when it is first met."""
+    _LIBRARY.define(f"{name}(Tensor[] inputs, int[] sizes, int[] ranks, int[] kinds) -> Tensor[]")
+
+    def results(
+        inputs: list[Tensor], sizes: list[int], ranks: list[int], kinds: list[int]
+    ) -> list[Tensor]:
+        left = list(sizes)
+        found: list[Tensor] = []
+        device = inputs[0].device if inputs else torch.device("cpu")
+        for rank, kind in zip(ranks, kinds, strict=True):
+            shape, left = left[:rank], left[rank:]
+            found.append(torch.empty(shape, dtype=_DTYPES[kind], device=device))
+        return found
+
+    def refuse(*_: Any) -> Any:
+        raise ModelError(f"the ONNX operator {name} is not known here: it can be counted, not run")
+
+    torch.library.register_fake(f"{NAMESPACE}::{name}", results, lib=_LIBRARY)
+    _LIBRARY.impl(name, refuse, "CPU")
+    return getattr(getattr(torch.ops, NAMESPACE), name)
