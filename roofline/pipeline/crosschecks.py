@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.counters import Crosscheck
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts, workload_of
+from roofline.pipeline.runs import RunOptions, check_counts, workload_of
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts, workload_of
+from roofline.pipeline.runs import RunOptions, check_counts, workload_of
 from roofline.workload.formulas.missing import Missing, missing_in
 from roofline.workload.operators import OperatorRecord, State
 
