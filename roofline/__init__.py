@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
-    from roofline.workload.models.files.stored import StoredModel as StoredModel
+    from roofline.workload.models.files.formats import StoredModel as StoredModel
     from roofline.workload.work import Work as Work
 
 _HOME = {
@@ -87,7 +87,7 @@ _HOME = {
     "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
-    "StoredModel": "roofline.workload.models.files.stored",
+    "StoredModel": "roofline.workload.models.files.formats",
     "Scaling": "roofline.scaling.result",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",

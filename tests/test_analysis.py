@@ -33,7 +33,6 @@ from roofline.foundation.blocks import View
 from roofline.foundation.rows import sum_known
 from roofline.latency.earlier import EarlierRun
 from roofline.placement import Bound
-from roofline.presentation.output import render
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ def show(analysis: Analysis) -> None:
         for terminal in (True, False):
             console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
             print_report(analysis.report(View(by=by, fused=terminal)), console)
-        assert render(analysis, "csv", by=by)
-        assert render(analysis, "md", by=by)
+        assert analysis.render("csv", View(by=by))
+        assert analysis.render("md", View(by=by))
     assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis
     assert repr(analysis)
 

@@ -36,8 +36,6 @@ _FORMAT_VERSION = 22
 """Of graphs, as SummaryWriter says it."""
 
 
-ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
-
 _OF_OPERATORS = (
     *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
     *("eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
@@ -51,18 +49,15 @@ _TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
 }
 
 
-def check_event_file(path: Path, *, are_several: bool) -> None:
+def check_event_file(path: Path) -> None:
     """Refuses, before any work is done, an event file that could not be made or found.
 
     Args:
         path: of the file.
-        are_several: whether the result will be of several passes or machines.
 
     Raises:
-        InputError: it will be, TensorBoard would not find a file of this name, or is not there.
+        InputError: TensorBoard would not find a file of this name, or is not there.
     """
-    if are_several:
-        raise InputError(f"{path}: {ONE_MACHINE}")
     if "tfevents" not in path.name:
         raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
     tensorboard()

@@ -12,14 +12,277 @@ from typing import Any, Literal
 
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.language.keys import Keys
-from roofline.language.layers import (
-    ExpertSizes,
-    chunked_of,
-    expert_layers_of,
-    expert_sizes_of,
-    windows_of,
-)
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "width": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "key-value heads": (
+        *("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+        "attn_config.kv_n_heads",
+    ),
+    "head size": ("head_dim", "attention_head_size"),
+    "inner width": (
+        *("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+        *("ffn_config.ffn_hidden_size", "dff", "dim_ff", "decoder_ffn_dim"),
+    ),
+    "vocabulary": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "window": ("sliding_window", "sliding_window_size", "attention_window"),
+    "chunk": ("attention_chunk_size",),
+    "key-value rank": ("kv_lora_rank",),
+    "query rank": ("q_lora_rank",),
+    "plain size": ("qk_nope_head_dim",),
+    "rotary size": ("qk_rope_head_dim",),
+    "value size": ("v_head_dim",),
+    "experts": (
+        *("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
+        "ffn_config.moe_num_experts",
+    ),
+    "experts per token": (
+        *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
+        "ffn_config.moe_top_k",
+    ),
+    "expert width": ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    "llama4 expert width": ("intermediate_size",),
+    "shared experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "shared width": ("shared_expert_intermediate_size",),
+    "dense before": ("first_k_dense_replace", "moe_layer_start_index"),
+    "sparse every": ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step"),
+}
+"""Each size by the keys that families have for it, the usual one first; a dot leads inwards."""
+
+_MOST = 2**40
+"""No size of a model is as large."""
+
+
+class Keys:
+    """The sizes of a configuration, by our names for them."""
+
+    def __init__(self, configuration: Mapping[str, Any]) -> None:
+        self._configuration = configuration
+
+    def name(self, what: str) -> str:
+        """The key under which the configuration has a size; the usual one where it has none."""
+        found = self._found(what)
+        return found[0] if found else _NAMES[what][0]
+
+    def size(self, what: str) -> int:
+        """A size that every configuration has, at least 1.
+
+        Raises:
+            InputError: it is missing, or no such number.
+        """
+        found = self.optional(what)
+        if found is None:
+            keys = " or ".join(_NAMES[what][:2])
+            raise InputError(
+                f"the configuration has no {keys}, so the number of its {what} is not known;"
+                f" give it: --config {_NAMES[what][0]}=N"
+            )
+        return found
+
+    def optional(self, what: str) -> int | None:
+        """A size, at least 1; None where the configuration has none.
+
+        Raises:
+            InputError: it is no such number.
+        """
+        found = self.count(what)
+        if found == 0:
+            raise InputError(f"{self.name(what)}=0: must be a whole number from 1")
+        return found
+
+    def count(self, what: str) -> int | None:
+        """A number that may be 0; None where the configuration has none.
+
+        Raises:
+            InputError: it is no such number.
+        """
+        found = self._found(what)
+        if found is None:
+            return None
+        key, value = found
+        if type(value) is not int or not 0 <= value < _MOST:
+            shown = printable(repr(value))[:60]
+            raise InputError(f"{key}={shown}: must be a whole number from 1 to {_MOST:,}")
+        return value
+
+    def is_true(self, key: str) -> bool:
+        """Whether a switch is on; False where it is not there."""
+        return self._configuration.get(key) is True
+
+    def is_false(self, key: str) -> bool:
+        """Whether a switch is there and off."""
+        return self._configuration.get(key) is False
+
+    def listed(self, key: str) -> list[Any] | None:
+        """A list, such as one of what each layer is; None: there is none."""
+        value = self._configuration.get(key)
+        return list(value) if isinstance(value, (list, tuple)) else None
+
+    def text(self, key: str) -> str:
+        """A word; ``""`` where there is none."""
+        value = self._configuration.get(key)
+        return value if isinstance(value, str) else ""
+
+    def _found(self, what: str) -> tuple[str, Any] | None:
+        """The first of its keys that the configuration has a value for."""
+        for key in _NAMES[what]:
+            value: Any = self._configuration
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if value is not None:
+                return key, value
+        return None
+
+
+_ALL = frozenset(("full_attention", "global", "global_attention", "attention"))
+_WINDOW = frozenset(("sliding_attention", "sliding_window", "local_sliding"))
+_CHUNK = frozenset(("chunked_attention",))
+_NO_WINDOW = frozenset(("gpt_neo",))
+"""Types whose windows are masks: what they keep does not end with them."""
+
+
+def windows_of(keys: Keys, layers: int) -> tuple[int | None, ...]:
+    """For each layer how many tokens it sees at most, its own included; None: all.
+
+    Args:
+        keys: the sizes of the configuration.
+        layers: how many there are.
+
+    Raises:
+        InputError: a layer that is no attention, or another number of kinds than of layers.
+    """
+    if keys.text("model_type") in _NO_WINDOW:
+        return (None,) * layers
+    kinds = keys.listed("layer_types")
+    if kinds is None:
+        is_used = not keys.is_false("use_sliding_window")
+        window = keys.optional("window") if is_used else None
+        return (window,) * layers
+    if len(kinds) != layers:
+        raise InputError(
+            f"layer_types has {len(kinds)} entries, and {keys.name('layers')} is {layers}; give as"
+            " many, or leave layer_types out"
+        )
+    return tuple(_window(str(kind), keys) for kind in kinds)
+
+
+def chunked_of(keys: Keys, layers: int) -> tuple[bool, ...]:
+    """For each layer whether its window is a chunk: tokens see those of their own chunk alone.
+
+    Args:
+        keys: the sizes of the configuration, whose `windows_of` is known.
+        layers: how many there are.
+    """
+    kinds = keys.listed("layer_types") or ()
+    return tuple(str(kind) in _CHUNK for kind in kinds) or (False,) * layers
+
+
+def _window(kind: str, keys: Keys) -> int | None:
+    if kind in _ALL:
+        return None
+    if kind in _WINDOW:
+        return keys.size("window")
+    if kind in _CHUNK:
+        return keys.size("chunk")
+    raise InputError(
+        f"layer_types: what a layer of type '{printable(kind)}' keeps is not known here; known are"
+        " full_attention, sliding_attention and chunked_attention"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSizes:
+    """The experts of a layer: of ``count`` each token takes ``per_token``.
+
+    ``width`` is the inner width of one; ``shared_width`` that of what every token goes through
+    besides, 0 where there is nothing.
+
+    Raises:
+        InputError: a token takes more than there are.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    shared_width: int = 0
+
+    def __post_init__(self) -> None:
+        if self.per_token > self.count:
+            raise InputError(
+                f"a token takes {self.per_token} experts, and there are {self.count}; give"
+                " num_experts_per_tok at most as many"
+            )
+
+
+def expert_sizes_of(keys: Keys) -> ExpertSizes | None:
+    """The experts of a configuration; None: it has none.
+
+    Raises:
+        InputError: numbers that do not fit together.
+    """
+    count = keys.count("experts")
+    # Families whose dense models share the configuration name one expert, or none, or switch it.
+    is_one = count == 1 and keys.count("experts per token") in (None, 0, 1)
+    if not count or is_one or keys.is_false("is_moe"):
+        return None
+    width = keys.optional("expert width") or _width_of_others(keys)
+    shared = keys.count("shared width")
+    if shared is None:
+        shared = (keys.count("shared experts") or 0) * width
+    if keys.text("model_type").startswith("llama4"):
+        # Its layers of experts have one more that all tokens take, and no key says so.
+        shared = width
+    return ExpertSizes(
+        count=count,
+        per_token=keys.optional("experts per token") or 1,
+        width=width,
+        shared_width=shared,
+    )
+
+
+def _width_of_others(keys: Keys) -> int:
+    if keys.text("model_type").startswith("llama4"):
+        return keys.size("llama4 expert width")
+    return keys.optional("inner width") or 4 * keys.size("width")
+
+
+def expert_layers_of(keys: Keys, layers: int, experts: ExpertSizes | None) -> tuple[bool, ...]:
+    """For each layer whether its products are experts.
+
+    Args:
+        keys: the sizes of the configuration.
+        layers: how many there are.
+        experts: those; None: none.
+
+    Raises:
+        InputError: another number of kinds than of layers.
+    """
+    if experts is None:
+        return (False,) * layers
+    kinds = keys.listed("mlp_layer_types")
+    if kinds is not None:
+        if len(kinds) != layers:
+            raise InputError(
+                f"mlp_layer_types has {len(kinds)} entries, and {keys.name('layers')} is {layers};"
+                " give as many, or leave it out"
+            )
+        return tuple(kind == "sparse" for kind in kinds)
+    named = keys.listed("moe_layers")
+    if named is not None:
+        return tuple(layer in named for layer in range(layers))
+    dense = set(keys.listed("mlp_only_layers") or ())
+    first = keys.count("dense before") or 0
+    step = keys.optional("sparse every") or 1
+    # DeepSeek counts the layers of its step from 0, all others from 1.
+    start = 0 if keys.name("sparse every") == "moe_layer_freq" else 1
+    return tuple(
+        layer >= first and layer not in dense and (layer + start) % step == 0
+        for layer in range(layers)
+    )
+
 
 AttentionKind = Literal["multi-head", "grouped-query", "multi-query", "latent"]
 

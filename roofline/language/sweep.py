@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from roofline.analysis import fits
 from roofline.language.architecture import Architecture
-from roofline.language.experts import expert_spread
 from roofline.language.memory import Fit, Memory, activations_of, cache_of, fit_of
-from roofline.language.parts import Stage, StageSize
+from roofline.language.parts import Stage, StageSize, expert_spread
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.placement import Bound, Roof
 

@@ -15,8 +15,8 @@ import pytest
 from roofline.analysis import Analysis
 from roofline.analysis.event_file import event_file, node_names, scalars
 from roofline.cli.main import run
+from roofline.cli.results import check_analysis_files
 from roofline.errors import InputError
-from roofline.presentation.output import check_targets, format_of, render, write
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (
@@ -181,18 +181,15 @@ def test_times_of_nodes_are_there_where_all_are_known(tmp_path: Path) -> None:
 # -- files and commands ----------------------------------------------------------------------------
 
 
-def test_the_suffix_chooses_it(tmp_path: Path) -> None:
-    assert format_of(Path("runs/resnet50.tfevents")) == "tensorboard"
+def test_the_suffix_is_in_small_letters(tmp_path: Path) -> None:
     # TensorBoard looks for these letters in names of files, in capitals it does not find them.
     with pytest.raises(InputError, match="small letters"):
-        check_targets([tmp_path / "A.TFEVENTS"], overwrite=False)
+        check_analysis_files([tmp_path / "A.TFEVENTS"], overwrite=False)
 
 
 def test_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="one pass on one machine"):
-        render(eight(), "tensorboard")
-    with pytest.raises(InputError, match="name one"):
-        check_targets([tmp_path / "a.tfevents"], overwrite=False, are_several=True)
+    with pytest.raises(InputError, match="kind 'machine comparison' are written as"):
+        eight().save(tmp_path / "a.tfevents")
 
 
 def test_show_writes_one_of_what_is_saved(
@@ -253,7 +250,7 @@ def test_without_tensorboard_one_line_says_what_installs_it(tmp_path: Path) -> N
 def accumulated(analysis: Analysis, folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    write(analysis, [folder / "resnet.tfevents"])
+    analysis.save(folder / "resnet.tfevents")
     reader = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     reader.Reload()
     return reader

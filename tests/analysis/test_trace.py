@@ -13,10 +13,10 @@ import pytest
 
 from roofline.analysis import Analysis, Module, OperatorRow
 from roofline.analysis.chrome_trace import trace_json, trace_of
+from roofline.cli.results import check_analysis_files
 from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measured import RunMeasurement
-from roofline.presentation.output import check_targets, format_of, render, write
 from roofline.workload.operators import State
 from tests.presentation.examples import (
     Made,
@@ -331,7 +331,7 @@ def test_a_model_of_thousands_of_operators_keeps_the_rules():
 @pytest.mark.parametrize("name", ["resnet", "empty model"])
 def test_what_was_not_measured_is_refused(name: str):
     with pytest.raises(InputError, match="was not measured; a trace needs measured operators"):
-        render(examples()[name], "trace")
+        examples()[name].render("trace")
 
 
 def test_what_has_no_bound_was_not_measured():
@@ -350,34 +350,33 @@ def test_half_a_measurement_is_refused():
 
 
 def test_several_machines_are_refused():
-    with pytest.raises(InputError, match="one model on 8 machines; a trace needs measured"):
-        render(eight(), "trace")
+    with pytest.raises(InputError, match="kind 'machine comparison' are written as json, csv"):
+        eight().render("trace")
 
 
 def test_the_longest_suffix_chooses_the_format(tmp_path: Path):
-    assert format_of(Path("run.trace.json")) == "trace"
-    assert format_of(Path("RUN.TRACE.JSON")) == "trace"
-    assert format_of(Path("run.json")) == "json"
-    assert format_of(Path("trace.json")) == "json"
-    with pytest.raises(InputError, match=r"did you mean '\.trace\.json'"):
-        format_of(Path("run.trace.jsn"))
-    with pytest.raises(InputError, match=r"did you mean '\.trace\.json'"):
-        format_of(Path("run.trace"))
+    files = [tmp_path / name for name in ("RUN.TRACE.JSON", "run.json", "trace.json")]
+    analysis = measured(small())
+    analysis.save(*files)
+    assert ["traceEvents" in json.loads(each.read_text()) for each in files] == [True, False, False]
+    for name in ("run.trace.jsn", "run.trace"):
+        with pytest.raises(InputError, match=r"did you mean '\.trace\.json'"):
+            analysis.save(tmp_path / name)
     with pytest.raises(InputError, match=r"run\.trace\.json: a trace needs measured operators"):
-        check_targets([tmp_path / "run.trace.json"], overwrite=False, will_be_measured=False)
+        check_analysis_files([tmp_path / "run.trace.json"], overwrite=False, is_measured=False)
 
 
 def test_a_trace_is_written_whole_and_overwrites_only_when_told(tmp_path: Path):
     target = tmp_path / "run.trace.json"
-    write(measured(small()), [target])
+    measured(small()).save(target)
     slices_of(json.loads(target.read_text(encoding="utf-8")))
     before = target.read_bytes()
     with pytest.raises(InputError, match="exists"):
-        write(measured(small(), 4.0), [target])
+        measured(small(), 4.0).save(target)
     assert target.read_bytes() == before
     # One that cannot be made leaves nothing behind, nor the files beside it.
     with pytest.raises(InputError, match="was not measured"):
-        write(small(), [tmp_path / "a.json", tmp_path / "b.trace.json"])
+        small().save(tmp_path / "a.json", tmp_path / "b.trace.json")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run.trace.json"]
     measured(small(), 4.0).save(target, overwrite=True)
     assert target.read_bytes() != before

@@ -15,7 +15,7 @@ from torch import nn
 import roofline
 from roofline.pipeline import scaling
 from roofline.pipeline.distributed_capture import TrainingTask
-from roofline.scaling.links import Wire
+from roofline.scaling.settings import Wire
 from tests.pipeline.towers import Normed, Tower, scaled
 
 

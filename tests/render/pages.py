@@ -5,12 +5,11 @@ from __future__ import annotations
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.blocks import View
-from roofline.presentation.output import render
 
 
 def interactive_page(result: Analysis | MachineComparison, view: View | None = None) -> str:
     """The page of an analysis, or of one model on several machines."""
     view = view or View()
-    page = render(result, "html", by=view.by, top=view.top, depth=view.depth, fused=view.fused)
+    page = result.render("html", view)
     assert isinstance(page, str)
     return page

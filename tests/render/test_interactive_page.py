@@ -20,7 +20,6 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.plots.style import SERIES
-from roofline.presentation.output import render
 from roofline.render.interactive import SCRIPTS, embedded
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (
@@ -188,7 +187,7 @@ def test_the_view_is_that_of_the_report() -> None:
     page = interactive_page(resnet(), View(by="module", depth=1))
     assert '<td class="left">  layer1</td>' in page
     assert ">    0</td>" not in page
-    assert page == render(resnet(), "html", by="module", depth=1)
+    assert page == resnet().render("html", View(by="module", depth=1))
     with pytest.raises(InputError, match="--depth 3 has no effect"):
         interactive_page(resnet(), View(by="type", depth=3))
 

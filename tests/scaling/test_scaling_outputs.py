@@ -16,13 +16,11 @@ from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
 from roofline.placement import Bound
 from roofline.result import read_result
-from roofline.scaling.asking import scaling_of, times_of
 from roofline.scaling.drawing import LINK, lines_of, points_of
-from roofline.scaling.links import Wire
 from roofline.scaling.memory import Peak
-from roofline.scaling.ranks import Step
+from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings
+from roofline.scaling.settings import Settings, Wire
 from roofline.workload.gradients import Gradient
 
 DATA = Path(__file__).parent.parent / "data"

@@ -14,15 +14,12 @@ from typing import Any
 import torch
 
 from roofline.errors import InputError, ModelError, nearest
+from roofline.workload.models.building import OWN, build, home_of, named, not_a_factory
 from roofline.workload.models.building import Source as Source
-from roofline.workload.models.building import build
 from roofline.workload.models.expressions import is_expression
-from roofline.workload.models.expressions.arguments import signature_of
 from roofline.workload.models.expressions.building import Factory, Find, design_source
-from roofline.workload.models.expressions.layers import layer_class
-from roofline.workload.models.files.formats import is_model_file
-from roofline.workload.models.files.stored import StoredModel
-from roofline.workload.models.homes import OWN, home_of, named, not_a_factory
+from roofline.workload.models.expressions.layers import layer_class, signature_of
+from roofline.workload.models.files.formats import StoredModel, is_model_file
 from roofline.workload.models.libraries import names
 from roofline.workload.models.libraries.availability import (
     install_command,
@@ -31,16 +28,18 @@ from roofline.workload.models.libraries.availability import (
 from roofline.workload.models.libraries.availability import (
     torchvision_or_reason as torchvision_or_reason,
 )
-from roofline.workload.models.libraries.model_settings import Settings, settings_of
-from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
-from roofline.workload.models.libraries.timm_models import is_timm_model, timm_inputs, timm_model
-from roofline.workload.models.libraries.torchvision_models import torchvision_model
-from roofline.workload.models.libraries.transformers_inputs import (
-    is_transformers_model,
-    transformers_inputs,
+from roofline.workload.models.libraries.image_models import (
+    is_timm_model,
+    timm_inputs,
+    timm_model,
+    torchvision_model,
 )
+from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
+from roofline.workload.models.libraries.transformers_config import Settings, settings_of
 from roofline.workload.models.libraries.transformers_models import (
+    is_transformers_model,
     no_model_of_its_own,
+    transformers_inputs,
     transformers_model,
     unknown_to_transformers,
 )

@@ -18,10 +18,9 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.units import format_shape, parse_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
-from roofline.workload.models.expressions.arguments import call_of
-from roofline.workload.models.expressions.arithmetic import plain, unbound, with_values
-from roofline.workload.models.expressions.fitting import check_fit
+from roofline.workload.models.expressions.fitting import Piece, check_fit, leaves
 from roofline.workload.models.expressions.layers import (
+    call_of,
     convolution_rank,
     layer_class,
     layer_names,
@@ -29,7 +28,6 @@ from roofline.workload.models.expressions.layers import (
     takes_indices,
 )
 from roofline.workload.models.expressions.parsing import parsed
-from roofline.workload.models.expressions.pieces import Piece, leaves
 from roofline.workload.models.expressions.syntax import (
     Design,
     Group,
@@ -38,6 +36,9 @@ from roofline.workload.models.expressions.syntax import (
     Repeat,
     Shape,
     layers_of,
+    plain,
+    unbound,
+    with_values,
 )
 from roofline.workload.models.libraries.availability import said
 from roofline.workload.torch_dtypes import dtype_for

@@ -6,19 +6,240 @@ import re
 
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.places import PlacedError
 from roofline.workload.models.expressions.syntax import (
     LITERALS,
+    WORDS,
     Argument,
     Design,
     Group,
     Layer,
+    Literal,
+    Operation,
     Part,
     Repeat,
+    Sequence,
     Shape,
     Value,
     Variable,
+    is_number,
 )
-from roofline.workload.models.expressions.values import DIGITS, NAME, QUOTED, Values, unquoted
+
+MOST_DEPTH = 40
+
+_SPACE = re.compile(r"\s*")
+
+
+class Cursor:
+    """A place in a text, between any spaces; ``depth`` is how many brackets are open there."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+
+    def wrong(self, message: str, at: int | None = None) -> PlacedError:
+        """The error that something is wrong here, or at another place."""
+        return PlacedError(message, self.text, self.at if at is None else at)
+
+    def skip(self) -> None:
+        """Moves behind spaces."""
+        space = _SPACE.match(self.text, self.at)
+        self.at = space.end() if space else self.at
+
+    def next(self) -> str:
+        """The letter that stands here; ``""`` at the end."""
+        self.skip()
+        return self.text[self.at : self.at + 1]
+
+    def found(self, form: re.Pattern[str]) -> re.Match[str] | None:
+        """The match of `form` at this place; does not move."""
+        self.skip()
+        return form.match(self.text, self.at)
+
+    def take(self, sign: str) -> bool:
+        """Whether `sign` stands here; moves behind it."""
+        self.skip()
+        if not self.text.startswith(sign, self.at):
+            return False
+        self.at += len(sign)
+        return True
+
+    def seen(self) -> str:
+        """What stands here, for a message."""
+        letter = self.next()
+        return f"'{letter}'" if letter else "the end"
+
+    def deeper(self, at: int) -> None:
+        """A bracket was opened at `at`."""
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise self.wrong(f"more than {MOST_DEPTH} brackets lie in each other", at)
+
+    def close(self, bracket: str, opened: int) -> None:
+        """Takes the bracket that closes the one at `opened`."""
+        self.depth -= 1
+        if self.take(bracket):
+            return
+        if not self.next():
+            raise self.wrong(f"this bracket is not closed: a '{bracket}' is missing", opened)
+        raise self.wrong(f"expected '{bracket}' here, not {self.seen()}")
+
+
+NAME = re.compile(r"[^\W\d]\w*")
+DIGITS = re.compile(r"[0-9]+")
+QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
+
+_WORD = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)?(?=\s*[,)\]])")
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LONGER = re.compile(r"[\w.]+")
+_MOST_DIGITS = 18
+_MOST_OPERATIONS = 100
+
+
+class Values(Cursor):
+    """A place in a text where values are; each method takes what it says, and moves behind it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._operations = 0
+
+    def value(self) -> Value:
+        """An argument of a layer."""
+        self.skip()
+        at = self.at
+        if (found := self.found(_WORD)) and found[0] in WORDS:
+            self.at = found.end()
+            return Literal(value=found[0], at=at)
+        return self.arithmetic()
+
+    def arithmetic(self) -> Value:
+        """A number, a variable or what is computed of them."""
+        value = self._product()
+        while self.next() in ("+", "-"):
+            at, sign = self.at, self.next()
+            self.at += 1
+            value = self._operation(sign, value, self._product(), at)
+        return value
+
+    def _product(self) -> Value:
+        value = self._factor()
+        while self.next() in ("*", "/", "%"):
+            at = self.at
+            sign = "//" if self.take("//") else self.next()
+            self.at = at + len(sign)
+            value = self._operation(sign, value, self._factor(), at)
+        return value
+
+    def _operation(self, sign: str, left: Value, right: Value, at: int) -> Operation:
+        for each in (left, right):
+            is_one = isinstance(each, Literal) and is_number(each.value)
+            if not is_one and not isinstance(each, (Variable, Operation)):
+                raise self.wrong(f"'{sign}' takes numbers and variables", each.at)
+        self._operations += 1
+        if self._operations > _MOST_OPERATIONS:
+            raise self.wrong(
+                f"more than {_MOST_OPERATIONS} operations: write what they come to", at
+            )
+        return Operation(operator=sign, left=left, right=right, at=left.at)
+
+    def _factor(self) -> Value:
+        self.skip()
+        at = self.at
+        letter = self.next()
+        if letter == "-":
+            self.at += 1
+            self.deeper(at)
+            inner = self._factor()
+            self.depth -= 1
+            if isinstance(inner, Literal) and is_number(inner.value):
+                return Literal(value=-inner.value, at=at)
+            return self._operation("-", Literal(value=0, at=at), inner, at)
+        if letter == "{":
+            return self.braces()
+        if letter and letter in "([":
+            return self._bracketed(at)
+        if letter and letter in "'\"":
+            return self._quotation(at)
+        if self.found(_NUMBER):
+            return self._number()
+        if found := self.found(NAME):
+            self.at = found.end()
+            if self.next() == "(":
+                raise self.wrong(
+                    f"'{found[0]}(…)' cannot be an argument: only numbers and words", at
+                )
+            if found[0] in LITERALS:
+                return Literal(value=LITERALS[found[0]], at=at)
+            return Variable(name=found[0], at=at)
+        raise self.wrong(f"expected a value here, not {self.seen()}")
+
+    def braces(self) -> Value:
+        """A value in braces."""
+        self.skip()
+        at = self.at
+        self.take("{")
+        self.deeper(at)
+        value = self.arithmetic()
+        self.close("}", at)
+        return value
+
+    def _bracketed(self, at: int) -> Value:
+        """A tuple or list, or arithmetic in brackets."""
+        is_list = self.next() == "["
+        bracket = "]" if is_list else ")"
+        self.at += 1
+        self.deeper(at)
+        items: list[Value] = []
+        has_comma = False
+        while self.next() not in ("", bracket):
+            items.append(self.value())
+            has_comma = self.take(",")
+            if not has_comma:
+                break
+        is_one = len(items) == 1 and not has_comma and not is_list
+        self.close(bracket, at)
+        return items[0] if is_one else Sequence(items=tuple(items), at=at)
+
+    def _quotation(self, at: int) -> Literal:
+        found = self.found(QUOTED)
+        if not found:
+            raise self.wrong("this quotation mark is not closed", at)
+        self.at = found.end()
+        return Literal(value=unquoted(found), at=at)
+
+    def _number(self) -> Literal:
+        found = self.found(_NUMBER)
+        if not found:
+            raise self.wrong(f"expected a number here, not {self.seen()}")
+        word, at = found[0], self.at
+        if (longer := self.found(_LONGER)) and longer.end() > found.end():
+            raise self.wrong(f"'{longer[0]}' is no number")
+        if word.isdigit():
+            return self.integer()
+        self.at = found.end()
+        value = float(word)
+        if value == float("inf"):
+            raise self.wrong(f"{word} is too large", at)
+        return Literal(value=value, at=at)
+
+    def integer(self) -> Literal:
+        """A whole number, of digits alone."""
+        found = self.found(DIGITS)
+        if not found:
+            raise self.wrong(f"expected a whole number here, not {self.seen()}")
+        if len(found[0].lstrip("0")) > _MOST_DIGITS:
+            raise self.wrong(f"a number of {len(found[0])} digits is too large")
+        literal = Literal(value=int(found[0]), at=self.at)
+        self.at = found.end()
+        return literal
+
+
+def unquoted(found: re.Match[str]) -> str:
+    """What stands between the quotation marks that `QUOTED` found."""
+    inner = found[1] if found[1] is not None else found[2]
+    return re.sub(r"\\(.)", r"\1", inner, flags=re.DOTALL)
+
 
 MOST_LETTERS = 10_000
 

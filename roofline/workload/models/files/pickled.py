@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from roofline.errors import FileFormatError, ModelError, nearest
+from roofline.errors import FileFormatError, ModelError, RooflineError, nearest, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.archives import archive_in
-from roofline.workload.models.files.inspection import PICKLE, ZIP, kind_of
-from roofline.workload.models.files.pickles import imported_by, telling_among
-from roofline.workload.models.files.quiet import reading
+from roofline.workload.models.files.archives import archive_in, imported_by, telling_among
+from roofline.workload.models.files.formats import PICKLE, ZIP, kind_of
+
+_LONGEST = 200
+
+
+@contextlib.contextmanager
+def reading(path: Path, how: str) -> Iterator[None]:
+    """While torch reads `path` by `how`: silent, and what it raises is one line about the file.
+
+    Raises:
+        FileFormatError: whatever was raised.
+    """
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):
+            yield
+    except RooflineError:
+        raise
+    # What is damaged may fail anywhere in torch, and with anything.
+    except Exception as error:
+        # What it points to was logged, and is not shown.
+        said = printable(said_by(error)).partition(" Please check the warnings above")[0]
+        said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+        raise FileFormatError(
+            f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
+        ) from error
+
 
 SUFFIX = ".safetensors"
 

@@ -17,13 +17,25 @@ from roofline.foundation.text import printable
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.archives import Archive, archive_in
-from roofline.workload.models.files.formats import ONNX, PROGRAM, check_foreign, is_model_file
-from roofline.workload.models.files.inspection import PICKLE, READ, ZIP, kind_of
-from roofline.workload.models.files.pickled import TRUSTED, pickled_source, weights_in, with_weights
-from roofline.workload.models.files.program_files import check_program_file
-from roofline.workload.models.files.programs import output_types
-from roofline.workload.models.files.quiet import reading
-from roofline.workload.models.files.stored import StoredModel
+from roofline.workload.models.files.formats import (
+    ONNX,
+    PICKLE,
+    PROGRAM,
+    READ,
+    ZIP,
+    StoredModel,
+    check_foreign,
+    is_model_file,
+    kind_of,
+)
+from roofline.workload.models.files.pickled import (
+    TRUSTED,
+    pickled_source,
+    reading,
+    weights_in,
+    with_weights,
+)
+from roofline.workload.models.files.programs import check_program_file, output_types
 from roofline.workload.models.libraries.availability import library_or_reason
 
 _JIT: Any = torch.jit

@@ -17,7 +17,7 @@ from roofline.foundation.dtypes import dtype
 from roofline.workload.capture.unrecorded import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
-from roofline.workload.models.libraries.transformers_inputs import (
+from roofline.workload.models.libraries.transformers_models import (
     is_transformers_model,
     position_limit,
 )
