@@ -110,7 +110,7 @@ def test_the_catalogue_has_every_formula_in_the_order_of_names() -> None:
 
 
 def test_entries_stand_at_the_line_of_their_function() -> None:
-    """At that line of that file begins a definition, with its decorators, or a row with its name."""
+    """At that line of that file begins a definition with its decorators, or a row."""
     for each in catalogue():
         lines = (PACKAGE.parent / each.file).read_text(encoding="utf-8").splitlines()
         if known()[each.key].row is not None:
