@@ -131,12 +131,7 @@ class NeedsPickleError(FileFormatError):
 
 
 def refused_import(error: object, content: bytes) -> str:
-    """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load.
-
-    Args:
-        error: what torch says; of newer protocols than it reads it names no import.
-        content: the pickle, whose first import is taken then.
-    """
+    """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load."""
     found = _REFUSED.search(str(error))
     name = found[1] if found else _first_import(content)
     return f" that imports {printable(name)[:80]}" if name else ""

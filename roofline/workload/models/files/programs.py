@@ -204,10 +204,6 @@ _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 def check_program(path: Path, text: bytes) -> Mapping[str, Any]:
     """The program's description, once nothing in it can run code.
 
-    Args:
-        path: the file, for messages.
-        text: the JSON of an exported program.
-
     Raises:
         FileFormatError: it is damaged, or says what torch.export never writes.
     """
@@ -373,10 +369,6 @@ _MOST_REPEATED = 2**26
 
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
     """The description of a file's program, once loading it runs no code of the file's.
-
-    Args:
-        archive: the file.
-        allow_pickle: what can only be unpickled may be.
 
     Raises:
         FileFormatError: it is no exported program, or not whole; it holds machine code, pickles
