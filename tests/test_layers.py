@@ -53,6 +53,11 @@ INSIDE_FUNCTIONS = {
     "language": {"render"},
 }
 
+QUANTIZATION_WITH_TORCH = (
+    *("clipping", "companions", "grids", "integer_layers", "integer_models", "packed_files"),
+    *("packed_models", "pact", "quantized_modules", "quantizing", "sawb", "tracing"),
+)
+
 # Where a library may be imported at all, as path prefixes.
 HOME = {
     "torch": (
@@ -65,7 +70,7 @@ HOME = {
             "latency/measuring/",
         ),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
-        *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
+        *(f"quantization/{name}.py" for name in QUANTIZATION_WITH_TORCH),
         "machine/links/",
     ),
     # Imported by name, where a model of theirs is asked for.

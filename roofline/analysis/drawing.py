@@ -11,11 +11,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from roofline.analysis.memory_fit import fit_warnings
-from roofline.analysis.points import drawn, points_of, strip_of
+from roofline.analysis.points import Roofs, drawn, points_of, roof_lines, strip_of
 from roofline.analysis.result import Analysis
-from roofline.analysis.roof import Roofs, roof_lines
 from roofline.analysis.times import above_roof, time_s
+from roofline.analysis.totals import fit_warnings
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.errors import InputError
 from roofline.foundation.spreads import interval_words, median_text

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.analysis.grouping import working
+from roofline.analysis.points import dtypes_in_use
 from roofline.analysis.result import Analysis
-from roofline.analysis.roof import dtypes_in_use
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.times import kind_of_time, time_of
 from roofline.foundation.dtypes import DType

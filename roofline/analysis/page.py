@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.points import roof_lines
 from roofline.analysis.report import minimum_text
-from roofline.analysis.roof import roof_lines
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.times import beats_bound, kind_of_time, time_s
 from roofline.analysis.words import shape_of, short_op

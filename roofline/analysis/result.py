@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.analysis.findings import Finding
-from roofline.analysis.memory_fit import fits
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import Coverage, MemoryPeak, Totals
+from roofline.analysis.totals import Coverage, MemoryPeak, Totals, fits
+from roofline.foundation import reading
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
 from roofline.latency.earlier import EarlierRun
@@ -180,3 +181,31 @@ class Analysis(Result):
         from roofline.analysis.drawing import draw_analysis
 
         draw_analysis(figure, self, **options)
+
+
+_FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
+
+
+def to_json(analysis: Analysis) -> str:
+    """The analysis as JSON text; `read_analysis` gives an equal one back."""
+    return analysis.to_json()
+
+
+def read_analysis(path: str | Path) -> Analysis:
+    """The analysis saved in a JSON file; needs no torch.
+
+    Raises:
+        FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
+    """
+    return analysis_from_data(reading.read_json(Path(path), fix=_FIX), file=str(path))
+
+
+def analysis_from_data(data: Any, *, file: str) -> Analysis:
+    """The analysis in plain data, as its JSON holds it.
+
+    Raises:
+        FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
+    """
+    if isinstance(data, dict) and "analyses" in data:
+        raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
+    return Analysis.from_data(data, file=file)

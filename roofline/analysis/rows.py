@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
 from roofline.foundation.sampling import Sample
 from roofline.latency.prediction import Prediction
 from roofline.placement import Bound, Placement
@@ -14,6 +14,28 @@ from roofline.workload.fusion import Fused
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
+
+
+def names_of_numbers(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass that hold a number, or null."""
+    kinds = ("int", "float", "int | None", "float | None")
+    return tuple(each.name for each in fields(cls) if each.type in kinds)
+
+
+def check_numbers(instance: object, names: Iterable[str]) -> None:
+    """Refuses a number of `instance`, among its fields `names`, that is negative or infinite."""
+    for name in names:
+        value = getattr(instance, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number from 0, got {value}")
+
+
+def check_interval(low: float | None, middle: float | None, high: float | None) -> None:
+    """Refuses a predicted time that does not lie in its interval, and half an interval."""
+    if low is None and high is None:
+        return
+    if low is None or middle is None or high is None or not low <= middle <= high:
+        raise ValueError(f"predicted_s is {middle}, not between {low} and {high}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

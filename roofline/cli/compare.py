@@ -68,9 +68,8 @@ def run_sweep(
     Raises:
         InputError: whatever of it does not fit, or a long sweep without `yes`.
     """
-    from roofline.design.sweeps.axes import BALANCE
+    from roofline.design.sweeps.axes import BALANCE, grid_of
     from roofline.design.sweeps.result import SweepResult
-    from roofline.design.sweeps.spec import grid_of
     from roofline.foundation.blocks import View
 
     SweepResult.check_files(outputs, overwrite=force)
@@ -132,7 +131,7 @@ def _sizes(
     options: dict[str, Any],
 ) -> Result:
     from roofline.pipeline.runs import RunOptions
-    from roofline.pipeline.sweeps.one_thread import one_thread
+    from roofline.pipeline.sweeps.jobs import one_thread
     from roofline.pipeline.sweeps.planning import plan_of, probed
     from roofline.pipeline.sweeps.sweeping import carry_out
     from roofline.pipeline.sweeps.where import Where

@@ -134,7 +134,7 @@ def measure_links(others: dict[str, bool], outputs: tuple[Path, ...], *, force: 
     from roofline.machine.hardware import HardwareProfile
 
     HardwareProfile.check_files(outputs, overwrite=force)
-    from roofline.pipeline.links import measure_links as measure
+    from roofline.pipeline.measuring import measure_links as measure
 
     profile = measure(say=tell)
     # Files first: what is printed may end early, in a pipe that closes.

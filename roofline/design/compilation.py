@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
-from roofline.analysis.facts import model_fact, run_fact
-from roofline.analysis.words import hardware_fact
+from roofline.analysis.words import hardware_fact, model_fact, run_fact
 from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_bytes

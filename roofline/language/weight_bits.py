@@ -20,7 +20,7 @@ from roofline.language.placing import PlacedStage, Types
 from roofline.quantization.layers import structure_of
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits
 from roofline.quantization.result import WhatIf
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 
 _FORM = re.compile(r"w([0-9]{1,2})a([0-9]{1,2})")
 _ACTIVATIONS = (16, 32)

@@ -15,17 +15,16 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.hosts import check_threads_of_host
-from roofline.pipeline.learned import predictor_of
 from roofline.pipeline.machines import (
     Hardware,
     hardware_for,
     host_hardware,
     means_host,
+    predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.pipeline.measuring import check_threads_of_host
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.placement import Roof
 from roofline.workload.residency import Residency, residency
 from roofline.workload.runs import Run
@@ -304,13 +303,6 @@ def captured_workload(
 ) -> CapturedPass:
     """A workload, run once on fake tensors.
 
-    Args:
-        asked: the model, and what it is called with.
-        options: what teaches it.
-        run: how it is run.
-        is_rebuilt: whether it may be built anew where it needs real weights; else what was done to
-            the module would be lost.
-
     Raises:
         ModelError: the model rejects its inputs.
     """
@@ -338,13 +330,7 @@ def placed_on_each(
     cold: bool,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """A pass under the ceilings of each machine, with so many threads of each CPU.
-
-    Args:
-        passed: gives the pass for a device.
-        machines: where it is placed.
-        threads, cold, progress: as for `analyze`.
-    """
+    """A pass under the ceilings of each machine, with so many threads of each CPU."""
     return [
         placed_on(
             passed(machine.device),
@@ -371,10 +357,6 @@ def placed_on(
     """The pass under the ceilings of a machine, with so many of its threads.
 
     Args:
-        captured: the pass.
-        machine: where it is placed.
-        threads, cold, progress: as for `analyze`.
-        predict: adds what was learned of the machine; False: bounds alone.
         alone: whether it is the only machine; beside others, `threads` are those of CPUs.
     """
     asked = captured.workload

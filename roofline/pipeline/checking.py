@@ -28,8 +28,7 @@ from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
 from roofline.pipeline.analyses import captured_pass as captured_pass_of
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts
+from roofline.pipeline.runs import RunOptions, check_counts
 
 if TYPE_CHECKING:
     import torch

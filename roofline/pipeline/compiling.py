@@ -11,8 +11,7 @@ from roofline.foundation.progress import Progress
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.analyses import captured_pass, known_machines, placed_on
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts
+from roofline.pipeline.runs import RunOptions, check_counts
 
 if TYPE_CHECKING:
     import torch

@@ -20,9 +20,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.machines import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.runs import Workload
 from roofline.pipeline.timing import bench
-from roofline.pipeline.workloads import Workload
 from roofline.placement import Placement, Roof, place
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency, residency
@@ -45,13 +45,7 @@ def with_operators_measured(
     """An analysis on this machine, predicted from its operators one by one.
 
     Args:
-        asked: the model and its inputs.
-        run: how it is run.
-        teaching: how it is trained, if it is.
         threads: how many compute; None: all.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for, and what cannot be timed on its own.
 
     Raises:
         MeasurementError: the machine is busy.
@@ -162,9 +156,6 @@ class OneByOne:
 
         Times are stated for the pace of `learned`, whatever pace the cores had when they were
         taken; without it they are as they were taken.
-
-        Args:
-            learned: of this machine: what runs between operators follows from it, too.
         """
         placements = place(self.capture.records, self.reuse, self._roof)
         threads = self._roof.threads

@@ -19,8 +19,8 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.machines import means_host
+from roofline.pipeline.runs import workload_of
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
-from roofline.pipeline.workloads import workload_of
 from roofline.workload.runs import Run
 
 DEFAULT_ROUNDS = 5

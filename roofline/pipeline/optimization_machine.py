@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from roofline.errors import HardwareError, InputError
+from roofline.errors import HardwareError, InputError, ModelError, said_by
 from roofline.foundation.progress import Progress, Say
+from roofline.foundation.text import printable
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
@@ -17,8 +19,15 @@ from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.isolation import last_level_bytes
-from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
+from roofline.pipeline.machines import (
+    Hardware,
+    hardware_for,
+    host_environment,
+    host_latency_file,
+    means_host,
+    predictor_of,
+    threads_on,
+)
 from roofline.pipeline.timing import bench
 from roofline.placement import Roof
 from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
@@ -30,7 +39,46 @@ from roofline.substitution.costs.predictions import PredictedCosts
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
+    import torch
+
     from roofline.latency.measuring.calls import Call
+    from roofline.workload.inputs import Inputs
+
+
+def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model is called with: given tensors, else noise, or zeros as indices."""
+    import torch
+
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+    reals = Reals(run)
+    change = torch_dtype(run.dtype) if run.dtype else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return given.made(lambda request: reals.given(request, dtype_for(request, change)).detach())
+
+
+def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
+    """The model itself, or a copy of it in the type that it is to be run in.
+
+    Raises:
+        ModelError: it cannot be copied.
+    """
+    if not run.dtype:
+        return original
+    from roofline.workload.torch_dtypes import torch_dtype
+
+    try:
+        return copy.deepcopy(original).to(torch_dtype(run.dtype))
+    # Locks, generators and tensors that were computed cannot be copied.
+    except Exception as error:
+        raise ModelError(
+            f"{name} cannot be copied, which another type takes:"
+            f" {type(error).__name__}: {printable(said_by(error)[:200])};"
+            " cast it before, and leave --dtype out"
+        ) from error
+
 
 _BASES: tuple[CostBasis, ...] = ("bound", "predicted", "measured")
 
@@ -153,14 +201,6 @@ def costs_on(
     say: Say,
 ) -> Generator[Costs]:
     """What graphs cost on a machine; while operators may be timed, nothing else is measured there.
-
-    Args:
-        machine: which.
-        count: counts graphs.
-        pass_bytes: what one pass of the model touches.
-        force: times operators although others compute.
-        progress: told which operator is timed.
-        say: told, in words, what is waited for, and what cannot be timed.
 
     Raises:
         MeasurementError: operators are to be timed, and others compute.

@@ -74,7 +74,6 @@ def decided(
 
     Args:
         are_tried: of each contender whether it costs no less, and was only worth timing.
-        eager, compiled: how they were timed.
     """
     found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
     decisive = compiled or eager
@@ -112,9 +111,7 @@ def eager_trials(
     """All of them as eager torch runs them, once in each round, each time in a new process.
 
     Args:
-        subjects: what is timed.
         rounds: how many rounds; None: 7.
-        force, progress, say, processes, on: as for `measured_in_turn`.
 
     Raises:
         MeasurementError: the machine is busy, or a process died.
@@ -159,12 +156,7 @@ def compiled_trials(
     """All of them under `torch.compile` with freezing, in turn in one new process.
 
     Args:
-        subjects: what is timed.
         rounds: how many rounds; None: 7.
-        force: measures although others compute.
-        say: told, in words, what is waited for.
-        processes: where they run.
-        on: what makes this machine ready.
 
     Raises:
         CompileError: there is no compiler, or it failed.

@@ -15,10 +15,8 @@ from roofline.latency.calibrated import no_calibration
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts, workload_of
+from roofline.pipeline.machines import Hardware, hardware_for, means_host, predictor_of, threads_on
+from roofline.pipeline.runs import RunOptions, check_counts, workload_of
 from roofline.placement import Roof
 from roofline.workload.residency import residency
 

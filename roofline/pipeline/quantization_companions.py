@@ -16,17 +16,17 @@ from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
-from roofline.pipeline.calibration_steps import computes_in_bfloat16
+from roofline.pipeline.calibrations import computes_in_bfloat16
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import this_process
+from roofline.pipeline.runs import workload_of
 from roofline.pipeline.timing import Bench, bench, real_model
-from roofline.pipeline.workloads import workload_of
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant, WhatIf
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
-    from roofline.quantization.modules.companions import CompanionKind
+    from roofline.quantization.companions import CompanionKind
 
 
 _EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
@@ -64,11 +64,7 @@ def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int)
     from roofline.latency.measuring.rounds import run_rounds
     from roofline.latency.measuring.team import team
     from roofline.machine.measuring.pace_gauge import pace_gauge
-    from roofline.quantization.modules.companions import (
-        companion_of,
-        int8_kernels,
-        relative_error,
-    )
+    from roofline.quantization.companions import companion_of, int8_kernels, relative_error
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
@@ -169,17 +165,9 @@ def companions(
     a way that fails, or dies, has no times and says why.
 
     Args:
-        model, inputs, batch, seq: as `analyze` took them.
-        analysis: of the model as it is, on this machine.
-        what_if_of: what the model would take in the bits of a policy.
-        ways: which are run.
         rounds: how many rounds; None: 7.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
         processes: where models run; None: in new processes, or in this one where the model cannot
             leave it.
-        on: what makes this machine ready.
 
     Raises:
         MeasurementError: the machine is busy.
@@ -283,13 +271,7 @@ def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> 
 
 
 def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatIf]) -> Policy:
-    """The policy whose what-if stands beside a way: all layers, or linear ones alone.
-
-    Args:
-        way: how the model is run.
-        analysis: of the model as it is.
-        what_if_of: tells which layers it has.
-    """
+    """The policy whose what-if stands beside a way: all layers, or linear ones alone."""
     if way.kind == "bfloat16":
         return _BFLOAT16
     if way.kind == "int8 static":

@@ -22,8 +22,7 @@ from roofline.pipeline.analyses import (
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
@@ -148,13 +147,7 @@ _SHOWN = 3
 
 
 def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]:
-    """A line for each.
-
-    Args:
-        step: on one rank.
-        settings: how ranks train.
-        wire: the link between them.
-    """
+    """A line for each."""
     if unused := step.unused:
         names = ", ".join(unused[:_SHOWN])
         more = len(unused) - _SHOWN

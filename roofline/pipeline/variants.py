@@ -65,12 +65,7 @@ def variants_of(
 
 
 def names_of(variants: Sequence[Variant], models: Sequence[str]) -> tuple[str, ...]:
-    """What variants are called; models of one name are numbered.
-
-    Args:
-        variants: what is compared.
-        models: the name of each model, by its number.
-    """
+    """What variants are called; models of one name are numbered."""
     alike = len(set(models)) < len(models)
     numbered = [
         f"{name} ({number})" if alike else name for number, name in enumerate(models, start=1)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import fit_warnings
-from roofline.analysis.facts import model_fact, run_fact
-from roofline.analysis.words import MODEL_ITSELF, hardware_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
 from roofline.design.advice.times import Time
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known

@@ -11,7 +11,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, working
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
 from roofline.foundation.text import counted
 from roofline.machine.hardware import ComputeCeiling

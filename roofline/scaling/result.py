@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
-from roofline.analysis.facts import model_fact, run_fact
-from roofline.analysis.words import fit_cell, hardware_fact
+from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
 from roofline.foundation.units import (

@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 
 from roofline.analysis import Analysis, Finding, analysis_from_data, ranked, to_json
-from roofline.analysis.finding_words import (
-    advice_notes,
-    machines_advice_notes,
-    names_of,
-    saving_text,
-)
+from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
 from roofline.design.advice import Advice, read_advice
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation.blocks import Facts, Grid, Notes

@@ -114,13 +114,13 @@ def stand_in(
         prediction: what every pass is predicted to take.
     """
     found = StandIn(configuration=configuration or TINY, prediction=prediction, asked=[])
-    module = types.ModuleType("roofline.pipeline.language_passes")
+    module = types.ModuleType("roofline.pipeline.language")
     module.__dict__.update(
         LanguageModel=LanguageModel,
         language_model=found.language_model,
         analyze_stage=found.analyze_stage,
     )
-    patch.setitem(sys.modules, "roofline.pipeline.language_passes", module)
+    patch.setitem(sys.modules, "roofline.pipeline.language", module)
     import roofline.pipeline
 
     patch.setattr(roofline.pipeline, "language_passes", module, raising=False)

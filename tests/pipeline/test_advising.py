@@ -24,9 +24,18 @@ from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline.advising import advise, with_findings
-from roofline.pipeline.operator_trials import SwapTimes, call_of, strides_of
 from roofline.pipeline.timing import Bench
-from roofline.pipeline.trials import Trial, folded, of_rounds, round_of, together, with_measured
+from roofline.pipeline.trials import (
+    SwapTimes,
+    Trial,
+    call_of,
+    folded,
+    of_rounds,
+    round_of,
+    strides_of,
+    together,
+    with_measured,
+)
 from roofline.workload.tensors import TensorSpec
 from tests.design.advice_models import Clock, analysed
 from tests.presentation.examples import dram_profile, full_profile

@@ -23,7 +23,6 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.pace import UNKNOWN
 from roofline.pipeline import (
     optimization_machine,
-    optimization_steps,
     optimization_trials,
     optimizing,
 )
@@ -217,7 +216,7 @@ def test_refusals_are_told_once_each() -> None:
 def test_what_is_faster_by_the_clock_is_the_result(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "measured faster"
     assert (found.figures_before.measured_s, found.figures_after.measured_s) == (1.0, 0.8)
@@ -232,7 +231,7 @@ def test_what_is_faster_by_the_clock_is_the_result(
 def test_what_is_not_significantly_faster_is_given_up(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch, speedup: float
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(speedup))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(speedup))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "not faster"
@@ -257,7 +256,7 @@ def test_fewer_rules_may_win_by_the_clock(
         timed.extend(each.name for each in subjects.contenders)
         return trials_of(0.9, 1.2)(subjects, **options)
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "eager_trials", trials)
     layout = registered(
         monkeypatch,
         dropping("drop-second-relu", "aten.relu", keeps=True, safety="changes layout"),
@@ -281,7 +280,7 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
         timed.extend(each.name for each in subjects.contenders)
         return trials_of(1.1, 1.5)(subjects, **options)
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "eager_trials", trials)
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm,channels-last")
     assert timed == ["all rules", "other layout"]
@@ -299,7 +298,7 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
 def test_a_layout_that_loses_by_the_clock_is_no_find(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(0.8))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(0.8))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="channels-last")
     assert found.decision == "nothing found"
@@ -317,7 +316,7 @@ def test_without_timing_a_gain_is_called_predicted(here: HardwareProfile) -> Non
 def test_without_a_compiler_eager_torch_decides(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
     monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: None)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "measured faster"
@@ -333,8 +332,8 @@ def test_the_baseline_decides_and_the_other_stands_beside(
             found, rounds=tuple(replace(each, baseline="compile") for each in found.rounds)
         )
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimization_steps, "compiled_trials", compiled)
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "compiled_trials", compiled)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "not faster"
     assert [each.baseline for each in found.rounds] == ["eager", "compile"]

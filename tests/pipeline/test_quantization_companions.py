@@ -27,7 +27,7 @@ from roofline.pipeline.quantization_companions import (
     policy_of,
     timed_pair,
 )
-from roofline.quantization.modules.companions import CompanionKind, why_no_int8
+from roofline.quantization.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.workload.runs import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roofline.pipeline.sweeps import one_thread as module
-from roofline.pipeline.sweeps.one_thread import one_thread
+from roofline.pipeline.sweeps import jobs as module
+from roofline.pipeline.sweeps.jobs import one_thread
 
 
 def threads() -> list[int]:

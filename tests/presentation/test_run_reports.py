@@ -10,8 +10,8 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, Run
 from roofline.analysis.drawing import title_of
-from roofline.analysis.facts import run_words
 from roofline.analysis.points import points_of
+from roofline.analysis.words import run_words
 from roofline.errors import InputError
 from roofline.foundation.blocks import Facts, Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes

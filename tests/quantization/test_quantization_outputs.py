@@ -31,7 +31,7 @@ from roofline.quantization.result import (
     Sensitivity,
     WhatIf,
 )
-from roofline.quantization.what_if import what_ifs
+from roofline.quantization.what_ifs import what_ifs
 from roofline.quantization.words import change, error_words, faster, reduced, seconds
 from roofline.render.console import print_report
 from roofline.result import read_result

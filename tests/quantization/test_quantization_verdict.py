@@ -10,7 +10,7 @@ from roofline.analysis import Analysis
 from roofline.foundation.units import format_s
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant, Quantization
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from roofline.quantization.words import why_longer, without_gain
 from tests.design.advice_models import Clock
 from tests.quantization.what_if_machines import (

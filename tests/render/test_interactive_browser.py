@@ -11,9 +11,8 @@ from itertools import pairwise
 import pytest
 
 from roofline.analysis import Analysis, OperatorRow, groups, working
-from roofline.analysis.points import points_of, strip_of
-from roofline.analysis.roof import roof_lines
-from roofline.analysis.time_columns import TimeColumns
+from roofline.analysis.points import points_of, roof_lines, strip_of
+from roofline.analysis.tables import TimeColumns
 from roofline.analysis.words import shape_of, short_op
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.units import (

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, Finding, fit_warnings
-from roofline.analysis.facts import model_fact, run_fact, what_runs
-from roofline.analysis.finding_words import basis_words, names_of, pass_s, saving_text
-from roofline.analysis.words import hardware_fact
+from roofline.analysis.words import (
+    basis_words,
+    hardware_fact,
+    model_fact,
+    names_of,
+    pass_s,
+    run_fact,
+    saving_text,
+    what_runs,
+)
 from roofline.foundation import reading
 from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
 from roofline.foundation.rows import fields_of

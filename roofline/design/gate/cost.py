@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minimum_times_of
-from roofline.analysis.checks import check_numbers, names_of_numbers
+from roofline.analysis.rows import check_numbers, names_of_numbers
 from roofline.design.pass_times import predicted_s
 from roofline.errors import InputError
 from roofline.foundation import schema

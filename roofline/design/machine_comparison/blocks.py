@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
-from roofline.analysis.finding_words import machines_advice_notes
 from roofline.analysis.points import likeness, name_of
 from roofline.analysis.report import coverage_text, model_facts
-from roofline.analysis.tables import groups_of_unknown, unknown_grid
-from roofline.analysis.time_columns import prediction_cell
-from roofline.analysis.words import MODEL_ITSELF, fit_cell, module_of, shape_of, short_op
+from roofline.analysis.tables import groups_of_unknown, prediction_cell, unknown_grid
+from roofline.analysis.words import (
+    MODEL_ITSELF,
+    fit_cell,
+    machines_advice_notes,
+    module_of,
+    shape_of,
+    short_op,
+)
 from roofline.design.machine_comparison.grouping import Across, GroupAcross, Side
 from roofline.design.machine_comparison.result import MachineComparison
 from roofline.design.machine_comparison.summary import MachineSummary

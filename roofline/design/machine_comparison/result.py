@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, group_of
-from roofline.analysis.facts import what_runs
 from roofline.analysis.grouping import Whole
+from roofline.analysis.words import what_runs
 from roofline.design.machine_comparison.grouping import (
     Across,
     GroupAcross,

@@ -7,9 +7,8 @@ from dataclasses import replace
 from string import ascii_uppercase
 
 from roofline.analysis import Analysis, Run
-from roofline.analysis.facts import run_words
-from roofline.analysis.time_columns import prediction_cell
-from roofline.analysis.words import MODEL_ITSELF, fit_cell
+from roofline.analysis.tables import prediction_cell
+from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.module_alignment import (
     DEPTH,

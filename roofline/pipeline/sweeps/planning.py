@@ -24,11 +24,9 @@ from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, threads_on
+from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine
-from roofline.pipeline.sweeps.shipping import shipped_for
+from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
 
 if TYPE_CHECKING:
     pass

@@ -11,19 +11,26 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.sweeps.cells import Cell
+from roofline.design.sweeps.axes import grid_of
 from roofline.design.sweeps.result import SweepResult
-from roofline.design.sweeps.spec import grid_of
+from roofline.design.sweeps.verdicts import Cell
 from roofline.errors import InputError, MeasurementError, RooflineError, said_by
 from roofline.foundation.progress import Progress
 from roofline.latency.calibrated import no_calibration
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs
-from roofline.pipeline.sweeps.one_thread import one_thread
+from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs, one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
-from roofline.pipeline.sweeps.pools import Answer, DaskCluster, Given, LocalProcesses, Pool
-from roofline.pipeline.sweeps.where import LOCAL, PROCESSES, Where
+from roofline.pipeline.sweeps.where import (
+    LOCAL,
+    PROCESSES,
+    Answer,
+    DaskCluster,
+    Given,
+    LocalProcesses,
+    Pool,
+    Where,
+)
 from roofline.placement import classic_model_note, other_device_note
 
 if TYPE_CHECKING:
@@ -70,14 +77,6 @@ def drive(
 
     Jobs whose worker died run again, one by one; those that were there at two deaths run with
     nothing beside them, so that it is known who ends workers.
-
-    Args:
-        pool: where they run; it is closed in the end, at once if something fails.
-        jobs: what is run.
-        chunk: how many jobs go together.
-        found: told what jobs gave.
-        pack: the context, for workers that lack it.
-        describe: a job in words.
 
     Raises:
         MeasurementError: a job that ends every worker that takes it, or workers that end too often.
