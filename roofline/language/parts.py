@@ -60,11 +60,6 @@ def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, fl
     An expert is left out by one token with the chance (E - k) / E, by all with its power; two are
     left out together with (E - k)(E - k - 1) / E(E - 1). Both follow, as the number of those left
     out is a sum over experts.
-
-    Args:
-        count: E, how many there are.
-        per_token: k, how many each token takes.
-        tokens: how many tokens choose.
     """
     free = count - per_token
     alone = (free / count) ** tokens
@@ -76,13 +71,7 @@ def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, fl
 
 
 def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> ExpertSpread | None:
-    """Return the experts that tokens touch; None: no layer has any.
-
-    Args:
-        architecture: the model.
-        tokens: those of one pass, of all sequences.
-        dtype: the type of the weights.
-    """
+    """Return the experts that tokens touch; None: no layer has any."""
     sizes = architecture.experts
     layers = sum(architecture.sparse)
     if sizes is None or not layers:

@@ -215,10 +215,6 @@ def least_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | N
 
     Looked for from above among the powers of two, as what holds of a batch that a cache has room
     for may not hold of the next, and then between the last that fails and the one after it.
-
-    Args:
-        holds: of a batch.
-        most: the largest batch that is tried.
     """
     tried = [1]
     while tried[-1] < most:

@@ -266,10 +266,6 @@ def takes_floats(layer: nn.Module) -> bool:
 def expected_sizes(layer: nn.Module, dimensions: int) -> tuple[int, int, str] | None:
     """A size that a layer of torch demands of a tensor: which dimension, how much, and of what.
 
-    Args:
-        layer: of torch.
-        dimensions: how many the tensor has.
-
     Returns:
         The dimension, its size and ``"channels"`` or ``"features"``; None where it demands none.
     """
