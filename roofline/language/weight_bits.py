@@ -163,29 +163,22 @@ def stage_in_bits(
     unpacked_weights: int,
 ) -> StageInBits:
     """A stage in few bits: as the architecture asks for it, and as the library calls it."""
-    minimum = MinTimes(**minimum_times_of(analysis.totals))
+    before_s, after_s = analysis.totals.eager_min_time_s, None
     try:
         found = what_if_of(analysis, bits)
+        before_s, after_s = found.eager_min_time_before_s, _unfused_s(found, analysis)
+        notes = tuple(f"left in floats: {each}" for each in found.unquantized)
     except InputError as error:
-        return StageInBits(
-            stage=stage,
-            asked_before=before,
-            asked_after=after,
-            eager_min_time_before_s=analysis.totals.eager_min_time_s,
-            eager_min_time_after_s=None,
-            minimum_before=minimum,
-            unpacked_weights=unpacked_weights,
-            notes=(f"{stage}: no operator could be quantized: {error}",),
-        )
+        notes = (f"{stage}: no operator could be quantized: {error}",)
     return StageInBits(
         stage=stage,
         asked_before=before,
         asked_after=after,
-        eager_min_time_before_s=found.eager_min_time_before_s,
-        eager_min_time_after_s=_unfused_s(found, analysis),
-        minimum_before=minimum,
+        eager_min_time_before_s=before_s,
+        eager_min_time_after_s=after_s,
+        minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
         unpacked_weights=unpacked_weights,
-        notes=tuple(f"left in floats: {each}" for each in found.unquantized),
+        notes=notes,
     )
 
 

@@ -16,8 +16,8 @@ from torch.nn.modules.rnn import RNNCellBase
 
 from roofline.errors import nearest
 from roofline.foundation.places import PlacedError
-from roofline.workload.models.expressions.layer_names import TAKE_MODULES, plain_name, written_names
 from roofline.workload.models.expressions.syntax import Argument, Layer, plain
+from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, written_names
 
 
 def call_of(
