@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from roofline.analysis import (
     FRAME_COLUMNS,
@@ -58,7 +59,8 @@ def _nothing(_: Rows) -> str:
     return ""
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Part:
     """A column, the cell of calls that are alike, and that of operators taken together."""
 
     column: Column
