@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 from roofline.errors import InputError, nearest
 from roofline.foundation import reading, schema
 from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
-from roofline.foundation.files import check_writable, write_together
+from roofline.foundation.files import check_named_once, check_writable, write_together
 from roofline.foundation.rows import csv_text, frame_of, json_text
 
 if TYPE_CHECKING:
@@ -240,13 +240,10 @@ class Result:
             InputError: an unknown suffix, the same file twice, one that exists while `overwrite` is
                 false, or a folder that cannot be written.
         """
-        seen: set[Path] = set()
         for path in paths:
             cls._suffix(path)
             check_writable(path, overwrite=overwrite)
-            if path.resolve() in seen:
-                raise InputError(f"{path}: is named twice; give each file once")
-            seen.add(path.resolve())
+        check_named_once(paths)
 
     @classmethod
     def _suffix(cls, path: Path) -> str:

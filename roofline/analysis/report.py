@@ -93,7 +93,7 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
     """
     totals, measurement = analysis.totals, analysis.measurement
     if analysis.prediction is not None:
-        yield "Predicted", _predicted(analysis.prediction, _comparison(analysis))
+        yield "Predicted", _predicted(analysis, analysis.prediction)
     elif totals.predicted_s is not None:
         low, high = totals.predicted_low_s, totals.predicted_high_s
         between = f" ({format_s(low)} to {format_s(high)})" if low and high else ""
@@ -114,11 +114,18 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
         )
 
 
-def _predicted(prediction: RunPrediction, comparison: str) -> str:
+def _predicted(analysis: Analysis, prediction: RunPrediction) -> str:
     middle, between = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
     parts = [f"{middle} end to end ({between} in 8 of 10 cases)"]
-    if comparison:
-        parts.append(comparison)
+    if analysis.measurement is not None:
+        off = _off(prediction.predicted_s, analysis.measurement.measured_s)
+        parts.append(f"{off} than measured")
+    elif analysis.earlier is not None:
+        off = _off(prediction.predicted_s, analysis.earlier.measured_s)
+        # Nearness to what one was taught is no proof.
+        is_learned = all(source_word(row) != _ALONE for row in analysis.operators)
+        from_it = ", which it was learned from too" * is_learned
+        parts.append(f"{off} than was measured before{from_it}")
     spread = prediction.high_s - prediction.low_s
     if prediction.predicted_s:
         digits = digits_of(spread / prediction.predicted_s)
@@ -127,40 +134,21 @@ def _predicted(prediction: RunPrediction, comparison: str) -> str:
         )
         known = prediction.overhead_s is not None
         added = f" + overhead {overhead} {unit}" if known else ", overhead unknown"
-        parts.append(f"operators {operators} {unit}{added}{_fault_time(prediction)}")
+        faults_s = prediction.predicted_s - prediction.settled_s
+        if prediction.page_faults and faults_s > FAULTS_MATTER * prediction.settled_s:
+            # The rest is the time of a settled allocator.
+            added += (
+                f" + {prediction.page_faults:,} page faults {format_s(faults_s, 2)} (allocator:"
+                f" {prediction.allocator}; settled, without page faults:"
+                f" {format_s(prediction.settled_s, 3)})"
+            )
+        parts.append(f"operators {operators} {unit}{added}")
     if prediction.calibration:
-        parts.append(f"learned from {printable(prediction.calibration)}")
+        parts.append(f"learned from {prediction.calibration}")
     if prediction.held_out_error is not None:
         off = _percent(prediction.held_out_error)
         parts.append(f"{off} off on the average for models of families that were left out")
     return " · ".join(parts)
-
-
-def _fault_time(prediction: RunPrediction) -> str:
-    """What page faults add, where they matter; the rest is the time of a settled allocator."""
-    faults_s = prediction.predicted_s - prediction.settled_s
-    if not prediction.page_faults or faults_s <= FAULTS_MATTER * prediction.settled_s:
-        return ""
-    settled = format_s(prediction.settled_s, 3)
-    return (
-        f" + {prediction.page_faults:,} page faults {format_s(faults_s, 2)}"
-        f" (allocator: {printable(prediction.allocator)}; settled, without page faults: {settled})"
-    )
-
-
-def _comparison(analysis: Analysis) -> str:
-    """How far a prediction is from the measurement, if there are both."""
-    prediction, measurement, earlier = analysis.prediction, analysis.measurement, analysis.earlier
-    if prediction is None:
-        return ""
-    if measurement is not None:
-        return f"{_off(prediction.predicted_s, measurement.measured_s)} than measured"
-    if earlier is not None:
-        off = f"{_off(prediction.predicted_s, earlier.measured_s)} than was measured before"
-        # Nearness to what one was taught is no proof.
-        is_learned = all(source_word(row) != _ALONE for row in analysis.operators)
-        return f"{off}, which it was learned from too" if is_learned else off
-    return ""
 
 
 def _off(predicted_s: float, measured_s: float) -> str:
@@ -175,22 +163,17 @@ def _percent(fraction: float) -> str:
 
 def _sources(rows: list[OperatorRow]) -> str:
     """How many predictions come from where, and which operators have no near neighbour."""
-    counts = Counter(map(source_word, rows))
-    parts = [
-        f"{counts[word]:,} {printable(word)}{_which(rows, word)}"
-        for word in sorted(counts, key=lambda word: (word == BOUND_ONLY, -counts[word]))
-    ]
+    counts, parts = Counter(map(source_word, rows)), list[str]()
+    for word in sorted(counts, key=lambda word: (word == BOUND_ONLY, -counts[word])):
+        which = ""
+        if word in (BOUND_ONLY, "extrapolated"):
+            # These are worse than most.
+            names = Counter(short_op(row) for row in rows if source_word(row) == word)
+            shown = ", ".join(name for name, _ in names.most_common(_NAMED))
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            which = f" ({shown}{more})"
+        parts.append(f"{counts[word]:,} {word}{which}")
     return " · ".join(parts)
-
-
-def _which(rows: list[OperatorRow], word: str) -> str:
-    """The names of the operators of a source that is worse than most."""
-    if word not in (BOUND_ONLY, "extrapolated"):
-        return ""
-    names = Counter(short_op(row) for row in rows if source_word(row) == word)
-    shown = [name for name, _ in names.most_common(_NAMED)]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f" ({', '.join(shown)}{more})"
 
 
 def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | None) -> str:
@@ -200,16 +183,28 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
         sample.median_s, (measurement.operators_s, abs(measurement.overhead_s)), digits
     )
     named = "framework overhead" if measurement.overhead_s >= 0 else "timing cost"
+    # What views and allocations take, which tables leave out.
+    at_work_s = analysis.totals.measured_s
+    free_s = measurement.operators_s - at_work_s if at_work_s is not None else 0.0
+    free = f" (views and allocations {format_s(free_s, 2)} of it)" if free_s > 0 else ""
     parts = [
         f"{whole} {unit} end to end ({_passes(sample)})",
-        f"operators {operators} {unit}{_free(analysis, measurement)}",
+        f"operators {operators} {unit}{free}",
         f"{named} {gap} {unit}",
     ]
     if analysis.totals.eager_min_time_s:
         parts.append(_bound_share(analysis, measurement.measured_s).removeprefix(" · "))
     # Unknown where the system does not count them; a few are always there.
     page_faults = f"{counted(measurement.page_faults, 'page fault')} a pass"
-    parts.append(f"{page_faults}{_measured_fault_time(measurement)}")
+    of_faults = [f"allocator: {measurement.allocator}"] if measurement.allocator else []
+    if _faults_matter(measurement) and measurement.settled_s is not None:
+        faults_s = measurement.measured_s - measurement.settled_s
+        share = format_percent(faults_s / measurement.measured_s)
+        of_faults.insert(0, f"{format_s(faults_s, 2)} of the pass, {share}")
+        of_faults.append(
+            f"settled, without page faults: about {format_s(measurement.settled_s, 2)}"
+        )
+    parts.append(f"{page_faults} ({'; '.join(of_faults)})" if of_faults else page_faults)
     if measurement.discarded:
         rounds = measurement.rounds + measurement.discarded
         parts.append(
@@ -218,21 +213,6 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if measurement.date:
         parts.append(age(measurement.date, today))
     return " · ".join(parts)
-
-
-def _measured_fault_time(measurement: RunMeasurement) -> str:
-    """The allocator that a pass was measured with, and what its page faults take if they matter."""
-    allocator = f"allocator: {printable(measurement.allocator)}" if measurement.allocator else ""
-    if not _faults_matter(measurement) or measurement.settled_s is None:
-        return f" ({allocator})" if allocator else ""
-    faults_s = measurement.measured_s - measurement.settled_s
-    share = format_percent(faults_s / measurement.measured_s)
-    parts = [
-        f"{format_s(faults_s, 2)} of the pass, {share}",
-        allocator,
-        f"settled, without page faults: about {format_s(measurement.settled_s, 2)}",
-    ]
-    return f" ({'; '.join(filter(None, parts))})"
 
 
 def _faults_matter(measurement: RunMeasurement) -> bool:
@@ -247,7 +227,7 @@ def _faults_matter(measurement: RunMeasurement) -> bool:
 def _earlier(analysis: Analysis, earlier: EarlierRun, today: date | None) -> str:
     spread = f" (IQR {format_s(earlier.iqr_s, 2)})" if earlier.iqr_s else ""
     when = f"{age(earlier.date, today)} " if earlier.date else ""
-    named = f", as {printable(earlier.model)}" if earlier.model != analysis.model else ""
+    named = f", as {earlier.model}" if earlier.model != analysis.model else ""
     return (
         f"{_earlier_time(earlier)} end to end{spread}"
         f" · {when}by {earlier.origin}{named}{_bound_share(analysis, earlier.measured_s)}"
@@ -256,13 +236,6 @@ def _earlier(analysis: Analysis, earlier: EarlierRun, today: date | None) -> str
 
 def _earlier_time(earlier: EarlierRun) -> str:
     return median_cell(earlier.measured_s, earlier.iqr_s or None)
-
-
-def _free(analysis: Analysis, measurement: RunMeasurement) -> str:
-    """What views and allocations take, which tables leave out."""
-    at_work_s = analysis.totals.measured_s
-    free_s = measurement.operators_s - at_work_s if at_work_s is not None else 0.0
-    return f" (views and allocations {format_s(free_s, 2)} of it)" if free_s > 0 else ""
 
 
 def _passes(sample: Sample) -> str:
@@ -308,27 +281,17 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
             " measure again on a quieter machine"
         )
     if _faults_matter(measurement):
+        faults = [(row.measured_page_faults or 0, row) for row in working(analysis.operators)]
+        most, row = max(faults, key=lambda each: each[0], default=(0, None))
+        largest = f" (most in {short_op(row)} of '{row.module_path}')" if row and most else ""
+        tunables = analysis.prediction.tunables if analysis.prediction else ""
+        remedy = f"; GLIBC_TUNABLES={tunables} keeps it" if tunables else ""
         lines.append(
-            f"{measurement.page_faults:,} page faults a pass{_largest(analysis)}: memory comes"
-            f" fresh from the system each time, and is cleared{_remedy(analysis)}"
+            f"{measurement.page_faults:,} page faults a pass{largest}: memory comes fresh from the"
+            f" system each time, and is cleared{remedy}"
         )
     lines += measurement.conditions
     return tuple(lines)
-
-
-def _remedy(analysis: Analysis) -> str:
-    """The settings of the allocator with which a model has no page faults, if they are known."""
-    tunables = analysis.prediction.tunables if analysis.prediction else ""
-    return f"; GLIBC_TUNABLES={tunables} keeps it" if tunables else ""
-
-
-def _largest(analysis: Analysis) -> str:
-    """The operator whose calls meet the most page faults."""
-    page_faults = [(row.measured_page_faults or 0, row) for row in working(analysis.operators)]
-    most, row = max(page_faults, key=lambda each: each[0], default=(0, None))
-    if row is None or not most:
-        return ""
-    return f" (most in {short_op(row)} of '{printable(row.module_path)}')"
 
 
 def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:

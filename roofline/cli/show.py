@@ -48,11 +48,13 @@ def command(
     from roofline.analysis import Analysis
     from roofline.analysis.times import kind_of_time
     from roofline.foundation.blocks import View
+    from roofline.foundation.files import check_named_once
     from roofline.foundation.reading import read_json
     from roofline.result import result_from_data
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
+    check_named_once(files)
     picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")

@@ -60,11 +60,6 @@ def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, fl
     An expert is left out by one token with the chance (E - k) / E, by all with its power; two are
     left out together with (E - k)(E - k - 1) / E(E - 1). Both follow, as the number of those left
     out is a sum over experts.
-
-    Args:
-        count: E, how many there are.
-        per_token: k, how many each token takes.
-        tokens: how many tokens choose.
     """
     free = count - per_token
     alone = (free / count) ** tokens
@@ -76,13 +71,7 @@ def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, fl
 
 
 def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> ExpertSpread | None:
-    """Return the experts that tokens touch; None: no layer has any.
-
-    Args:
-        architecture: the model.
-        tokens: those of one pass, of all sequences.
-        dtype: the type of the weights.
-    """
+    """Return the experts that tokens touch; None: no layer has any."""
     sizes = architecture.experts
     layers = sum(architecture.sparse)
     if sizes is None or not layers:
@@ -162,7 +151,7 @@ class Part:
 def parts_of(
     architecture: Architecture, size: StageSize, distinct: int | None = None
 ) -> tuple[Part, ...]:
-    """The parts of one pass of a stage, in their order.
+    """Return the parts of one pass of a stage, in their order.
 
     Args:
         architecture: the model.
@@ -172,68 +161,56 @@ def parts_of(
     return tuple(_parts(architecture, size, distinct))
 
 
-def _parts(architecture: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
-    kinds = Counter(zip(architecture.windows, architecture.chunked, strict=True))
-    sparse = sum(architecture.sparse)
-    yield from _projections(architecture, size, architecture.layers)
-    for (window, is_chunk), count in kinds.items():
-        yield _attention(architecture, size, window, count, is_chunk=is_chunk)
-    if dense := architecture.layers - sparse:
-        yield _feed_forward(architecture, size, "feed-forward", dense, architecture.inner_width)
-    if architecture.experts is not None and sparse:
-        yield from _experts(architecture, size, sparse, distinct)
-    yield _product(
-        "vocabulary",
-        1,
-        size.batch,
-        architecture.width,
-        architecture.vocabulary,
-        is_quantized=False,
-    )
+def _parts(of: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
+    tokens, products, sparse = size.new_tokens, 3 if of.is_gated else 2, sum(of.sparse)
+    yield from _projections(of, tokens)
+    for (window, is_chunk), count in Counter(zip(of.windows, of.chunked, strict=True)).items():
+        yield _attention(of, size, window, count, is_chunk=is_chunk)
+    if dense := of.layers - sparse:
+        yield _product("feed-forward", dense, tokens, products * of.width, of.inner_width)
+    if (experts := of.experts) is not None and sparse:
+        yield _product("router", sparse, tokens, of.width, experts.count, is_quantized=False)
+        if experts.shared_width:
+            width = experts.shared_width
+            yield _product("shared experts", sparse, tokens, products * of.width, width)
+        touched = min(experts.per_token, experts.count) if distinct is None else distinct
+        each = tokens * experts.per_token
+        every = _product("experts", sparse, each, products * of.width, experts.width)
+        yield replace(every, weights=touched * every.weights)
+    yield _product("vocabulary", 1, size.batch, of.width, of.vocabulary, is_quantized=False)
 
 
 def _product(
-    name: PartName,
-    count: int,
-    tokens: int,
-    read: int,
-    written: int,
-    *,
-    is_quantized: bool = True,
+    name: PartName, count: int, tokens: int, read: int, written: int, *, is_quantized: bool = True
 ) -> Part:
-    macs = tokens * read * written
+    macs, weights = tokens * read * written, read * written
     return Part(
         name=name,
         count=count,
         macs=macs,
         min_flop=2 * macs,
-        weights=read * written,
+        weights=weights,
         is_quantized=is_quantized,
     )
 
 
-def _projections(architecture: Architecture, size: StageSize, layers: int) -> Iterable[Part]:
+def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
     """Queries, keys, values and what leaves attention: a product each."""
-    tokens, width = size.new_tokens, architecture.width
-    name: PartName = "attention projections"
-    heads, latent = architecture.heads, architecture.latent
+    heads, latent = of.heads, of.latent
     if latent is None:
-        keys = architecture.key_value_heads * architecture.head_size
-        yield _product(name, layers, tokens, width, heads * architecture.head_size)
-        yield _product(name, layers, tokens, width, 2 * keys)
+        sizes = [
+            (of.width, heads * of.head_size),
+            (of.width, 2 * of.key_value_heads * of.head_size),
+        ]
     else:
-        queries = heads * latent.key_size
-        if latent.query_rank is None:
-            yield _product(name, layers, tokens, width, queries)
-        else:
-            yield _product(name, layers, tokens, width, latent.query_rank)
-            yield _product(name, layers, tokens, latent.query_rank, queries)
-        yield _product(name, layers, tokens, width, latent.kept)
-        # In prefill it makes keys and values; in decode the same weights are applied to queries
-        # and to what was summed instead, and keys of the cache are never made.
+        queries, rank = heads * latent.key_size, latent.query_rank
+        sizes = [(of.width, queries)] if rank is None else [(of.width, rank), (rank, queries)]
+        # In prefill the last makes keys and values; in decode the same weights are applied to
+        # queries and to what was summed instead, and keys of the cache are never made.
         expanded = heads * (latent.plain_size + latent.value_size)
-        yield _product(name, layers, tokens, latent.key_value_rank, expanded)
-    yield _product(name, layers, tokens, heads * architecture.value_size, width)
+        sizes += [(of.width, latent.kept), (latent.key_value_rank, expanded)]
+    for read, written in (*sizes, (heads * of.value_size, of.width)):
+        yield _product("attention projections", of.layers, tokens, read, written)
 
 
 def seen_tokens(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
@@ -289,58 +266,24 @@ def _attention(
     )
 
 
-def _feed_forward(
-    architecture: Architecture, size: StageSize, name: PartName, count: int, inner: int
-) -> Part:
-    tokens = size.new_tokens
-    products = 3 if architecture.is_gated else 2
-    weights = products * architecture.width * inner
-    return Part(
-        name=name,
-        count=count,
-        macs=tokens * weights,
-        min_flop=2 * tokens * weights,
-        weights=weights,
-    )
-
-
-def _experts(
-    architecture: Architecture, size: StageSize, count: int, distinct: int | None
-) -> Iterable[Part]:
-    sizes, tokens = architecture.experts, size.new_tokens
-    assert sizes is not None
-    yield _product("router", count, tokens, architecture.width, sizes.count, is_quantized=False)
-    if sizes.shared_width:
-        yield _feed_forward(architecture, size, "shared experts", count, sizes.shared_width)
-    touched = min(sizes.per_token, sizes.count) if distinct is None else distinct
-    one = (3 if architecture.is_gated else 2) * architecture.width * sizes.width
-    macs = tokens * sizes.per_token * one
-    yield Part(
-        name="experts",
-        count=count,
-        macs=macs,
-        min_flop=2 * macs,
-        weights=touched * one,
-    )
-
-
 def product_weights(architecture: Architecture) -> int:
-    """The weights of all products in elements, all experts among them; embeddings left out."""
-    sizes = architecture.experts
-    size = StageSize(stage="decode", batch=1, context=1)
-    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
-    return sum(each.count * each.weights for each in every)
+    """Return the weights of all products in elements, all experts among them; no embeddings."""
+    return sum(each.count * each.weights for each in _with_all_experts(architecture))
 
 
 def weights_of(architecture: Architecture) -> int:
-    """Elements of all products and of the table of embeddings; norms and biases left out."""
+    """Return the elements of all products and of the embeddings; norms and biases left out."""
     table = 0 if architecture.is_tied else architecture.vocabulary * architecture.width
     return product_weights(architecture) + table
 
 
 def quantized_weights(architecture: Architecture) -> int:
-    """The weights of products that are quantized where weights have few bits, in elements."""
+    """Return the elements of products that are quantized where weights have few bits."""
+    parts = _with_all_experts(architecture)
+    return sum(each.count * each.weights for each in parts if each.is_quantized)
+
+
+def _with_all_experts(architecture: Architecture) -> tuple[Part, ...]:
     sizes = architecture.experts
     size = StageSize(stage="decode", batch=1, context=1)
-    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
-    return sum(each.count * each.weights for each in every if each.is_quantized)
+    return parts_of(architecture, size, sizes.count if sizes is not None else None)

@@ -223,13 +223,7 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
 
 
 def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
-    """Yield a warning where an architecture, as it was read, contradicts the pass of transformers.
-
-    Args:
-        stage: by transformers and by the architecture.
-        architecture: as read from the configuration.
-        cache: of the architecture.
-    """
+    """Yield a warning where an architecture, as read, contradicts the pass of transformers."""
     found: list[str] = []
     called, asked = stage.analysis.totals.macs, stage.asked.macs
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:

@@ -72,13 +72,7 @@ class Timeline:
 
 
 def work_of(times_s: Sequence[float], *, passes: int, after: Sequence[int]) -> Work:
-    """What a rank computes, from the seconds that its operators take.
-
-    Args:
-        times_s: of every operator, in their order.
-        passes: how many of them belong to forward and backward pass; the others to the update.
-        after: how many operators have run when each bucket is done.
-    """
+    """What a rank computes, from the seconds that its operators take."""
     ends = [0.0, *itertools.accumulate(times_s)]
     return Work(
         passes_s=ends[passes],
@@ -91,12 +85,6 @@ def timeline(
     work: Work, transfer_s: Sequence[float], *, before_s: float = 0.0, taken: float = 0.0
 ) -> Timeline:
     """The step that does this work and sends its buckets.
-
-    Args:
-        work: what a rank computes.
-        transfer_s: how long each bucket takes on its way.
-        before_s: what goes before the passes, other passes that send nothing among it.
-        taken: the part of computing that sending takes away.
 
     Raises:
         ValueError: a part that is none.

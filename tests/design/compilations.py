@@ -1,4 +1,4 @@
-"""Compilations that the tests of presentation share; all numbers are made up."""
+"""Compilations for the tests of reports; all numbers are made up."""
 
 from __future__ import annotations
 

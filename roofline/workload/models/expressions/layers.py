@@ -16,8 +16,8 @@ from torch.nn.modules.rnn import RNNCellBase
 
 from roofline.errors import nearest
 from roofline.foundation.places import PlacedError
-from roofline.workload.models.expressions.layer_names import TAKE_MODULES, plain_name, written_names
 from roofline.workload.models.expressions.syntax import Argument, Layer, plain
+from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, written_names
 
 
 def call_of(
@@ -265,10 +265,6 @@ def takes_floats(layer: nn.Module) -> bool:
 
 def expected_sizes(layer: nn.Module, dimensions: int) -> tuple[int, int, str] | None:
     """A size that a layer of torch demands of a tensor: which dimension, how much, and of what.
-
-    Args:
-        layer: of torch.
-        dimensions: how many the tensor has.
 
     Returns:
         The dimension, its size and ``"channels"`` or ``"features"``; None where it demands none.

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,8 @@ import torch
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
-from roofline.workload.models.files.archives import (
-    UNREADABLE,
-    Archive,
-    archive_in,
-    imported_by,
-    telling_among,
-)
+from roofline.workload.models.files.archives import Archive, archive_in
+from roofline.workload.models.files.pickled import refused_import
 
 # torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
 # writes Python code in which the names of weights and modules stand. So every name and every text
@@ -210,10 +204,6 @@ _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 def check_program(path: Path, text: bytes) -> Mapping[str, Any]:
     """The program's description, once nothing in it can run code.
 
-    Args:
-        path: the file, for messages.
-        text: the JSON of an exported program.
-
     Raises:
         FileFormatError: it is damaged, or says what torch.export never writes.
     """
@@ -380,10 +370,6 @@ _MOST_REPEATED = 2**26
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
     """The description of a file's program, once loading it runs no code of the file's.
 
-    Args:
-        archive: the file.
-        allow_pickle: what can only be unpickled may be.
-
     Raises:
         FileFormatError: it is no exported program, or not whole; it holds machine code, pickles
             that were not allowed, or calls what is no operator.
@@ -470,7 +456,7 @@ def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
             raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
         if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
             if not allow_pickle:
-                _refuse_pickle(archive, where, f"'{shown}' is pickled")
+                _check_plain(archive, where, f"'{shown}' is pickled", always=True)
             continue
         _check_tensor(path, shown, entry, archive.size_bytes[where])
 
@@ -512,38 +498,27 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: i
         )
 
 
-def _check_plain(archive: Archive, name: str) -> None:
-    """Refuses what torch cannot load without running a pickle: it would then run it."""
+def _check_plain(archive: Archive, name: str, what: str = "", *, always: bool = False) -> None:
+    """Refuse what torch cannot load without running a pickle, as it would then run it.
+
+    Args:
+        archive: the file.
+        name: a member.
+        what: how messages call it; ``""``: by its name.
+        always: refuse it, though it could be loaded.
+    """
     content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
-    if not content:
-        return
-    stream = io.BytesIO(content)
     if content.startswith(b"PK"):
-        archive_in(archive.path, stream)
-        stream.seek(0)
+        archive_in(archive.path, io.BytesIO(content))
+    what = what or f"'{name}' is a pickle"
+    imports = refused_import("", content) if always else ""
     try:
-        torch.load(stream, weights_only=True, map_location="meta")
-    except Exception:
-        _refuse_pickle(archive, name, f"'{name}' is a pickle")
-
-
-def _refuse_pickle(archive: Archive, name: str, what: str) -> None:
-    content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
-    told = telling_among(imported_by(_pickled(content)))
-    imports = f" that imports {printable(told)[:60]}" if told else ""
-    raise FileFormatError(
-        f"{archive.path}: {what}{imports}, and unpickling runs what a file says; add"
-        " --allow-pickle if you trust it"
-    )
-
-
-def _pickled(content: bytes) -> bytes:
-    """The pickle itself, out of the zip that torch puts it into."""
-    if not content.startswith(b"PK"):
-        return content
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as opened:
-            name = next(each for each in opened.namelist() if each.endswith("data.pkl"))
-            return opened.read(name)
-    except (StopIteration, *UNREADABLE):
-        return b""
+        if content and not always:
+            torch.load(io.BytesIO(content), weights_only=True, map_location="meta")
+    except Exception as error:
+        imports, always = refused_import(error, content), True
+    if always:
+        raise FileFormatError(
+            f"{archive.path}: {what}{imports}, and unpickling runs what"
+            " a file says; add --allow-pickle if you trust it"
+        )

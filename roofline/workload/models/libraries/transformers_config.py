@@ -359,11 +359,6 @@ def configured(
 ) -> tuple[Any, tuple[str, ...]]:
     """A configuration with the sizes of `settings`, and what to know about it, one line each.
 
-    Args:
-        config_class: transformers' class of configurations.
-        settings: what the user asked for.
-        asked: what messages call the model.
-
     Raises:
         InputError: a setting that the class does not have (the nearest is suggested), settings of
             another type of model, sizes that do not go together.

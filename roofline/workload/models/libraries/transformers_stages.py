@@ -71,12 +71,6 @@ class Past:
 def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
     """The cache that a model has after a prompt.
 
-    Args:
-        source: a model of transformers, which is left as it was.
-        context: tokens of each sequence.
-        batch: how many sequences.
-        run: in which types it is run.
-
     Raises:
         ModelError: the model raised, needs values, or keeps no cache with layers.
     """
