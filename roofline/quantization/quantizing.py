@@ -25,7 +25,7 @@ from roofline.quantization.quantized_modules import (
 )
 from roofline.quantization.quantizers import PACT, SAWB, MaxAbs, weight_quantizer
 from roofline.quantization.tracing import Entrance, Traced, TracedLayer, traced
-from roofline.workload.capture.compiled import is_compiled
+from roofline.workload.capture.module_stack import is_compiled
 
 _TORCHS = ("torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized", "torchao.")
 _QUANTISED = ("quantized", "qat", "fake_quantize")
