@@ -18,8 +18,8 @@ from roofline.foundation.files import check_writable, write_together
 from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
-from roofline.pipeline.optimization_machine import arguments_of, in_type_of
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.optimization_machine import in_type_of
+from roofline.pipeline.runs import RunOptions, Workload, arguments_of, check_counts, workload_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 
