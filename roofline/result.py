@@ -51,7 +51,7 @@ _HOMES = {
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",
     "machine comparison": "roofline.design.machine_comparison.result",
-    "missing operators": "roofline.workload.formulas.missing",
+    "missing operators": "roofline.workload.formulas.catalogue",
     "operators": "roofline.workload.formulas.catalogue",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from typing import Any, Literal
 
 from roofline.analysis.grouping import working
@@ -28,7 +29,7 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
 from roofline.machine.origin import origin
-from roofline.workload.operators import PHASES, State
+from roofline.workload.operators import State
 
 NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"
 
@@ -124,6 +125,11 @@ def _steps(
     return found
 
 
+def _event(sort: str, name: str, number: int, now_ns: float, **more: Any) -> Event:
+    at = {"pid": number, "tid": number, "ts": now_ns / 1e3}
+    return {"ph": sort, "name": name, **at, **more}
+
+
 def _names(timeline: Timeline, analysis: Analysis) -> Iterator[Event]:
     number = _NUMBERS[timeline]
     at = {"ph": "M", "pid": number, "tid": number}
@@ -143,38 +149,46 @@ class _Track:
     """Of each open slice: what it is of, its name, its category."""
 
     def begin(self, of: str, name: str, kind: str, now_ns: int, args: Event) -> None:
-        event: Event = self._event("B", name, kind, now_ns)
-        if args:
-            event["args"] = args
-        self.events.append(event)
+        more: Event = {"args": args} if args else {}
+        self.events.append(_event("B", name, self.number, now_ns, cat=kind, **more))
         self.open.append((of, name, kind))
 
     def end(self, now_ns: int) -> None:
         _, name, kind = self.open.pop()
-        self.events.append(self._event("E", name, kind, now_ns))
+        self.events.append(_event("E", name, self.number, now_ns, cat=kind))
 
-    def _event(self, sort: str, name: str, kind: str, now_ns: int) -> Event:
-        return {
-            "ph": sort,
-            "name": name,
-            "cat": kind,
-            "pid": self.number,
-            "tid": self.number,
-            "ts": now_ns / 1e3,
-        }
+    def go_to(
+        self, places: Sequence[tuple[str, str, str]], now_ns: int, classes: Mapping[str, str]
+    ) -> None:
+        """Close the slices that are left, and open those that are entered; the pass stays."""
+        shared = 0
+        for (wanted, _, _), (inside, _, _) in zip(places, self.open[1:], strict=False):
+            if wanted != inside:
+                break
+            shared += 1
+        while len(self.open) > shared + 1:
+            self.end(now_ns)
+        for of, name, kind in places[shared:]:
+            is_known = kind == "module" and name in classes
+            args = {CLASSES: printable(classes[name])} if is_known else {}
+            self.begin(of, printable(name), kind, now_ns, args)
 
 
 def _slices(timeline: Timeline, steps: Sequence[_Step], analysis: Analysis) -> list[Event]:
     """The pass, its phases, its modules in each other, and their operators."""
     track = _Track(_NUMBERS[timeline])
     classes = {module.path: module.kind for module in analysis.modules}
-    phases = [each for each in PHASES if any(step.row.phase == each for step in steps)]
+    has_phases = len({step.row.phase for step in steps}) > 1
     whole_ns = steps[-1].end_ns
     track.begin("", f"one pass of {printable(analysis.model)}", "pass", 0, {})
     for step in steps:
-        _go_to(track, _places(step.row, len(phases) > 1), step.start_ns, classes)
-        args = operator_args(step.row)
-        track.begin("", printable(short_op(step.row)), "operator", step.start_ns, args)
+        row = step.row
+        # What lies around the operator, the outermost first.
+        places = [(f"phase {row.phase}", row.phase, "phase")] if has_phases else []
+        paths = accumulate(filter(None, row.module_path.split(".")), "{}.{}".format)
+        places += [(f"module {path}", path, "module") for path in paths]
+        track.go_to(places, step.start_ns, classes)
+        track.begin("", short_op(row), "operator", step.start_ns, operator_args(row))
         track.end(step.end_ns)
     while len(track.open) > 1:
         track.end(whole_ns)
@@ -188,48 +202,11 @@ def _slices(timeline: Timeline, steps: Sequence[_Step], analysis: Analysis) -> l
     return track.events
 
 
-def _places(row: OperatorRow, has_phases: bool) -> list[tuple[str, str, str]]:
-    """The slices around an operator, the outermost first: what each is of, its name, its kind."""
-    places = [(f"phase {row.phase}", row.phase, "phase")] if has_phases else []
-    path = ""
-    for part in filter(None, row.module_path.split(".")):
-        path = f"{path}.{part}" if path else part
-        places.append((f"module {path}", path, "module"))
-    return places
-
-
-def _go_to(
-    track: _Track,
-    places: Sequence[tuple[str, str, str]],
-    now_ns: int,
-    classes: dict[str, str],
-) -> None:
-    """Closes the slices that are left, and opens those that are entered; the first is the pass."""
-    wanted = [of for of, _, _ in places]
-    inside = [of for of, _, _ in track.open[1:]]
-    shared = 0
-    while shared < min(len(wanted), len(inside)) and wanted[shared] == inside[shared]:
-        shared += 1
-    while len(track.open) > shared + 1:
-        track.end(now_ns)
-    for of, name, kind in places[shared:]:
-        args = {CLASSES: printable(classes[name])} if kind == "module" and name in classes else {}
-        track.begin(of, printable(name), kind, now_ns, args)
-
-
 def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
     """What was reached, and how much was done so far; where FLOP are unknown, nothing is said."""
-    number = _NUMBERS["measured"]
 
     def counter(name: str, unit: str, value: float, now_ns: int) -> Event:
-        return {
-            "ph": "C",
-            "name": name,
-            "pid": number,
-            "tid": number,
-            "ts": now_ns / 1e3,
-            "args": {unit: value},
-        }
+        return _event("C", name, _NUMBERS["measured"], now_ns, args={unit: value})
 
     flop = byte = 0
     yield counter(_DONE_FLOP, "FLOP", 0, 0)
@@ -252,28 +229,25 @@ def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
 def _peak(steps: Sequence[_Step], analysis: Analysis) -> Iterator[Event]:
     """The moment when memory is fullest; what it holds at others is not known."""
     peak, number = analysis.peak, _NUMBERS["measured"]
-    if peak is None or peak.operator is None:
-        return
     for step in steps:
-        if step.row.index == peak.operator:
-            yield {
-                "ph": "i",
-                "s": "p",
-                "name": "memory is fullest",
-                "cat": "memory",
-                "pid": number,
-                "tid": number,
-                "ts": step.start_ns / 1e3,
-                "args": {
-                    "peak_memory_bytes": peak.byte,
-                    "parameter_bytes": peak.parameter_bytes,
-                    "buffer_bytes": peak.buffer_bytes,
-                    "input_bytes": peak.input_bytes,
-                    "activation_bytes": peak.activation_bytes,
-                    "gradient_bytes": peak.gradient_bytes,
-                    "optimizer_bytes": peak.optimizer_bytes,
-                },
-            }
+        if peak is not None and step.row.index == peak.operator:
+            held = {each: getattr(peak, each) for each in _HELD}
+            args = {"peak_memory_bytes": peak.byte, **held}
+            name = "memory is fullest"
+            yield _event("i", name, number, step.start_ns, s="p", cat="memory", args=args)
+
+
+_HELD = (
+    *("parameter_bytes", "buffer_bytes", "input_bytes", "activation_bytes", "gradient_bytes"),
+    "optimizer_bytes",
+)
+
+
+_WORK = ("flop", "traffic_bytes", "intensity_flop_per_byte")
+_TIMES = (
+    *("eager_min_time_s", "fused_min_time_s", "predicted_s", "predicted_low_s", "predicted_high_s"),
+    *("prediction_source", "measured_s", "measured_iqr_s"),
+)
 
 
 def operator_args(row: OperatorRow) -> dict[str, Any]:
@@ -287,20 +261,11 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "index": row.index,
         "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.inputs],
         "outputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.outputs],
-        "flop": row.flop,
-        "traffic_bytes": row.traffic_bytes,
-        "intensity_flop_per_byte": row.intensity_flop_per_byte,
+        **{name: getattr(row, name) for name in _WORK},
         "level": row.level or None,
         "ceiling": printable(row.ceiling) or None,
         "bound_by": str(row.bound),
-        "eager_min_time_s": row.eager_min_time_s,
-        "fused_min_time_s": row.fused_min_time_s,
-        "predicted_s": row.predicted_s,
-        "predicted_low_s": row.predicted_low_s,
-        "predicted_high_s": row.predicted_high_s,
-        "prediction_source": row.prediction_source,
-        "measured_s": time_s,
-        "measured_iqr_s": row.measured_iqr_s,
+        **{name: getattr(row, name) for name in _TIMES},
         "passes": len(row.measured_times_s) or None,
         "page_faults": row.measured_page_faults,
     }

@@ -20,8 +20,7 @@ from roofline.analysis.totals import (
     sum_fused_bytes,
 )
 from roofline.foundation.rows import sum_known
-from roofline.workload.modules import Module
-from roofline.workload.operators import State
+from roofline.workload.operators import Module, State
 from roofline.workload.work import Work
 
 GroupTime = Callable[["Group"], float | None]

@@ -19,7 +19,7 @@ from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Pass
 from roofline.result import Result
-from roofline.workload.modules import Module
+from roofline.workload.operators import Module
 from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roofline.analysis.rows import OperatorRow, check_interval, check_numbers, names_of_numbers
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import format_bytes
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes
@@ -218,21 +219,14 @@ class MemoryPeak:
     @property
     def byte(self) -> int:
         """All of it."""
-        return (
-            self.parameter_bytes
-            + self.buffer_bytes
-            + self.input_bytes
-            + self.optimizer_bytes
-            + self.activation_bytes
-            + self.gradient_bytes
-        )
+        names = [each.name for each in fields(self) if each.name != "operator"]
+        return sum(getattr(self, name) for name in names)
 
 
 def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
     """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
     byte = [row.fused_bytes for row in rows]
-    known = [each for each in byte if each is not None]
-    return sum(known) if known and len(known) == len(byte) else None
+    return sum_known(byte) if byte else None
 
 
 def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
@@ -271,6 +265,4 @@ def known_work(rows: Iterable[OperatorRow]) -> Work:
 
 def sum_eager_min_time_s(rows: Iterable[OperatorRow]) -> float | None:
     """The sum of the bounds in seconds; None if one of them is unknown."""
-    bounds = [row.eager_min_time_s for row in rows]
-    known = [bound for bound in bounds if bound is not None]
-    return sum(known) if len(known) == len(bounds) else None
+    return sum_known(row.eager_min_time_s for row in rows)

@@ -22,7 +22,7 @@ from roofline.cli.results import present_result
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.workload.formulas.missing import Missing
+    from roofline.workload.formulas.catalogue import Missing
 
 
 @click.command("operators")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.pipeline.analyses import captured_workload
 from roofline.pipeline.runs import RunOptions, check_counts, workload_of
-from roofline.workload.formulas.missing import Missing, missing_in
+from roofline.workload.formulas.catalogue import Missing, missing_in
 from roofline.workload.operators import OperatorRecord, State
 
 if TYPE_CHECKING:

@@ -344,8 +344,8 @@ def _captured(
     asked: Workload, options: RunOptions, run: Run, checkpoint: str | None
 ) -> tuple[CapturedPass, tuple[str, ...]]:
     """The step, and the paths of the modules that run again in it."""
-    from roofline.workload.capture.checkpointing import checkpointed, chosen_modules
     from roofline.workload.capture.passes import one_at_a_time
+    from roofline.workload.capture.training import checkpointed, chosen_modules
 
     module = asked.source.module
     paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()

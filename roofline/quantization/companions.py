@@ -18,8 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError, RooflineError, said_by
-from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.packed import packed_in, remembering
+from roofline.workload.capture.operands import packed_in, remembering, tensors_in
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.restoration import without_stack_traces
 from roofline.workload.inputs import Inputs

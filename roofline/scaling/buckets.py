@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from roofline.foundation.dtypes import DType
-from roofline.workload.gradients import Gradient, Trained
+from roofline.workload.operators import Gradient, Trained
 
 # A bucket may be sent when its last gradient is done; buckets are sent one after the other, in
 # their order. Where the cores that compute also move the bytes, computing goes on at a part of its

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from roofline.workload.gradients import Gradient
-from roofline.workload.operators import OperatorRecord
+from roofline.workload.operators import Gradient, OperatorRecord
 from roofline.workload.tensors import Role
 
 

@@ -28,7 +28,7 @@ from roofline.scaling.settings import (
     broadcast,
     least_all_reduce_s,
 )
-from roofline.workload.gradients import Gradient, Trained
+from roofline.workload.operators import Gradient, Trained
 
 _COPIED, _ADDED = 2, 3
 """How often memory is gone through: to copy, what is read and written; to add, one more read."""

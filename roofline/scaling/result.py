@@ -23,7 +23,7 @@ from roofline.result import Result
 from roofline.scaling.buckets import Bucket, Timeline
 from roofline.scaling.memory import RankMemory
 from roofline.scaling.settings import Settings, Wire
-from roofline.workload.gradients import Gradient
+from roofline.workload.operators import Gradient
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

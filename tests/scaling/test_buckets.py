@@ -19,7 +19,7 @@ from roofline.scaling.buckets import (
     buckets_of_all,
     limits_of,
 )
-from roofline.workload.gradients import Gradient, Trained
+from roofline.workload.operators import Gradient, Trained
 
 Sizes = list[tuple[int, str]]
 

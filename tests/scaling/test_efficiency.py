@@ -17,7 +17,7 @@ from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step, scaling_of
 from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings, Wire
-from roofline.workload.gradients import Gradient
+from roofline.workload.operators import Gradient
 
 STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 PASSES = sum(row.phase != "optimizer" for row in STEP.operators)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.scaling.memory import RankMemory, largest_shard, peak_while_accumulating
-from roofline.workload.gradients import Gradient
-from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.operators import Gradient, OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
 

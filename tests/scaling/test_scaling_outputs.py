@@ -21,7 +21,7 @@ from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings, Wire
-from roofline.workload.gradients import Gradient
+from roofline.workload.operators import Gradient
 
 DATA = Path(__file__).parent.parent / "data"
 

@@ -21,12 +21,11 @@ from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.gauges import Gauges, process_faults
 from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
-from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.capture.dispatched import operator_of
 from roofline.workload.capture.failures import model_error
-from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.module_stack import path_of_own
+from roofline.workload.capture.passes import Capture, Recording, one_at_a_time, record
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.single_pass import Capture, Recording, record
+from roofline.workload.capture.recorder import operator_of
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs

@@ -10,7 +10,7 @@ from typing import Any
 from roofline.foundation.dtypes import DType
 from roofline.workload.formulas.matmul import linear
 from roofline.workload.formulas.normalization import layer_norm
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats, gelu, one_operation
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -427,7 +427,7 @@ def encoder_layer(
         ),
         layer_norm(src, shape, norm_weight_1, norm_bias_1),
         linear(src, hidden, bias=ffn_bias_1),
-        gelu(hidden) if use_gelu else one_operation(hidden),
+        gelu(hidden) if use_gelu else elementwise({}, hidden, 1),
         linear(hidden, src, bias=ffn_bias_2),
         layer_norm(src, shape, norm_weight_2, norm_bias_2),
         Flop(other=2 * src.elements),

@@ -171,20 +171,14 @@ def convolution(
 
 
 @formula("aten.conv1d", "aten.conv2d", "aten.conv3d", byte=UNTOUCHED)
-def plain_convolution(
-    input: TensorSpec,
-    weight: TensorSpec,
-    bias: TensorSpec | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output: TensorSpec,
-    **_: Any,
-) -> Flop:
+def plain_convolution(**given: Any) -> Flop:
     """As `convolution`, never transposed."""
+    return _batched(transposed=False, **given)
+
+
+def _batched(input: TensorSpec, weight: TensorSpec, output: TensorSpec, **given: Any) -> Flop:
     input, output = batched(input, weight), batched(output, weight)
-    return convolution(input, weight, bias, stride, padding, dilation, False, groups, output)
+    return convolution(input=input, weight=weight, output=output, **given)
 
 
 @formula("aten.conv_tbc")
@@ -210,38 +204,24 @@ def convolution_over_time(
 
 def _of_self(count: Flop) -> Flop:
     """The same of an operator whose input is named `self`."""
-    least = {("self" if name == "input" else name): n for name, n in count.min_elements.items()}
-    return replace(count, min_elements=least)
-
-
-@formula("aten.cudnn_convolution", "aten.miopen_convolution", byte=UNTOUCHED)
-@formula(
-    "aten.miopen_depthwise_convolution",
-    "aten.mkldnn_convolution",
-    byte=UNTOUCHED,
-)
-@formula("aten._mps_convolution", byte=UNTOUCHED)
-@formula("aten._slow_conv2d_forward", "aten.slow_conv3d_forward", byte=UNTOUCHED)
-@formula(
-    *("aten.thnn_conv2d", "aten.slow_conv3d", "aten.slow_conv_dilated2d"),
-    *("aten.slow_conv_dilated3d",),
-    byte=UNTOUCHED,
-)
-def library_convolution(
-    self: TensorSpec,
-    weight: TensorSpec,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output: TensorSpec,
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-    bias: TensorSpec | None = None,
-    **_: Any,
-) -> Flop:
-    """As `aten.convolution`; some have no bias, no dilation or no groups."""
-    return _of_self(
-        convolution(self, weight, bias, stride, padding, dilation, False, groups, output)
+    elements, min_elements = (
+        {("self" if name == "input" else name): many for name, many in each.items()}
+        for each in (count.elements, count.min_elements)
     )
+    return replace(count, elements=elements, min_elements=min_elements)
+
+
+@formula(
+    *("aten.cudnn_convolution", "aten.miopen_convolution", "aten.miopen_depthwise_convolution"),
+    *("aten.mkldnn_convolution", "aten._mps_convolution", "aten._slow_conv2d_forward"),
+    *("aten.slow_conv3d_forward", "aten.thnn_conv2d", "aten.slow_conv3d"),
+    *("aten.slow_conv_dilated2d", "aten.slow_conv_dilated3d"),
+    byte=UNTOUCHED,
+)
+def library_convolution(self: TensorSpec, **given: Any) -> Flop:
+    """As `aten.convolution`; some have no bias, no dilation or no groups."""
+    lacking: dict[str, Any] = {"bias": None, "dilation": (1,), "groups": 1}
+    return _of_self(convolution(input=self, transposed=False, **{**lacking, **given}))
 
 
 @formula("aten._nnpack_spatial_convolution", byte=UNTOUCHED)
@@ -266,83 +246,42 @@ def depthwise_convolution(self: TensorSpec, output: TensorSpec, **arguments: Any
 
 @formula(
     *("aten.cudnn_convolution_transpose", "aten.miopen_convolution_transpose"),
-    *("aten._mps_convolution_transpose",),
+    *("aten._mps_convolution_transpose", "aten.slow_conv_transpose2d"),
+    "aten.slow_conv_transpose3d",
     byte=UNTOUCHED,
 )
-@formula("aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d", byte=UNTOUCHED)
-def library_transposed_convolution(
-    self: TensorSpec,
-    weight: TensorSpec,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    output: TensorSpec,
-    groups: int = 1,
-    bias: TensorSpec | None = None,
-    **_: Any,
-) -> Flop:
+def library_transposed_convolution(self: TensorSpec, **given: Any) -> Flop:
     """As `aten.convolution`, transposed."""
-    return convolution(self, weight, bias, stride, padding, dilation, True, groups, output)
+    lacking: dict[str, Any] = {"bias": None, "groups": 1}
+    return convolution(input=self, transposed=True, **{**lacking, **given})
 
 
 @formula(
-    *("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"),
-    byte=UNTOUCHED,
+    *("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"), byte=UNTOUCHED
 )
-def transposed_convolution(
-    input: TensorSpec,
-    weight: TensorSpec,
-    bias: TensorSpec | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output: TensorSpec,
-    **_: Any,
-) -> Flop:
+def transposed_convolution(**given: Any) -> Flop:
     """As `aten.convolution`, transposed: what arrives in inference mode."""
-    input, output = batched(input, weight), batched(output, weight)
-    return convolution(input, weight, bias, stride, padding, dilation, True, groups, output)
+    return _batched(transposed=True, **given)
 
 
 @formula(
-    "aten.conv1d.padding",
-    "aten.conv2d.padding",
-    "aten.conv3d.padding",
+    *("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding"),
+    "aten._convolution_mode",
     byte=UNTOUCHED,
 )
-@formula("aten._convolution_mode", byte=UNTOUCHED)
-def named_padding(
-    input: TensorSpec,
-    weight: TensorSpec,
-    bias: TensorSpec | None,
-    stride: Sequence[int],
-    padding: str,
-    dilation: Sequence[int],
-    groups: int,
-    output: TensorSpec,
-    **_: Any,
-) -> Flop:
+def named_padding(weight: TensorSpec, padding: str, dilation: Sequence[int], **given: Any) -> Flop:
     """As `aten.convolution`; "same" pads to the size of the input, the odd element at the end."""
     before = leading_padding(padding, weight.shape[2:], dilation)
-    input, output = batched(input, weight), batched(output, weight)
-    return convolution(input, weight, bias, stride, before, dilation, False, groups, output)
+    return _batched(weight=weight, padding=before, dilation=dilation, transposed=False, **given)
 
 
-@formula(
-    "aten.cudnn_convolution_relu",
-    "aten.miopen_convolution_relu",
-    byte=UNTOUCHED,
-)
+@formula("aten.cudnn_convolution_relu", "aten.miopen_convolution_relu", byte=UNTOUCHED)
 def convolution_relu(output: TensorSpec, **arguments: Any) -> Flop:
     """A convolution, then a comparison an element."""
-    return _with(library_convolution(output=output, **arguments), output.elements)
+    return _with(library_convolution(output=output, **arguments), output.elements, output.elements)
 
 
-@formula(
-    *("aten.cudnn_convolution_add_relu", "aten.miopen_convolution_add_relu"),
-    byte=UNTOUCHED,
-)
+@formula("aten.cudnn_convolution_add_relu", "aten.miopen_convolution_add_relu", byte=UNTOUCHED)
 def convolution_add_relu(
     output: TensorSpec, alpha: float | None, bias: TensorSpec | None, **arguments: Any
 ) -> Flop:
@@ -356,13 +295,9 @@ def convolution_add_relu(
     return _with(count, 2 * output.elements + scaling, least)
 
 
-def _with(count: Flop, more: int, least: int | None = None) -> Flop:
-    """`count` and `more` simple operations, of which `least` cannot be avoided (None: none can)."""
-    return replace(
-        count,
-        other=count.other + more,
-        least=count.min_flop + (more if least is None else least),
-    )
+def _with(count: Flop, more: int, least: int) -> Flop:
+    """`count` and `more` simple operations, of which `least` cannot be avoided."""
+    return replace(count, other=count.other + more, least=count.min_flop + least)
 
 
 # Gradients of convolutions: of input, weight and bias, each where it is asked for.
@@ -430,65 +365,25 @@ def convolution_backward(
 
 @formula("aten._slow_conv2d_backward", byte=_BYTE)
 def unfolded_convolution_backward(
-    grad_output: TensorSpec,
-    self: TensorSpec,
-    weight: TensorSpec,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output: Sequence[TensorSpec | None],
-    **_: Any,
+    self: TensorSpec, output: Sequence[TensorSpec | None], **given: Any
 ) -> Flop:
     """As `convolution_backward`: one group, not dilated; its other form has no mask."""
-    asked = [each is not None for each in output]
-    count = convolution_backward(grad_output, self, weight, stride, padding, (1,), False, 1, asked)
-    return _of_self_backward(count)
+    given["output_mask"] = [each is not None for each in output]
+    return _of_self(
+        convolution_backward(input=self, dilation=(1,), transposed=False, groups=1, **given)
+    )
 
 
 @formula("aten.mps_convolution_backward", byte=_BYTE)
-def convolution_backward_of_mps(
-    self: TensorSpec,
-    grad_output: TensorSpec,
-    weight: TensorSpec,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-    **_: Any,
-) -> Flop:
+def convolution_backward_of_mps(self: TensorSpec, **given: Any) -> Flop:
     """As `convolution_backward`, never transposed."""
-    return _of_self_backward(
-        convolution_backward(
-            grad_output, self, weight, stride, padding, dilation, False, groups, output_mask
-        )
-    )
+    return _of_self(convolution_backward(input=self, transposed=False, **given))
 
 
 @formula("aten.mps_convolution_transpose_backward", byte=_BYTE)
 def transposed_convolution_backward_of_mps(
-    self: TensorSpec,
-    grad_output: TensorSpec,
-    weight: TensorSpec,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-    **_: Any,
+    self: TensorSpec, output_mask: Sequence[bool], **given: Any
 ) -> Flop:
     """As `convolution_backward`, transposed; the gradient of a bias is another operator's."""
-    mask = (*output_mask, False)
-    return _of_self_backward(
-        convolution_backward(
-            grad_output, self, weight, stride, padding, dilation, True, groups, mask
-        )
-    )
-
-
-def _of_self_backward(count: Flop) -> Flop:
-    """The same of an operator whose input is named `self`."""
-    elements, min_elements = (
-        {("self" if name == "input" else name): many for name, many in each.items()}
-        for each in (count.elements, count.min_elements)
-    )
-    return replace(count, elements=elements, min_elements=min_elements)
+    given["output_mask"] = (*output_mask, False)
+    return _of_self(convolution_backward(input=self, transposed=True, **given))

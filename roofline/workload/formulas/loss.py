@@ -10,8 +10,16 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.complex_numbers import Cost
+from roofline.workload.formulas.pointwise import (
+    TRANSCENDENTAL_FLOP,
+    each_element,
+    elementwise,
+    floats,
+    number,
+    numbers,
+)
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 MEAN = 1
@@ -43,10 +51,26 @@ def _loss(
     )
 
 
-@formula("aten.mse_loss")
-def squared_error(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """(x - t) squared: two an element."""
-    return _loss(self, target, reduction, 2)
+def _each_pair(
+    cost: Cost, self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any
+) -> Flop:
+    return _loss(self, target, reduction, cost.simple, cost.functions)
+
+
+table(
+    """
+aten.mse_loss = 2
+    (x - t) squared: two an element.
+aten.soft_margin_loss = 3+2f
+    log(1 + exp(-t * x)): a sign change, a product, an addition, two functions.
+aten.huber_loss = 7
+    With z = |x - t|: 0.5 * z * z up to delta, delta * (z - 0.5 * delta) above.
+
+    A difference, its magnitude, a comparison, two products, and a difference and a product.
+""",
+    _each_pair,
+    number,
+)
 
 
 @formula("aten.smooth_l1_loss")
@@ -58,15 +82,6 @@ def smooth_l1(
     A difference, its magnitude, a comparison, two products, a subtraction.
     """
     return _loss(self, target, reduction, 6 if beta else 2)
-
-
-@formula("aten.huber_loss")
-def huber(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """With z = |x - t|: 0.5 * z * z up to delta, delta * (z - 0.5 * delta) above.
-
-    A difference, its magnitude, a comparison, two products, and a difference and a product.
-    """
-    return _loss(self, target, reduction, 7)
 
 
 @formula("aten.binary_cross_entropy")
@@ -98,12 +113,6 @@ def cross_entropy_of_two_from_logits(
     each = _loss(self, target, reduction, 6 + weighted, 2)
     more = pos_weight.elements if pos_weight is not None and each.flop else 0
     return Flop(other=each.flop + more, least=each.min_flop + more)
-
-
-@formula("aten.soft_margin_loss")
-def soft_margin(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """log(1 + exp(-t * x)): a sign change, a product, an addition, two functions."""
-    return _loss(self, target, reduction, 3, 2)
 
 
 @formula("aten.multi_margin_loss")
@@ -237,10 +246,17 @@ def connectionist(
 # Derivatives of losses, times the gradient of the loss; means divide it by their elements.
 
 
-@formula("aten.mse_loss_backward")
-def squared_error_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """(2 / n) * (x - t) * g: three an element."""
-    return elementwise(arguments, output, 3)
+table(
+    """
+aten.mse_loss_backward = 3
+    (2 / n) * (x - t) * g: three an element.
+aten.soft_margin_loss_backward = 7+1f
+    -t / n * e / (e + 1) * g, with e = exp(-t * x): seven operations and an exponential.
+""",
+    each_element,
+    numbers,
+    type="loss",
+)
 
 
 @formula("aten.smooth_l1_loss_backward", "aten.huber_loss_backward")
@@ -259,12 +275,6 @@ def cross_entropy_of_two_backward(
     """g * (x - t) / max((1 - x) * x, 1e-12), times the weight if there is one."""
     each = 6 + (weight is not None) + (reduction == MEAN)
     return elementwise(arguments, output, each)
-
-
-@formula("aten.soft_margin_loss_backward")
-def soft_margin_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """-t / n * e / (e + 1) * g, with e = exp(-t * x): seven operations and an exponential."""
-    return elementwise(arguments, output, 7, 1)
 
 
 @formula("aten.multi_margin_loss_backward")

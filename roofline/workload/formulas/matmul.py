@@ -12,8 +12,8 @@ from typing import Any
 
 from roofline.workload.formulas.complex_numbers import PRODUCT, REAL_FMA, SCALED, is_complex
 from roofline.workload.formulas.convolution import convolution
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats, gelu, one_operation
-from roofline.workload.formulas.pooling import UNTOUCHED, adaptive_avg_pool2d, max_pool
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
+from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -157,7 +157,7 @@ def added_product_with_activation(
 ) -> Flop:
     """As `added_product`, then gelu or relu."""
     product = added_product(mat1, output, beta, alpha)
-    after = gelu(output) if use_gelu else one_operation(output)
+    after = gelu(output) if use_gelu else elementwise({}, output, 1)
     return replace(
         product,
         other=product.other + after.other,
@@ -285,30 +285,6 @@ def mkl_linear(X: TensorSpec, B: TensorSpec | None, output: TensorSpec, **_: Any
     return replace(linear(X, output, bias=B), elements={"ORI_W": 0})
 
 
-_NAMES = {"input": "X", "weight": "W", "bias": "B"}
-"""Of the operands of `aten.convolution`, here."""
-
-
-def _convolved(X: TensorSpec, W: TensorSpec, is_transposed: bool, **arguments: Any) -> Flop:
-    """A convolution whose operands have other names."""
-    count = convolution(
-        X,
-        W,
-        arguments["B"],
-        arguments["stride"],
-        arguments["padding"],
-        arguments["dilation"],
-        is_transposed,
-        arguments["groups"],
-        arguments["output"],
-    )
-    return replace(
-        count,
-        elements={_NAMES[name]: n for name, n in count.elements.items()},
-        min_elements={_NAMES[name]: n for name, n in count.min_elements.items()},
-    )
-
-
 @formula(
     *("mkldnn._convolution_pointwise", "mkldnn._convolution_transpose_pointwise"),
     *("mkldnn._convolution_pointwise_.binary", "mkldnn._convolution_pointwise.binary"),
@@ -318,6 +294,7 @@ def _convolved(X: TensorSpec, W: TensorSpec, is_transposed: bool, **arguments: A
 def convolution_and_more(
     X: TensorSpec,
     W: TensorSpec,
+    B: TensorSpec | None,
     output: TensorSpec,
     attr: str = "",
     binary_attr: str = "",
@@ -325,10 +302,13 @@ def convolution_and_more(
     algorithm: str | None = "",
     unary_algorithm: str | None = "",
     output_padding: Sequence[int] | None = None,
-    **arguments: Any,
+    **given: Any,
 ) -> Flop:
     """A convolution, then an activation, or an operation with another tensor and an activation."""
-    count = _convolved(X, W, output_padding is not None, output=output, **arguments)
+    is_transposed = output_padding is not None
+    count = convolution(input=X, weight=W, bias=B, output=output, transposed=is_transposed, **given)
+    names = {"input": "X", "weight": "W", "bias": "B"}
+    count = replace(count, min_elements={names[name]: n for name, n in count.min_elements.items()})
     operations = [attr, binary_attr, unary_attr]
     return followed(count, output, operations, algorithm or unary_algorithm)
 
@@ -357,12 +337,6 @@ def reordered(**_: Any) -> Flop:
 def library_max_pool(**arguments: Any) -> Flop:
     """As `aten.max_pool2d`; comparing integers is no floating-point arithmetic."""
     return max_pool(**arguments)
-
-
-@formula("aten.mkldnn_adaptive_avg_pool2d", "aten.adaptive_avg_pool1d", type="pooling")
-def library_adaptive_avg_pool(**arguments: Any) -> Flop:
-    """As `aten._adaptive_avg_pool2d`; of one dimension, each channel is a window of its own."""
-    return adaptive_avg_pool2d(**arguments)
 
 
 # -- scaled ----------------------------------------------------------------------------------------

@@ -101,37 +101,22 @@ RUNNING_FLOP = 7
 """For each channel: (1 - momentum) * old + momentum * new, twice; variance * n / (n - 1)."""
 
 
-@formula("aten._batch_norm_with_update")
-@formula("aten._batch_norm_with_update_functional")
-def batch_norm_with_update(
-    input: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, **_: Any
-) -> Flop:
+@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional")
+def batch_norm_with_update(**given: Any) -> Flop:
     """As `native_batch_norm` in training."""
-    return batch_norm(input, weight, bias, True)
+    return batch_norm(training=True, **given)
 
 
 @formula("aten._batch_norm_no_update")
-def batch_norm_without_update(
-    input: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec | None,
-    **_: Any,
-) -> Flop:
+def batch_norm_without_update(running_mean: TensorSpec | None, **given: Any) -> Flop:
     """With its running statistics; without them, of the batch."""
-    return batch_norm(input, weight, bias, running_mean is None)
+    return batch_norm(training=running_mean is None, **given)
 
 
 @formula("aten._native_batch_norm_legit_functional", "aten.miopen_batch_norm")
-def batch_norm_of_libraries(
-    input: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    training: bool,
-    **_: Any,
-) -> Flop:
+def batch_norm_of_libraries(**given: Any) -> Flop:
     """As `native_batch_norm`."""
-    return batch_norm(input, weight, bias, training)
+    return batch_norm(**given)
 
 
 @formula("aten.batch_norm_stats")
@@ -196,9 +181,6 @@ SLOPE_FLOP, OFFSET_FLOP = 4, 4
 The two operations of s are counted apart, since the gradient of the weight needs them as well.
 """
 
-GROUP_FLOP_BACKWARD = 3
-"""For each variance: the addition of epsilon, the root, its reciprocal."""
-
 
 def _unread(**is_read: bool) -> dict[str, int]:
     """No elements of the operands that are not read."""
@@ -234,7 +216,7 @@ def _batch_norm(
         else:
             flop += elements
     if not training and (for_input or for_weight):
-        flop += GROUP_FLOP_BACKWARD * channels
+        flop += GROUP_FLOP * channels
     return Flop(
         # Without elements there are no sums, and no additions less.
         other=flop if elements else 0,

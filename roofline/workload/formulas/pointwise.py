@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas import complex_numbers
+from roofline.workload.formulas import complex_numbers as cx
 from roofline.workload.formulas.complex_numbers import Cost, is_complex, series
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 TRANSCENDENTAL_FLOP = 8
@@ -52,25 +52,46 @@ def elementwise(
     )
 
 
-@formula(
-    *("aten.relu", "aten.maximum", "aten.minimum", "aten.lt", "aten.le", "aten.gt", "aten.ge"),
-    *("aten.sign", "aten.floor", "aten.ceil", "aten.round", "aten.trunc", "aten.threshold"),
-    *("aten.max.other", "aten.min.other", "aten.clamp_min", "aten.clamp_max", "aten.remainder"),
-    *("aten.fmod", "aten.frac", "aten.fmax", "aten.fmin", "aten.signbit", "aten.isposinf"),
-    *("aten.isneginf", "aten.deg2rad", "aten.rad2deg", "aten.ldexp"),
-)
-def one_operation(output: TensorSpec, **arguments: Any) -> Flop:
-    """One operation an element."""
-    return elementwise(arguments, output, 1)
+def first(output: TensorSpec | Sequence[TensorSpec]) -> TensorSpec:
+    """What an operator returns, or the first of it."""
+    return output if isinstance(output, TensorSpec) else output[0]
 
 
-@formula(
-    *("aten.neg", "aten._neg_view_copy", "aten.eq", "aten.ne", "aten.isnan", "aten.isinf"),
-    is_for_complex=True,
+def number(term: str) -> Cost:
+    """Operations and functions: ``3``, ``3+1f``, or the name of a cost of complex numbers."""
+    if term.isidentifier():
+        return getattr(cx, term)
+    simple, _, functions = term.partition("+")
+    return Cost(int(simple), int(functions.removesuffix("f") or 0))
+
+
+def numbers(text: str) -> tuple[Cost, Cost | None]:
+    """What an element takes and, after ``complex``, the costs of a complex one in series."""
+    real, _, of_complex = text.partition("; complex ")
+    return number(real), series(*map(number, of_complex.split())) if of_complex else None
+
+
+def each_element(
+    costs: tuple[Cost, Cost | None], output: TensorSpec | Sequence[TensorSpec], **arguments: Any
+) -> Flop:
+    """`elementwise`, by the numbers of a row."""
+    each, of_complex = costs
+    return elementwise(arguments, first(output), each.simple, each.functions, of_complex)
+
+
+table(
+    """
+aten.relu aten.maximum aten.minimum aten.lt aten.le aten.gt aten.ge aten.sign aten.floor aten.ceil
+aten.round aten.trunc aten.threshold aten.max.other aten.min.other aten.clamp_min aten.clamp_max
+aten.remainder aten.fmod aten.frac aten.fmax aten.fmin aten.signbit aten.isposinf aten.isneginf
+aten.deg2rad aten.rad2deg aten.ldexp = 1
+    One operation an element.
+aten.neg aten._neg_view_copy aten.eq aten.ne aten.isnan aten.isinf = 1; complex 2
+    One operation an element; of complex numbers, one for either part.
+""",
+    each_element,
+    numbers,
 )
-def one_operation_a_part(output: TensorSpec, **arguments: Any) -> Flop:
-    """One operation an element; of complex numbers, one for either part."""
-    return elementwise(arguments, output, 1, of_complex=Cost(2))
 
 
 @formula(
@@ -80,7 +101,7 @@ def one_operation_a_part(output: TensorSpec, **arguments: Any) -> Flop:
 )
 def equal(self: TensorSpec, other: TensorSpec, **_: Any) -> Flop:
     """A comparison an element, of complex numbers two; it stops at the first that differs."""
-    whole = one_operation_a_part(self, other=other)
+    whole = elementwise({"other": other}, self, 1, of_complex=Cost(2))
     return Flop(other=whole.other, least=0, min_elements={"self": 0, "other": 0})
 
 
@@ -93,86 +114,51 @@ def round_to_decimals(output: TensorSpec, decimals: int, **arguments: Any) -> Fl
 @formula("aten.mul", is_for_complex=True)
 def multiplication(self: Any, other: Any, output: TensorSpec, **_: Any) -> Flop:
     """One an element; complex: four products and two sums, or two products with a real number."""
-    cost = complex_numbers.times(self, other)
+    cost = cx.times(self, other)
     return elementwise({"self": self, "other": other}, output, 1, of_complex=cost)
 
 
 @formula("aten.div", is_for_complex=True)
 def division(self: Any, other: Any, output: TensorSpec, **_: Any) -> Flop:
     """One an element; complex: 11 (8 for a real dividend, 2 for a real divisor)."""
-    cost = complex_numbers.divided(self, other)
+    cost = cx.divided(self, other)
     return elementwise({"self": self, "other": other}, output, 1, of_complex=cost)
 
 
-@formula("aten.reciprocal", is_for_complex=True)
-def reciprocal(output: TensorSpec, **arguments: Any) -> Flop:
-    """One division an element; complex: 6, conj(z) / (a * a + b * b)."""
-    return elementwise(arguments, output, 1, of_complex=complex_numbers.RECIPROCAL)
-
-
-@formula("aten.square", is_for_complex=True)
-def square(output: TensorSpec, **arguments: Any) -> Flop:
-    """One product an element; complex: 6."""
-    return elementwise(arguments, output, 1, of_complex=complex_numbers.SQUARE)
-
-
-@formula("aten.abs", is_for_complex=True)
-def magnitude(output: TensorSpec, **arguments: Any) -> Flop:
-    """One an element; complex: sqrt(a * a + b * b), four."""
-    return elementwise(arguments, output, 1, of_complex=complex_numbers.MAGNITUDE)
-
-
-@formula("aten.sgn", is_for_complex=True)
-def unit(output: TensorSpec, **arguments: Any) -> Flop:
-    """One an element; complex: the magnitude, and a division of both parts."""
-    cost = series(complex_numbers.MAGNITUDE, complex_numbers.SCALED)
-    return elementwise(arguments, output, 1, of_complex=cost)
-
-
-@formula("aten.angle", is_for_complex=True)
-def angle(output: TensorSpec, **arguments: Any) -> Flop:
-    """Complex: one transcendental function, atan2(b, a); real: is it NaN, is it below 0?"""
-    return elementwise(arguments, output, 2, of_complex=Cost(0, 1))
-
-
-@formula("aten.polar", is_for_complex=True)
-def polar(output: TensorSpec, **_: Any) -> Flop:
-    """abs * (cos(angle) + i sin(angle)): two functions, two products."""
-    return elementwise({}, output, 0, of_complex=Cost(2, 2))
-
-
-@formula("aten.conj_physical", "aten._conj_physical", "aten._conj_copy", is_for_complex=True)
-def conjugate(output: TensorSpec, **_: Any) -> Flop:
-    """A sign change of the imaginary part; real numbers are copied."""
-    return elementwise({}, output, 0, of_complex=Cost(1))
-
-
-@formula("aten.sqrt", is_for_complex=True)
-def root(output: TensorSpec, **arguments: Any) -> Flop:
-    """One an element; complex: 9, from the magnitude."""
-    return elementwise(arguments, output, 1, of_complex=complex_numbers.ROOT)
-
-
-@formula("aten.rsqrt", is_for_complex=True)
-def reciprocal_root(output: TensorSpec, **arguments: Any) -> Flop:
-    """Root and reciprocal: two an element; complex: 9 and 6."""
-    cost = series(complex_numbers.ROOT, complex_numbers.RECIPROCAL)
-    return elementwise(arguments, output, 2, of_complex=cost)
-
-
-@formula("aten.hardtanh", "aten.leaky_relu", "aten.prelu", "aten._prelu_kernel")
-@formula("aten.hardshrink", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide")
-@formula("aten.heaviside", "aten._add_relu", "aten._masked_scale")
-def two_operations(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two an element: two comparisons; comparison and multiplication; division and rounding;
-    addition and comparison; mask and scale."""
-    return elementwise(arguments, output, 2)
+table(
+    """
+aten.reciprocal = 1; complex RECIPROCAL
+    One division an element; complex: 6, conj(z) / (a * a + b * b).
+aten.square = 1; complex SQUARE
+    One product an element; complex: 6.
+aten.abs = 1; complex MAGNITUDE
+    One an element; complex: sqrt(a * a + b * b), four.
+aten.sgn = 1; complex MAGNITUDE SCALED
+    One an element; complex: the magnitude, and a division of both parts.
+aten.angle = 2; complex 0+1f
+    Complex: one transcendental function, atan2(b, a); real: is it NaN, is it below 0?
+aten.polar = 0; complex 2+2f
+    abs * (cos(angle) + i sin(angle)): two functions, two products.
+aten.conj_physical aten._conj_physical aten._conj_copy = 0; complex 1
+    A sign change of the imaginary part; real numbers are copied.
+aten.sqrt = 1; complex ROOT
+    One an element; complex: 9, from the magnitude.
+aten.rsqrt = 2; complex ROOT RECIPROCAL
+    Root and reciprocal: two an element; complex: 9 and 6.
+aten.hardtanh aten.leaky_relu aten.prelu aten._prelu_kernel aten.hardshrink aten.div.Tensor_mode
+aten.div.Scalar_mode aten.floor_divide aten.heaviside aten._add_relu aten._masked_scale = 2
+    Two an element: two comparisons; comparison and multiplication; division and rounding; addition
+    and comparison; mask and scale.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.add", is_for_complex=True)
 def scaled_sum(self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: Any) -> Flop:
     """self + alpha * other: one an element, two where alpha is not 1; complex: each part."""
-    cost = complex_numbers.plus(self, other, alpha)
+    cost = cx.plus(self, other, alpha)
     operands = {"self": self, "other": other}
     return elementwise(operands, output, 1 if alpha == 1 else 2, of_complex=cost)
 
@@ -180,7 +166,7 @@ def scaled_sum(self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: A
 @formula("aten.sub", is_for_complex=True)
 def scaled_difference(self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: Any) -> Flop:
     """self - alpha * other: one an element, two where alpha is not 1; complex: each part."""
-    cost = complex_numbers.minus(self, other, alpha)
+    cost = cx.minus(self, other, alpha)
     operands = {"self": self, "other": other}
     return elementwise(operands, output, 1 if alpha == 1 else 2, of_complex=cost)
 
@@ -196,14 +182,14 @@ def reversed_difference(
 @formula("aten.addcmul", is_for_complex=True)
 def sum_of_products(output: TensorSpec, value: float = 1, **arguments: Any) -> Flop:
     """self + value * tensor1 * tensor2: two an element, or three; complex: 8, or 10."""
-    cost = series(complex_numbers.PRODUCT, complex_numbers.SUM)
+    cost = series(cx.PRODUCT, cx.SUM)
     return _with_value(cost, output, value, arguments)
 
 
 @formula("aten.addcdiv", is_for_complex=True)
 def sum_of_quotients(output: TensorSpec, value: float = 1, **arguments: Any) -> Flop:
     """self + value * tensor1 / tensor2: two, or three; complex: 13, or 15."""
-    cost = series(complex_numbers.QUOTIENT, complex_numbers.SUM)
+    cost = series(cx.QUOTIENT, cx.SUM)
     return _with_value(cost, output, value, arguments)
 
 
@@ -214,26 +200,26 @@ def _with_value(cost: Cost, output: TensorSpec, value: Any, arguments: dict[str,
 
 
 def _by(value: Any) -> Cost:
-    return complex_numbers.PRODUCT if is_complex(value) else complex_numbers.SCALED
+    return cx.PRODUCT if is_complex(value) else cx.SCALED
 
 
 @formula("aten.lerp", is_for_complex=True)
 def interpolation(output: TensorSpec, weight: Any, **arguments: Any) -> Flop:
     """self + weight * (end - self): three an element; complex: 6, or 10 if the weight is too."""
-    cost = series(complex_numbers.SUM, complex_numbers.SUM, _by(weight))
+    cost = series(cx.SUM, cx.SUM, _by(weight))
     return elementwise({**arguments, "weight": weight}, output, 3, of_complex=cost)
 
 
-@formula("aten.nan_to_num")
-def three_operations(output: TensorSpec, **arguments: Any) -> Flop:
-    """Is it NaN, the largest, the smallest?"""
-    return elementwise(arguments, output, 3)
-
-
-@formula("aten.hypot")
-def hypotenuse(output: TensorSpec, **arguments: Any) -> Flop:
-    """sqrt(x * x + y * y): four an element."""
-    return elementwise(arguments, output, 4)
+table(
+    """
+aten.nan_to_num = 3
+    Is it NaN, the largest, the smallest?
+aten.hypot = 4
+    sqrt(x * x + y * y): four an element.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.clamp")
@@ -256,10 +242,14 @@ def logic(**_: Any) -> Flop:
 # Activation functions: so many operations for each element of the output.
 
 
-@formula("aten.softshrink")
-def softshrink(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two comparisons, and an addition or subtraction."""
-    return elementwise(arguments, output, 3)
+table(
+    """
+aten.softshrink = 3
+    Two comparisons, and an addition or subtraction.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.rrelu_with_noise", "aten.rrelu_with_noise_functional")
@@ -271,35 +261,22 @@ def random_leaky_relu(
     return elementwise({"self": self}, result, 4 if training else 2)
 
 
-@formula("aten.hardsigmoid")
-def hardsigmoid(output: TensorSpec, **arguments: Any) -> Flop:
-    """clamp(x + 3, 0, 6) / 6: four an element."""
-    return elementwise(arguments, output, 4)
-
-
-@formula("aten.hardswish")
-def hardswish(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * clamp(x + 3, 0, 6) / 6: five an element."""
-    return elementwise(arguments, output, 5)
-
-
-@formula("aten.sigmoid", is_for_complex=True)
-def sigmoid(output: TensorSpec, **arguments: Any) -> Flop:
-    """1 / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
-    return elementwise(arguments, output, 3, 1, complex_numbers.SIGMOID)
-
-
-@formula("aten.silu", is_for_complex=True)
-def silu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
-    cost = series(Cost(2), complex_numbers.EXPONENTIAL, Cost(1), complex_numbers.QUOTIENT)
-    return elementwise(arguments, output, 3, 1, cost)
-
-
-@formula("aten.glu")
-def glu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x / (1 + exp(-y)), y being the other half of the channels: as silu."""
-    return elementwise(arguments, output, 3, 1)
+table(
+    """
+aten.hardsigmoid = 4
+    clamp(x + 3, 0, 6) / 6: four an element.
+aten.hardswish = 5
+    x * clamp(x + 3, 0, 6) / 6: five an element.
+aten.sigmoid = 3+1f; complex SIGMOID
+    1 / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
+aten.silu = 3+1f; complex 2 EXPONENTIAL 1 QUOTIENT
+    x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
+aten.glu = 3+1f
+    x / (1 + exp(-y)), y being the other half of the channels: as silu.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.softplus")
@@ -308,22 +285,18 @@ def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 2 if beta == 1 else 4, 2)
 
 
-@formula("aten.log_sigmoid_forward")
-def log_sigmoid(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
-    """-log(1 + exp(-x)): two sign changes, an addition, two transcendental functions."""
-    return elementwise(arguments, output[0], 3, 2)
-
-
-@formula("aten.mish")
-def mish(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions."""
-    return elementwise(arguments, output, 2, 3)
-
-
-@formula("aten.elu", "aten.celu", "aten.selu")
-def elu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x or scale * (exp(x) - 1): a comparison, an exponential, a subtraction, a multiplication."""
-    return elementwise(arguments, output, 3, 1)
+table(
+    """
+aten.log_sigmoid_forward = 3+2f
+    -log(1 + exp(-x)): two sign changes, an addition, two transcendental functions.
+aten.mish = 2+3f
+    x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions.
+aten.elu aten.celu aten.selu = 3+1f
+    x or scale * (exp(x) - 1): a comparison, an exponential, a subtraction, a multiplication.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.gelu")
@@ -349,66 +322,32 @@ def transcendental(output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 0, 1)
 
 
-@formula("aten.exp", is_for_complex=True)
-def exponential(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: exp(a) * (cos(b) + i sin(b))."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.EXPONENTIAL)
-
-
-@formula("aten.exp2", is_for_complex=True)
-def exponential_of_base_2(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: exp(z * log(2))."""
-    cost = series(complex_numbers.SCALED, complex_numbers.EXPONENTIAL)
-    return elementwise(arguments, output, 0, 1, cost)
-
-
-@formula("aten.expm1", is_for_complex=True)
-def exponential_less_1(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: exp(z), and 1 less in the real part."""
-    return elementwise(arguments, output, 0, 1, series(complex_numbers.EXPONENTIAL, Cost(1)))
-
-
-@formula("aten.log", is_for_complex=True)
-def logarithm(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: log(|z|) + i atan2(b, a)."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.LOGARITHM)
-
-
-@formula("aten.log2", "aten.log10", is_for_complex=True)
-def logarithm_of_another_base(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: log(z) times a real number."""
-    cost = series(complex_numbers.LOGARITHM, complex_numbers.SCALED)
-    return elementwise(arguments, output, 0, 1, cost)
-
-
-@formula("aten.log1p", is_for_complex=True)
-def logarithm_from_1(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: log(1 + z)."""
-    return elementwise(arguments, output, 0, 1, series(Cost(1), complex_numbers.LOGARITHM))
-
-
-@formula("aten.sin", "aten.cos", "aten.sinh", "aten.cosh", is_for_complex=True)
-def sine(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: four, and two products."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.SINE)
-
-
-@formula("aten.tan", "aten.tanh", is_for_complex=True)
-def tangent(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: four, and five operations."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.TANGENT)
-
-
-@formula("aten.asin", "aten.acos", "aten.asinh", "aten.acosh", is_for_complex=True)
-def inverse_sine(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: log(z + sqrt(z * z + 1)) and its like."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.INVERSE_SINE)
-
-
-@formula("aten.atan", "aten.atanh", is_for_complex=True)
-def inverse_tangent(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element; complex: log((1 + z) / (1 - z)) / 2 and its like."""
-    return elementwise(arguments, output, 0, 1, complex_numbers.INVERSE_TANGENT)
+table(
+    """
+aten.exp = 0+1f; complex EXPONENTIAL
+    One transcendental function an element; complex: exp(a) * (cos(b) + i sin(b)).
+aten.exp2 = 0+1f; complex SCALED EXPONENTIAL
+    One transcendental function an element; complex: exp(z * log(2)).
+aten.expm1 = 0+1f; complex EXPONENTIAL 1
+    One transcendental function an element; complex: exp(z), and 1 less in the real part.
+aten.log = 0+1f; complex LOGARITHM
+    One transcendental function an element; complex: log(|z|) + i atan2(b, a).
+aten.log2 aten.log10 = 0+1f; complex LOGARITHM SCALED
+    One transcendental function an element; complex: log(z) times a real number.
+aten.log1p = 0+1f; complex 1 LOGARITHM
+    One transcendental function an element; complex: log(1 + z).
+aten.sin aten.cos aten.sinh aten.cosh = 0+1f; complex SINE
+    One transcendental function an element; complex: four, and two products.
+aten.tan aten.tanh = 0+1f; complex TANGENT
+    One transcendental function an element; complex: four, and five operations.
+aten.asin aten.acos aten.asinh aten.acosh = 0+1f; complex INVERSE_SINE
+    One transcendental function an element; complex: log(z + sqrt(z * z + 1)) and its like.
+aten.atan aten.atanh = 0+1f; complex INVERSE_TANGENT
+    One transcendental function an element; complex: log((1 + z) / (1 - z)) / 2 and its like.
+""",
+    each_element,
+    numbers,
+)
 
 
 _POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
@@ -417,12 +356,12 @@ _POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
 _COMPLEX_POWERS = {
     0: Cost(0),
     1: Cost(0),
-    2: complex_numbers.SQUARE,
-    3: series(complex_numbers.SQUARE, complex_numbers.PRODUCT),
-    0.5: complex_numbers.ROOT,
-    -1: complex_numbers.RECIPROCAL,
-    -0.5: series(complex_numbers.ROOT, complex_numbers.RECIPROCAL),
-    -2: series(complex_numbers.SQUARE, complex_numbers.RECIPROCAL),
+    2: cx.SQUARE,
+    3: series(cx.SQUARE, cx.PRODUCT),
+    0.5: cx.ROOT,
+    -1: cx.RECIPROCAL,
+    -0.5: series(cx.ROOT, cx.RECIPROCAL),
+    -2: series(cx.SQUARE, cx.RECIPROCAL),
 }
 
 
@@ -436,7 +375,7 @@ def power(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop
     if isinstance(exponent, (int, float)) and exponent in _POWERS:
         cost = _COMPLEX_POWERS[exponent]
         return elementwise(arguments, output, _POWERS[exponent], of_complex=cost)
-    return elementwise(arguments, output, 0, 1, complex_numbers.POWER)
+    return elementwise(arguments, output, 0, 1, cx.POWER)
 
 
 @formula(
@@ -450,10 +389,14 @@ def power_of_tensor(output: TensorSpec, exponent: object = None, **arguments: An
     return replace(power(output, exponent, **arguments), elements=unread)
 
 
-@formula("aten.xlogy", "aten.special_xlog1py", "aten.special_entr")
-def product_with_logarithm(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * log(y): is x zero, a multiplication, a logarithm."""
-    return elementwise(arguments, output, 2, 1)
+table(
+    """
+aten.xlogy aten.special_xlog1py aten.special_entr = 2+1f
+    x * log(y): is x zero, a multiplication, a logarithm.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.logit")
@@ -462,16 +405,16 @@ def logit(output: TensorSpec, eps: float | None = None, **arguments: Any) -> Flo
     return elementwise(arguments, output, 2 if eps is None else 4, 1)
 
 
-@formula("aten.sinc")
-def sinc(output: TensorSpec, **arguments: Any) -> Flop:
-    """sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division."""
-    return elementwise(arguments, output, 3, 1)
-
-
-@formula("aten.logaddexp", "aten.logaddexp2")
-def logaddexp(output: TensorSpec, **arguments: Any) -> Flop:
-    """max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions."""
-    return elementwise(arguments, output, 5, 2)
+table(
+    """
+aten.sinc = 3+1f
+    sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division.
+aten.logaddexp aten.logaddexp2 = 5+2f
+    max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula(
@@ -498,19 +441,17 @@ def multivariate_lgamma(p: int, output: TensorSpec, **arguments: Any) -> Flop:
 # does not depend on the element is not counted.
 
 
-@formula("aten.threshold_backward")
-def threshold(output: TensorSpec, **arguments: Any) -> Flop:
-    """The gradient where the input is above the threshold: one comparison an element."""
-    return elementwise(arguments, output, 1)
-
-
-@formula(
-    *("aten.hardtanh_backward", "aten.hardshrink_backward", "aten.softshrink_backward"),
-    *("aten.leaky_relu_backward", "aten.native_dropout_backward"),
+table(
+    """
+aten.threshold_backward = 1
+    The gradient where the input is above the threshold: one comparison an element.
+aten.hardtanh_backward aten.hardshrink_backward aten.softshrink_backward aten.leaky_relu_backward
+aten.native_dropout_backward = 2
+    Two comparisons; a comparison and a product with the slope; products with mask and scale.
+""",
+    each_element,
+    numbers,
 )
-def two_operations_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two comparisons; a comparison and a product with the slope; products with mask and scale."""
-    return elementwise(arguments, output, 2)
 
 
 @formula("aten.rrelu_with_noise_backward")
@@ -525,28 +466,20 @@ def random_leaky_relu_backward(
     return elementwise(arguments, output, 1 if is_drawn else 2)
 
 
-@formula("aten._prelu_kernel_backward")
-def prelu(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
-    """A comparison, and products of the gradient with the slope and with the input."""
-    return elementwise(arguments, output[0], 3)
-
-
-@formula("aten.sigmoid_backward", "aten.tanh_backward")
-def from_result(output: TensorSpec, **arguments: Any) -> Flop:
-    """g * (1 - y) * y, and g * (1 - y * y): a subtraction and two products."""
-    return elementwise(arguments, output, 3)
-
-
-@formula("aten.silu_backward")
-def silu_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """g * s * (1 + x * (1 - s)), with s = 1 / (1 + exp(-x)): five operations and a sigmoid."""
-    return elementwise(arguments, output, 5 + 3, 1)
-
-
-@formula("aten.mish_backward")
-def mish_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """g * (t + x * s * (1 - t * t)), with t = tanh(log(1 + e)), s = e / (1 + e), e = exp(x)."""
-    return elementwise(arguments, output, 6 + 2, 3)
+table(
+    """
+aten._prelu_kernel_backward = 3
+    A comparison, and products of the gradient with the slope and with the input.
+aten.sigmoid_backward aten.tanh_backward = 3
+    g * (1 - y) * y, and g * (1 - y * y): a subtraction and two products.
+aten.silu_backward = 8+1f
+    g * s * (1 + x * (1 - s)), with s = 1 / (1 + exp(-x)): five operations and a sigmoid.
+aten.mish_backward = 8+3f
+    g * (t + x * s * (1 - t * t)), with t = tanh(log(1 + e)), s = e / (1 + e), e = exp(x).
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.elu_backward")
@@ -570,16 +503,16 @@ def elu_backward(
     return elementwise(arguments, output, 2 + positive + factor + (input_scale != 1), 1)
 
 
-@formula("aten.hardsigmoid_backward")
-def hardsigmoid_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """g / 6 from -3 to 3: two comparisons and a division."""
-    return elementwise(arguments, output, 3)
-
-
-@formula("aten.hardswish_backward")
-def hardswish_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """g * (x / 3 + 0.5) from -3 to 3, g above: two comparisons and three operations."""
-    return elementwise(arguments, output, 5)
+table(
+    """
+aten.hardsigmoid_backward = 3
+    g / 6 from -3 to 3: two comparisons and a division.
+aten.hardswish_backward = 5
+    g * (x / 3 + 0.5) from -3 to 3, g above: two comparisons and three operations.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.softplus_backward")
@@ -598,10 +531,14 @@ def log_sigmoid_backward(output: TensorSpec, buffer: TensorSpec, **arguments: An
     return elementwise(arguments, output, 6 if is_kept else 8, 0 if is_kept else 1)
 
 
-@formula("aten.logit_backward")
-def logit_backward(output: TensorSpec, **arguments: Any) -> Flop:
-    """g / (x * (1 - x)) between two limits: two comparisons and three operations."""
-    return elementwise(arguments, output, 5)
+table(
+    """
+aten.logit_backward = 5
+    g / (x * (1 - x)) between two limits: two comparisons and three operations.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.gelu_backward")
@@ -622,10 +559,14 @@ def glu_backward(grad_output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, grad_output, 4 + 3, 1)
 
 
-@formula("aten.glu_jvp")
-def glu_along(output: TensorSpec, **arguments: Any) -> Flop:
-    """How x * s changes along dx, dy: dx * s + x * s * (dy - s * dy); x * s is given."""
-    return elementwise(arguments, output, 5 + 3, 1)
+table(
+    """
+aten.glu_jvp = 8+1f
+    How x * s changes along dx, dy: dx * s + x * s * (dy - s * dy); x * s is given.
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.glu_backward_jvp")

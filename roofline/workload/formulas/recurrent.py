@@ -20,7 +20,7 @@ from typing import Any
 
 from roofline.foundation.dtypes import DType
 from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
@@ -292,28 +292,27 @@ def of_modules(
     )
 
 
-@formula("aten.lstm", "aten._lstm_mps", byte=LAYER)
-def lstm_layers(**arguments: Any) -> Flop:
-    """All layers and directions, projections too."""
-    return of_modules(LSTM, **arguments).forward()
+def _all_layers(cell: Cell, **given: Any) -> Flop:
+    return of_modules(cell, **given).forward()
 
 
-@formula("aten.gru", byte=LAYER)
-def gru_layers(**arguments: Any) -> Flop:
-    """All layers and directions."""
-    return of_modules(GRU, **arguments).forward()
+_CELLS = {"LSTM": LSTM, "GRU": GRU, "TANH": TANH, "RELU": RELU}
 
-
-@formula("aten.rnn_tanh", byte=LAYER)
-def tanh_layers(**arguments: Any) -> Flop:
-    """All layers and directions."""
-    return of_modules(TANH, **arguments).forward()
-
-
-@formula("aten.rnn_relu", byte=LAYER)
-def relu_layers(**arguments: Any) -> Flop:
-    """All layers and directions."""
-    return of_modules(RELU, **arguments).forward()
+table(
+    """
+aten.lstm aten._lstm_mps = LSTM
+    All layers and directions, projections too.
+aten.gru = GRU
+    All layers and directions.
+aten.rnn_tanh = TANH
+    All layers and directions.
+aten.rnn_relu = RELU
+    All layers and directions.
+""",
+    _all_layers,
+    _CELLS.__getitem__,
+    byte=LAYER,
+)
 
 
 def _one_step(
@@ -338,48 +337,43 @@ def _one_step(
     ).forward()
 
 
-@formula("aten.lstm_cell", byte=LAYER)
-def lstm_step(**arguments: Any) -> Flop:
-    """One step of one layer: two products and a cell."""
-    return _one_step(LSTM, **arguments)
+table(
+    """
+aten.lstm_cell = LSTM
+    One step of one layer: two products and a cell.
+aten.gru_cell = GRU
+    One step of one layer: two products and a cell.
+aten.rnn_tanh_cell = TANH
+    One step of one layer: two products and a cell.
+aten.rnn_relu_cell = RELU
+    One step of one layer: two products and a cell.
+""",
+    _one_step,
+    _CELLS.__getitem__,
+    byte=LAYER,
+)
 
 
-@formula("aten.gru_cell", byte=LAYER)
-def gru_step(**arguments: Any) -> Flop:
-    """One step of one layer: two products and a cell."""
-    return _one_step(GRU, **arguments)
-
-
-@formula("aten.rnn_tanh_cell", byte=LAYER)
-def tanh_step(**arguments: Any) -> Flop:
-    """One step of one layer: two products and a cell."""
-    return _one_step(TANH, **arguments)
-
-
-@formula("aten.rnn_relu_cell", byte=LAYER)
-def relu_step(**arguments: Any) -> Flop:
-    """One step of one layer: two products and a cell."""
-    return _one_step(RELU, **arguments)
-
-
-@formula("aten._thnn_fused_lstm_cell", byte=CELL)
-def fused_lstm_cell(
-    input_gates: TensorSpec, cx: TensorSpec, input_bias: TensorSpec | None = None, **_: Any
+def _fused_cell(
+    cell: Cell, input_gates: TensorSpec, input_bias: TensorSpec | None = None, **given: Any
 ) -> Flop:
-    """A cell after its two products; it returns its four gates too, which are written anyway."""
-    inside = LSTM.flop(cx.elements, input_bias is not None)
-    internal = cx.elements * (LSTM.internal - 4)
+    state = given["cx" if cell.has_memory else "hx"]
+    inside = cell.flop(state.elements, input_bias is not None)
+    internal = state.elements * (cell.internal - cell.gates)
     return replace(inside, internal_bytes=input_gates.dtype.byte(internal))
 
 
-@formula("aten._thnn_fused_gru_cell", byte=CELL)
-def fused_gru_cell(
-    input_gates: TensorSpec, hx: TensorSpec, input_bias: TensorSpec | None = None, **_: Any
-) -> Flop:
-    """A cell after its two products; it returns its three gates too, which are written anyway."""
-    inside = GRU.flop(hx.elements, input_bias is not None)
-    internal = hx.elements * (GRU.internal - 3)
-    return replace(inside, internal_bytes=input_gates.dtype.byte(internal))
+table(
+    """
+aten._thnn_fused_lstm_cell = LSTM
+    A cell after its two products; it returns its four gates too, which are written anyway.
+aten._thnn_fused_gru_cell = GRU
+    A cell after its two products; it returns its three gates too, which are written anyway.
+""",
+    _fused_cell,
+    _CELLS.__getitem__,
+    byte=CELL,
+)
 
 
 # The backward pass of recurrent layers and cells in one operator.
@@ -602,26 +596,26 @@ def fused_gru_cell_backward(grad_hy: TensorSpec, has_bias: bool, **_: Any) -> Fl
     )
 
 
+def _anew(cell: Cell, count: Flop, spec: TensorSpec, input_bias: TensorSpec | None) -> Flop:
+    """`count`, and the gates taken anew from the products: sums, simple operations, functions."""
+    sums = cell.gates * (1 + 2 * (input_bias is not None))
+    simple, functions, internal = (9, 4, 8) if cell is LSTM else (7, 3, 7)
+    return replace(
+        count,
+        other=count.other + spec.elements * (sums + simple + functions * TRANSCENDENTAL_FLOP),
+        least=count.min_flop + spec.elements * (simple + functions),
+        internal_bytes=count.internal_bytes + spec.dtype.byte(spec.elements * 2 * internal),
+    )
+
+
 @formula("aten._thnn_differentiable_lstm_cell_backward", byte=CELL_BACKWARD)
-def lstm_cell_backward(
-    grad_hy: TensorSpec | None,
-    grad_cy: TensorSpec | None,
-    cx: TensorSpec,
-    input_bias: TensorSpec | None,
-    **_: Any,
-) -> Flop:
+def lstm_cell_backward(cx: TensorSpec, input_bias: TensorSpec | None, **given: Any) -> Flop:
     """As `fused_lstm_cell_backward`, from the products: gates are taken anew, sums and functions.
 
     Three sigmoids and a tanh.
     """
-    count = fused_lstm_cell_backward(grad_hy, grad_cy, cx, has_bias=input_bias is not None)
-    sums = 4 * (1 + 2 * (input_bias is not None))
-    return replace(
-        count,
-        other=count.other + cx.elements * (sums + 3 * 3 + 4 * TRANSCENDENTAL_FLOP),
-        least=count.min_flop + cx.elements * (3 * 3 + 4),
-        internal_bytes=count.internal_bytes + cx.dtype.byte(cx.elements * 2 * 8),
-    )
+    count = fused_lstm_cell_backward(cx=cx, has_bias=input_bias is not None, **given)
+    return _anew(LSTM, count, cx, input_bias)
 
 
 @formula("aten._thnn_differentiable_gru_cell_backward", byte=CELL_BACKWARD)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 _BYTE = "sampling down passes over elements, but each output has at least one of its own"
@@ -29,7 +29,7 @@ def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
     return Flop(min_elements={"self": output.elements})
 
 
-def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
+def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output is a weighted sum of `neighbours`; making the weights is left out.
 
     An image that keeps its size is only copied.
@@ -42,28 +42,21 @@ def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
     )
 
 
-@formula("aten.upsample_linear1d", byte=_BYTE)
-def upsample_linear1d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Two neighbours, each weighted: two multiplications and an addition an element."""
-    return _weighted(2, self, output)
-
-
-@formula("aten.upsample_bilinear2d", byte=_BYTE)
-def upsample_bilinear2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return _weighted(4, self, output)
-
-
-@formula("aten.upsample_trilinear3d", byte=_BYTE)
-def upsample_trilinear3d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
-    return _weighted(8, self, output)
-
-
-@formula("aten.upsample_bicubic2d", byte=_BYTE)
-def upsample_bicubic2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
-    return _weighted(16, self, output)
+table(
+    """
+aten.upsample_linear1d = 2
+    Two neighbours, each weighted: two multiplications and an addition an element.
+aten.upsample_bilinear2d = 4
+    Four neighbours, each weighted: four multiplications and three additions an element.
+aten.upsample_trilinear3d = 8
+    Eight neighbours, each weighted: eight multiplications and seven additions an element.
+aten.upsample_bicubic2d = 16
+    Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element.
+""",
+    _weighted,
+    int,
+    byte=_BYTE,
+)
 
 
 @functools.cache
@@ -88,11 +81,13 @@ def _taps(size: int, outputs: int, scale: float, reach: float, is_centred: bool)
 
 
 def _antialiased(
+    reach: int,
     self: TensorSpec,
     output: TensorSpec,
     align_corners: bool,
-    scales: tuple[float | None, float | None],
-    reach: float,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
 ) -> Flop:
     """Along rows, then along columns: a product for each input of a window, and their sum.
 
@@ -105,8 +100,8 @@ def _antialiased(
     (height, width), (rows, columns) = self.shape[-2:], output.shape[-2:]
     operations = least = 0
     for size, outputs, asked, lines in (
-        (width, columns, scales[1], planes * height),
-        (height, rows, scales[0], planes * columns),
+        (width, columns, scales_w, planes * height),
+        (height, rows, scales_h, planes * columns),
     ):
         if align_corners:
             scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
@@ -118,43 +113,18 @@ def _antialiased(
     return Flop(other=operations, least=least)
 
 
-@formula("aten._upsample_bilinear2d_aa")
-def upsample_bilinear2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A triangle over 2 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 1)
-
-
-@formula("aten._upsample_bicubic2d_aa")
-def upsample_bicubic2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A cubic spline over 4 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 2)
-
-
-@formula("aten._upsample_lanczos2d_aa")
-def upsample_lanczos2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A windowed sinc over 6 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 3)
+table(
+    """
+aten._upsample_bilinear2d_aa = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased,
+    int,
+)
 
 
 _BILINEAR, _NEAREST = 0, 1
@@ -206,8 +176,6 @@ def grid_sampler(
 
 # Resampling under the names of the libraries that run it.
 
-_BILINEAR_OF_RESAMPLING_KERNELS = 0
-
 
 @formula(
     "aten.cudnn_grid_sampler",
@@ -215,7 +183,7 @@ _BILINEAR_OF_RESAMPLING_KERNELS = 0
 )
 def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """As `grid_sampler_2d`: linear, with aligned corners."""
-    count = grid_sampler(self, grid, _BILINEAR_OF_RESAMPLING_KERNELS, True, output)
+    count = grid_sampler(self, grid, _BILINEAR, True, output)
     touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
     return replace(count, elements=touched, min_elements=least)
 
@@ -250,22 +218,25 @@ def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: b
 
 
 def _scattered(
+    mode: str,
     grad_output: TensorSpec,
     output: TensorSpec,
-    scales: Sequence[float | None],
-    mode: str,
-    *,
     align_corners: bool = False,
+    scales: float | None = None,
+    **given: Any,
 ) -> Flop:
     """A product for each neighbour, unless there is but one; additions where gradients meet.
 
     The least leaves out neighbours along a dimension that keeps its size: torch copies there.
     """
-    dimensions = len(scales)
+    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
+    asked_scales = [given.get(name, scales) for name in names]
+    dimensions = len(asked_scales)
     elements = math.prod(output.shape[:-dimensions])
     parts = least_parts = grad_output.elements
-    sizes = zip(output.shape[-dimensions:], grad_output.shape[-dimensions:], scales, strict=True)
-    for size, outputs, asked in sizes:
+    for size, outputs, asked in zip(
+        output.shape[-dimensions:], grad_output.shape[-dimensions:], asked_scales, strict=True
+    ):
         if align_corners:
             scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
         else:
@@ -283,74 +254,30 @@ def _scattered(
     )
 
 
-@formula("aten.upsample_nearest1d_backward")
-def upsample_nearest1d(
-    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
-) -> Flop:
-    """Elements that were copied n times take n - 1 additions."""
-    return _scattered(grad_output, output, (scales,), NEAREST)
-
-
-@formula("aten.upsample_nearest2d_backward", "aten.upsample_nearest3d_backward")
-def upsample_nearest_backward(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
-    """As `upsample_nearest1d`, in two or three dimensions."""
-    return _scattered(grad_output, output, _scales(grad_output, scales), NEAREST)
-
-
-@formula("aten._upsample_nearest_exact1d_backward")
-def upsample_nearest_exact1d(
-    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
-) -> Flop:
-    """As `upsample_nearest1d`, from the middle of each element."""
-    return _scattered(grad_output, output, (scales,), EXACT)
-
-
-@formula("aten._upsample_nearest_exact2d_backward")
-@formula("aten._upsample_nearest_exact3d_backward")
-def upsample_nearest_exact(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
-    """As `upsample_nearest_exact1d`, in two or three dimensions."""
-    return _scattered(grad_output, output, _scales(grad_output, scales), EXACT)
-
-
-def _scales(grad_output: TensorSpec, arguments: dict[str, Any]) -> list[float | None]:
-    """The scales of depth, height and width, as many as there are dimensions."""
-    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
-    return [arguments.get(name) for name in names]
-
-
-@formula("aten.upsample_linear1d_backward")
-def upsample_linear1d_backward(
-    grad_output: TensorSpec,
-    output: TensorSpec,
-    align_corners: bool,
-    scales: float | None = None,
-    **_: Any,
-) -> Flop:
-    """Two products for each output, which meet in the elements they go to."""
-    return _scattered(grad_output, output, (scales,), LINEAR, align_corners=align_corners)
-
-
-@formula("aten.upsample_bilinear2d_backward")
-@formula("aten.upsample_trilinear3d_backward")
-def upsample_linear(
-    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
-) -> Flop:
-    """Four products for each output, in three dimensions eight."""
-    asked = _scales(grad_output, scales)
-    return _scattered(grad_output, output, asked, LINEAR, align_corners=align_corners)
-
-
-@formula("aten.upsample_bicubic2d_backward")
-def upsample_bicubic(
-    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
-) -> Flop:
-    """Sixteen products for each output."""
-    asked = _scales(grad_output, scales)
-    return _scattered(grad_output, output, asked, CUBIC, align_corners=align_corners)
+table(
+    """
+aten.upsample_nearest1d_backward = nearest
+    Elements that were copied n times take n - 1 additions.
+aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = nearest
+    As `upsample_nearest1d`, in two or three dimensions.
+aten._upsample_nearest_exact1d_backward = nearest, exact
+    As `upsample_nearest1d`, from the middle of each element.
+aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = nearest, exact
+    As `upsample_nearest_exact1d`, in two or three dimensions.
+aten.upsample_linear1d_backward = linear
+    Two products for each output, which meet in the elements they go to.
+aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = linear
+    Four products for each output, in three dimensions eight.
+aten.upsample_bicubic2d_backward = cubic
+    Sixteen products for each output.
+""",
+    _scattered,
+    str,
+)
 
 
 def _antialiased_backward(
-    forward: Callable[..., Flop], grad_output: TensorSpec, output: TensorSpec, arguments: Any
+    reach: int, grad_output: TensorSpec, output: TensorSpec, **given: Any
 ) -> Flop:
     """The forward's products the other way, along columns and then along rows.
 
@@ -359,35 +286,26 @@ def _antialiased_backward(
     planes = math.prod(output.shape[:-2])
     (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
     fewer = planes * (height * (width - columns) + columns * (height - rows))
-    count = forward(self=output, output=grad_output, **arguments)
+    count = _antialiased(reach, output, grad_output, **given)
     return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
 
 
-@formula("aten._upsample_bilinear2d_aa_backward")
-def antialiased_bilinear(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A triangle over 2 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_bilinear2d_aa, grad_output, output, arguments)
-
-
-@formula("aten._upsample_bicubic2d_aa_backward")
-def antialiased_bicubic(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A cubic spline over 4 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_bicubic2d_aa, grad_output, output, arguments)
-
-
-@formula("aten._upsample_lanczos2d_aa_backward")
-def antialiased_lanczos(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A windowed sinc over 6 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_lanczos2d_aa, grad_output, output, arguments)
+table(
+    """
+aten._upsample_bilinear2d_aa_backward = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa_backward = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa_backward = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased_backward,
+    int,
+)
 
 
 # Gradients of images seen through a grid of places: of the image, and of the places.
 
-BILINEAR, NEAREST_BACKWARD = 0, 1
-"""torch's numbers for how a grid is sampled; 2 is bicubic."""
-
-CUBIC_FLOP = 25
-"""Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
 
 CUBIC_SLOPE_FLOP = 14
 """Of their derivatives at the same four arguments: two inner quadratics of 3, two outer of 4."""
@@ -421,10 +339,10 @@ def grid_sampler_backward(
     of_image, of_grid = (each is not None for each in output)
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
     positions = dimensions * (3 if align_corners else 4)
-    if interpolation_mode == NEAREST_BACKWARD:
+    if interpolation_mode == _NEAREST:
         neighbours, weights, slopes = 1, dimensions, 0
         of_grid = False
-    elif interpolation_mode == BILINEAR:
+    elif interpolation_mode == _BILINEAR:
         neighbours = 2**dimensions
         # A weight is a product of a part of each coordinate; its slope, of the other ones.
         weights, products = 3 * dimensions, neighbours * (dimensions - 1)
@@ -432,14 +350,12 @@ def grid_sampler_backward(
         weights += products * of_image
     else:
         neighbours = 16
-        weights = dimensions * (2 + CUBIC_FLOP) + neighbours * of_image
+        weights = dimensions * (2 + _CUBIC_FLOP) + neighbours * of_image
         # Along each coordinate four rows of four, then the rows.
         slopes = dimensions * (CUBIC_SLOPE_FLOP + 35 + 1)
     flop = places * (positions + weights)
     if of_image:
-        flop += (
-            grad_output.elements * neighbours * (1 if interpolation_mode == NEAREST_BACKWARD else 2)
-        )
+        flop += grad_output.elements * neighbours * (1 if interpolation_mode == _NEAREST else 2)
     if of_grid and input.shape[1]:
         flop += 2 * grad_output.elements * neighbours + places * (slopes - neighbours)
     return Flop(
@@ -459,7 +375,7 @@ def grid_sampler_of_cudnn_backward(
     **_: Any,
 ) -> Flop:
     """As `grid_sampler_2d_backward`: linear, with aligned corners."""
-    count = grid_sampler_backward(grad_output, self, grid, BILINEAR, True, output)
+    count = grid_sampler_backward(grad_output, self, grid, _BILINEAR, True, output)
     return Flop(
         other=count.other,
         least=count.least,

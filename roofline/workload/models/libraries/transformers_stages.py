@@ -14,7 +14,7 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
-from roofline.workload.capture.unrecorded import result_on_fakes
+from roofline.workload.capture.passes import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.transformers_models import (
