@@ -55,7 +55,7 @@ INSIDE_FUNCTIONS = {
 
 QUANTIZATION_WITH_TORCH = (
     *("clipping", "companions", "grids", "integer_layers", "integer_models", "packed_files"),
-    *("packed_models", "pact", "quantized_modules", "quantizing", "sawb", "tracing"),
+    *("packed_models", "quantized_modules", "quantizers", "quantizing", "tracing"),
 )
 
 # Where a library may be imported at all, as path prefixes.

@@ -17,8 +17,7 @@ from roofline.foundation.dtypes import DType
 from roofline.foundation.text import printable
 from roofline.language.parts import Stage
 from roofline.language.placing import PlacedStage, Types
-from roofline.quantization.layers import structure_of
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits, structure_of
 from roofline.quantization.result import WhatIf
 from roofline.quantization.what_ifs import what_if
 

@@ -306,16 +306,10 @@ def captured_workload(
     Raises:
         ModelError: the model rejects its inputs.
     """
-    from roofline.workload.capture.passes import capture
 
     source = asked.source
-    captured = capture(
-        source.module,
-        asked.given,
-        name=source.name,
-        run=run,
-        teaching=options.teaching(),
-        rebuild=source.rebuild if is_rebuilt else None,
+    captured = asked.capture(
+        run, options.teaching(), rebuild=source.rebuild if is_rebuilt else None
     )
     return CapturedPass(
         workload=asked, capture=captured, reuse=residency(captured.records), run=run

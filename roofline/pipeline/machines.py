@@ -52,6 +52,13 @@ def means_host(hardware: str | Path) -> bool:
     return str(hardware) in (catalog.HOST, catalog.name_of_host())
 
 
+def is_this_machine(hardware: object) -> bool:
+    """Whether the host is meant."""
+    if isinstance(hardware, HardwareProfile):
+        return hardware.name == catalog.name_of_host()
+    return hardware is None or means_host(str(hardware))
+
+
 def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) -> int:
     """How many threads of a machine compute; beside others, `threads` means those of CPUs.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.errors import InputError
-from roofline.foundation.progress import Progress, Say, silent
+from roofline.foundation.progress import Progress, Say, onwards, silent
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -24,24 +24,30 @@ from roofline.pipeline.optimization_figures import (
     weight_bytes,
 )
 from roofline.pipeline.optimization_machine import (
-    Machine,
-    arguments_of,
-    check_costs,
-    costs_on,
-    in_type_of,
-    machine_for,
-)
-from roofline.pipeline.optimization_trials import (
     CompileError,
     Contender,
+    Machine,
     Subjects,
     Trials,
     check_bench,
+    check_costs,
     compiled_trials,
+    costs_on,
     decided,
     eager_trials,
+    in_type_of,
+    machine_for,
 )
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import (
+    RunOptions,
+    Workload,
+    arguments_of,
+    check_counts,
+    check_functions,
+    check_rounds,
+    check_switches,
+    workload_of,
+)
 from roofline.pipeline.timing import real_model
 from roofline.substitution.costs.cost import CostBasis
 from roofline.substitution.costs.measurements import MeasuredCosts
@@ -99,13 +105,10 @@ class Optimizing:
         from roofline.substitution.graphs.capturing import captured
         from roofline.substitution.graphs.counting import records
         from roofline.substitution.graphs.operators import Operators
-        from roofline.workload.capture.passes import capture
 
         asked, name = self.asked, self.asked.source.name
         self.progress(0.0, f"capturing {name}")
-        first = capture(
-            asked.source.module, asked.given, name=name, run=self.run, rebuild=asked.source.rebuild
-        )
+        first = asked.capture(self.run)
         original = real_model(asked)
         args, kwargs = arguments_of(asked.given, self.run)
         operators = Operators()
@@ -309,8 +312,6 @@ DEFAULT_TIME_LIMIT_S = 60.0
 """A search among torchvision's models takes seconds; what takes longer is cut off here with the
 best so far, and the result says so."""
 
-_MOST_ROUNDS = 1000
-
 
 def optimize(
     model: Model,
@@ -374,7 +375,8 @@ def optimize(
         HardwareError: unknown hardware, or nothing is known of it that costs can go by.
         MeasurementError: something is to be timed, and others compute.
     """
-    _check_switches(fused=fused, measure=measure, force=force, progress=progress, say=say)
+    check_switches(fused=fused, measure=measure is not None and measure, force=force)
+    check_functions(progress=progress, say=say)
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     check_costs(hardware, cost=cost, fused=fused, measure=measure)
     check(alpha, budget, 1)
@@ -403,7 +405,7 @@ def optimize(
         not_timed="another machine" if not machine.is_host else "it was not asked for",
         rounds=rounds,
         force=force,
-        progress=_onwards(progress),
+        progress=onwards(progress),
         say=say or silent,
     )
     return optimizing.result()
@@ -414,34 +416,9 @@ def _check(
 ) -> None:
     if baseline not in ("eager", "compile"):
         raise InputError(f"--baseline {baseline}: choose eager or compile")
-    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS):
-        raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {_MOST_ROUNDS}")
+    check_rounds(rounds)
     if split is not None and (type(split) is not int or split < 2):
         raise InputError(f"--split {split}: must be a whole number of operators from 2")
     is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
     if time_limit_s is not None and not (is_number and time_limit_s > 0):
         raise InputError(f"--time-limit {time_limit_s}: must be a number of seconds above 0")
-
-
-def _check_switches(
-    *, fused: object, measure: object, force: object, progress: object, say: object
-) -> None:
-    for option, value in (("fused", fused), ("measure", measure), ("force", force)):
-        if not isinstance(value, bool) and not (option == "measure" and value is None):
-            raise InputError(f"{option}={value!r}: must be True or False")
-    for option, value in (("progress", progress), ("say", say)):
-        if value is not None and not callable(value):
-            raise InputError(f"{option}={value!r}: must be a function, or None")
-
-
-def _onwards(progress: Progress | None) -> Progress:
-    """Progress that never goes back: there may be several searches."""
-    most = 0.0
-
-    def told(done: float, what: str) -> None:
-        nonlocal most
-        most = max(most, done)
-        if progress is not None:
-            progress(most, what)
-
-    return told

@@ -18,30 +18,17 @@ from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.calibrations import computes_in_bfloat16
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.measured_comparisons import this_process
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.measured_comparisons import Candidate, this_process
+from roofline.pipeline.runs import seeded
 from roofline.pipeline.timing import Bench, bench, real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant, WhatIf
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     from roofline.quantization.companions import CompanionKind
 
 
 _EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
-    """The model that all are held against: what `analyze` took, and how it is run."""
-
-    model: Any
-    inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +39,12 @@ class TimedPair:
     error: float | None
 
 
-def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int) -> TimedPair:
+def timed_pair(here: Bench, original: Candidate, kind: CompanionKind, count: int) -> TimedPair:
     """Rounds of a model and of its companion, by turns; runs in a process of its own.
 
     Raises:
         ModelError: the companion cannot be made, or one of both raised.
     """
-    import torch
-
     from roofline.latency.measuring.gauges import Gauges
     from roofline.latency.measuring.rounds import run_rounds
     from roofline.latency.measuring.team import team
@@ -71,12 +56,9 @@ def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int)
 
     cores = here.topology.cores
     run, threads = original.run, original.threads
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
-        # The same weights and the same noise in every process.
-        torch.manual_seed(0)
-        asked = workload_of(
-            original.model, original.inputs, run=run, batch=original.batch, seq=original.seq
-        )
+    # The same weights and the same noise in every process.
+    with one_at_a_time, seeded():
+        asked = original.workload()
         with (
             staged(real_model(asked), asked.given, run, Reals(run)) as stage,
             int8_kernels(),
@@ -172,7 +154,8 @@ def companions(
     Raises:
         MeasurementError: the machine is busy.
     """
-    original = Original(
+    original = Candidate(
+        name=analysis.model,
         model=model,
         inputs=inputs,
         batch=batch,
@@ -188,9 +171,15 @@ def companions(
             if progress is not None:
                 progress(place / len(ways), way.name)
             policy = policy_of(way, analysis, what_if_of)
-            timed = _pointless(way, policy, analysis, here) or _timed(
-                process, here, original, way, rounds or DEFAULT_ROUNDS
-            )
+            timed: TimedPair | str = _pointless(way, policy, analysis, here)
+            if not timed:
+                try:
+                    count = rounds or DEFAULT_ROUNDS
+                    timed = process(timed_pair, here, original, way.kind, count)
+                except MemoryError:
+                    timed = "it ran out of memory"
+                except RooflineError as error:
+                    timed = said_by(error) or type(error).__name__
             found.append(_beside(way, timed, lambda policy=policy: what_if_of(policy)))
     notes = (_IN_THIS_PROCESS,) if stays else ()
     return Companions(found=tuple(found), conditions=(*here.conditions, *notes))
@@ -202,7 +191,7 @@ _IN_THIS_PROCESS = (
 )
 
 
-def _stays(original: Original) -> bool:
+def _stays(original: Candidate) -> bool:
     """Whether another process could not load the model."""
     try:
         content = pickle.dumps((original.model, original.inputs))
@@ -229,16 +218,6 @@ def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str
 def has_torchao() -> bool:
     """Whether torchao could be imported."""
     return importlib.util.find_spec("torchao") is not None
-
-
-def _timed(process: Runs, here: Bench, original: Original, way: Way, count: int) -> TimedPair | str:
-    """The rounds, or why there are none."""
-    try:
-        return process(timed_pair, here, original, way.kind, count)
-    except MemoryError:
-        return "it ran out of memory"
-    except RooflineError as error:
-        return said_by(error) or type(error).__name__
 
 
 def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> NativeVariant:

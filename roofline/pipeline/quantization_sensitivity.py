@@ -16,7 +16,7 @@ from roofline.foundation.rows import sum_known
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes, format_s, format_shape
 from roofline.pipeline.quantizing import Budget
-from roofline.pipeline.runs import Workload
+from roofline.pipeline.runs import Workload, arguments_of, seeded
 from roofline.pipeline.timing import real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import (
@@ -40,21 +40,8 @@ from roofline.workload.runs import Run
 if TYPE_CHECKING:
     import torch
 
-    from roofline.quantization.pact import PACT
+    from roofline.quantization.quantizers import PACT
     from roofline.workload.inputs import InputRequest, Inputs
-
-
-_SEED = 0
-
-
-@contextmanager
-def seeded() -> Iterator[None]:
-    """Random numbers are the same every time, and go on afterwards as if there had been none."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
-        yield
 
 
 def samples_for(asked: Workload, samples: Any) -> tuple[Inputs, str]:
@@ -81,7 +68,7 @@ def samples_for(asked: Workload, samples: Any) -> tuple[Inputs, str]:
 
 
 def _kind_words(request: InputRequest, tensors: str) -> str:
-    """What `made_for` gives: a given tensor, else noise; where there is none, one number."""
+    """What `arguments_of` gives: a given tensor, else noise; where there is none, one number."""
     import torch
 
     from roofline.workload.torch_dtypes import dtype_for
@@ -94,20 +81,7 @@ def _kind_words(request: InputRequest, tensors: str) -> str:
     return "ones" if kind == torch.bool else "zeros"
 
 
-def made_for(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Tensors as asked for: those given, else noise, or zeros as indices."""
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
-
-    reals = Reals(run)
-    change = torch_dtype(run.dtype) if run.dtype else None
-    with seeded():
-        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
-
-
-_FLOATS_of_quantization_errors = Policy(
-    weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS
-)
+_FLOAT_POLICY = Policy(weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS)
 
 _REPEATED = 1e-4
 """The relative error up to which outputs are the same: sums need not be in the same order."""
@@ -140,7 +114,7 @@ class OutputErrors:
             built = real_model(asked)
         self._model = _copied(built, run, self._name)
         given, self.inputs = samples_for(asked, samples)
-        self._batch = made_for(given, run)
+        self._batch = arguments_of(given, run)
         self._reference = self._outputs(self._model)
         if not self._reference or not all(map(_is_sound, self._reference)):
             raise ModelError(
@@ -153,9 +127,7 @@ class OutputErrors:
                 " --sensitivity cannot tell what few bits do to them; have it repeat itself"
             )
         self.layers = frozenset(
-            self._clippings(
-                replace(_FLOATS_of_quantization_errors, activations=8, first_last=8, shortcut="low")
-            )
+            self._clippings(replace(_FLOAT_POLICY, activations=8, first_last=8, shortcut="low"))
         )
 
     def of_each(
@@ -174,7 +146,7 @@ class OutputErrors:
                 name: LayerBits(weights=FLOAT_BITS, activations=each.activations)
                 for name, each in here.items()
             }
-            clippings = self._clippings(replace(_FLOATS_of_quantization_errors, layers=activations))
+            clippings = self._clippings(replace(_FLOAT_POLICY, layers=activations))
             for name, bits in here.items():
                 progress(len(found) / calls, f"quantizing {name or self._name} to {bits.words}")
                 found[name, bits] = self._alone(name, bits, clippings.get(name))
@@ -276,7 +248,7 @@ def _in_few_bits(
     from torch import nn
 
     from roofline.quantization.quantized_modules import TRANSPOSED, quantize_input
-    from roofline.quantization.sawb import weight_quantizer
+    from roofline.quantization.quantizers import weight_quantizer
 
     weight = layer._parameters["weight"]
     hook = None

@@ -8,32 +8,31 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from roofline.analysis import Analysis
 from roofline.errors import InputError
-from roofline.foundation.progress import Progress, Say
+from roofline.foundation.progress import Progress, Say, onwards
 from roofline.foundation.reading import cut, read_json, refused
 from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_bytes, parse_duration
-from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import CapturedPass, captured_pass, known_machines, placed_on
-from roofline.pipeline.machines import Hardware, predictor_of
-from roofline.pipeline.optimization_machine import is_this_machine
-from roofline.pipeline.optimization_trials import check_bench
-from roofline.pipeline.runs import RunOptions, check_counts
+from roofline.pipeline.analyses import captured_pass, known_machines, placed_on
+from roofline.pipeline.machines import Hardware, is_this_machine, predictor_of
+from roofline.pipeline.optimization_machine import check_bench
+from roofline.pipeline.runs import (
+    RunOptions,
+    check_counts,
+    check_functions,
+    check_rounds,
+    check_switches,
+)
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
-from roofline.quantization.result import Quantization, Sensitivity, WhatIf
+from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.what_ifs import what_if, what_ifs
 
 if TYPE_CHECKING:
     import torch
 
-    from roofline.pipeline.quantization_companions import Companions
-
     Model = torch.nn.Module | Callable[..., Any] | str
 
-
-MOST_ROUNDS = 1000
 
 _MOST_BYTE, _MOST_S = 2**60, 1e9
 """No model has as many bytes, and no pass takes 30 years."""
@@ -198,8 +197,7 @@ def check_companions(hardware: Hardware | None, *, measure: bool, rounds: int | 
         InputError: says which, and what to leave out.
     """
     if rounds is not None:
-        if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
-            raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {MOST_ROUNDS}")
+        check_rounds(rounds)
         if not measure:
             raise InputError(f"--rounds {rounds} has no effect without --measure; add it")
     if measure and not is_this_machine(hardware):
@@ -208,28 +206,6 @@ def check_companions(hardware: Hardware | None, *, measure: bool, rounds: int | 
             f"--measure times the model on this machine, and --hardware {name} is another:"
             " leave one of both out"
         )
-
-
-def check_switches(**switches: object) -> None:
-    """Refuses what only Python can give in the place of True or False.
-
-    Raises:
-        InputError: says which.
-    """
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise InputError(f"{name}={value!r}: must be True or False")
-
-
-def check_functions(**functions: object) -> None:
-    """Refuses what cannot be called where something is to be told.
-
-    Raises:
-        InputError: says which.
-    """
-    for name, value in functions.items():
-        if value is not None and not callable(value):
-            raise InputError(f"{name}={value!r}: must be a function, or None")
 
 
 def quantize(
@@ -316,29 +292,52 @@ def quantize(
     options = RunOptions(dtype=dtype)
     (known,) = known_machines([hardware], threads)
     run = options.run(known.device)
-    tell = _onwards(progress)
+    tell = onwards(progress)
     captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
-    _check_model(captured, wanted)
+    from roofline.quantization.quantizing import check_model
+
+    # A pass may not tell of modules that are quantised already.
+    check_model(captured.workload.source.module, wanted)
     analysis = placed_on(captured, known, threads=threads, cold=False, progress=tell)
     predictor = predictor_of(analysis.hardware, hardware, run)
     asked = what_ifs(analysis, wanted, widths, predictor)
     if measure:
         # Before minutes go into errors of layers beside which nothing could be timed.
         check_bench(force=force, say=say)
-    steps = _Steps(captured=captured, analysis=analysis, predictor=predictor, tell=tell, say=say)
+
+    def another(policy: Policy) -> WhatIf:
+        return what_if(analysis, policy, predictor)
+
     ranking = None
     if sensitivity:
-        ranking = steps.sensitivity(asked[0], samples, budget, end=0.5 if measure else 1.0)
+        from roofline.pipeline.quantization_sensitivity import sensitivity_of
+
+        share = 0.5 if measure else 1.0
+        ranking = sensitivity_of(
+            captured.workload,
+            captured.run,
+            asked[0],
+            ask=another,
+            samples=samples,
+            budget=budget,
+            progress=lambda done, what: tell(share * done, what),
+        )
     found, conditions = (), ()
     if measure:
-        timed = steps.companions(
+        from roofline.pipeline.quantization_companions import companions
+
+        begin = 0.5 if sensitivity else 0.0
+        timed = companions(
             model,
             inputs,
+            analysis=analysis,
+            what_if_of=another,
             batch=batch,
             seq=seq,
             rounds=rounds,
             force=force,
-            begin=0.5 if sensitivity else 0.0,
+            progress=lambda done, what: tell(begin + (1 - begin) * done, what),
+            say=say,
         )
         found, conditions = timed.found, timed.conditions
     return Quantization(
@@ -349,85 +348,3 @@ def quantize(
         sensitivity=ranking,
         warnings=(*analysis.warnings, *conditions),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """One model on one machine, and what is done with it beside the what-if."""
-
-    captured: CapturedPass
-    analysis: Analysis
-    predictor: Predictor | None
-    tell: Progress
-    say: Say | None
-
-    def what_if(self, policy: Policy) -> WhatIf:
-        """The model in the bits of another policy."""
-        return what_if(self.analysis, policy, self.predictor)
-
-    def sensitivity(
-        self, asked: WhatIf, samples: Any, budget: Budget | None, *, end: float
-    ) -> Sensitivity:
-        """Layers in few bits one at a time; progress ends at `end`."""
-        from roofline.pipeline.quantization_sensitivity import sensitivity_of
-
-        return sensitivity_of(
-            self.captured.workload,
-            self.captured.run,
-            asked,
-            ask=self.what_if,
-            samples=samples,
-            budget=budget,
-            progress=lambda done, what: self.tell(end * done, what),
-        )
-
-    def companions(
-        self,
-        model: Model,
-        inputs: Any,
-        *,
-        batch: int | None,
-        seq: int | None,
-        rounds: int | None,
-        force: bool,
-        begin: float,
-    ) -> Companions:
-        """The model run here in lower precision; progress begins at `begin`."""
-        from roofline.pipeline.quantization_companions import companions
-
-        return companions(
-            model,
-            inputs,
-            analysis=self.analysis,
-            what_if_of=self.what_if,
-            batch=batch,
-            seq=seq,
-            rounds=rounds,
-            force=force,
-            progress=lambda done, what: self.tell(begin + (1 - begin) * done, what),
-            say=self.say,
-        )
-
-
-def _check_model(captured: CapturedPass, policy: Policy) -> None:
-    """Refuses modules that are quantised already, of which a pass may not tell.
-
-    Raises:
-        InputError: says which.
-    """
-    from roofline.quantization.quantizing import check_model
-
-    check_model(captured.workload.source.module, policy)
-
-
-def _onwards(progress: Progress | None) -> Progress:
-    """Progress that never goes back: several things report theirs."""
-    most = 0.0
-
-    def told(done: float, what: str) -> None:
-        nonlocal most
-        most = max(most, done)
-        if progress is not None:
-            progress(most, what)
-
-    return told

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from roofline.workload.runs import DEVICES, HALF_TYPES, OPTIMIZERS, Device, Run
 if TYPE_CHECKING:
     import torch
 
+    from roofline.workload.capture.passes import Capture
     from roofline.workload.capture.training import Teaching
     from roofline.workload.inputs import Inputs
     from roofline.workload.models.building import Source
@@ -31,6 +33,74 @@ class Workload:
     given: Inputs
     specs: tuple[InputSpec, ...]
     notes: tuple[str, ...]
+
+    def capture(self, run: Run, teaching: Teaching | None = None, **how: Any) -> Capture:
+        """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes.
+
+        Raises:
+            ModelError: the model raised.
+        """
+        from roofline.workload.capture.passes import capture
+
+        source = self.source
+        options = {"name": source.name, "rebuild": source.rebuild, **how}
+        return capture(source.module, self.given, run=run, teaching=teaching, **options)
+
+
+MOST_ROUNDS = 1000
+
+
+def check_rounds(rounds: int | None) -> None:
+    """Refuses numbers of rounds that there cannot be.
+
+    Raises:
+        InputError: says so.
+    """
+    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
+        raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {MOST_ROUNDS}")
+
+
+def check_switches(**switches: object) -> None:
+    """Refuses what only Python can give in the place of True or False.
+
+    Raises:
+        InputError: says which.
+    """
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise InputError(f"{name}={value!r}: must be True or False")
+
+
+def check_functions(**functions: object) -> None:
+    """Refuses what cannot be called where something is to be told.
+
+    Raises:
+        InputError: says which.
+    """
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise InputError(f"{name}={value!r}: must be a function, or None")
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Random numbers are the same every time, and go on afterwards as if there had been none."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model is called with: given tensors, else noise, or zeros as indices."""
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+    reals = Reals(run)
+    change = torch_dtype(run.dtype) if run.dtype else None
+    with seeded():
+        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
 
 
 def check_counts(

@@ -26,11 +26,11 @@ from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort, run_rounds
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.isolation import last_level_bytes
-from roofline.pipeline.runs import RunOptions, workload_of
+from roofline.pipeline.measured_comparisons import Candidate
+from roofline.pipeline.predictions import last_level_bytes
+from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.runs import Run
 from roofline.workload.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -205,18 +205,12 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Whole(Candidate):
     """A model, and how it is run.
 
     ``folds`` are the modules of convolutions and of the batch norms that they take in.
     """
 
-    model: Any
-    inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
     folds: tuple[tuple[str, str], ...] = ()
 
 
@@ -227,7 +221,7 @@ def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
         ModelError: it raised.
         MeasurementError: what is to be folded are no modules that can be.
     """
-    asked = workload_of(whole.model, whole.inputs, run=whole.run, batch=whole.batch, seq=whole.seq)
+    asked = whole.workload()
     model = real_model(asked)
     if whole.folds:
         model = folded(model, whole.folds)
@@ -314,7 +308,16 @@ def tried(
         bench(force=force, say=say or silent, progress=progress) as here,
         fresh_processes() as process,
     ):
-        trial = Trial(process, here, model, inputs, options, analysis, quick=quick)
+        whole = Whole(
+            name=analysis.model,
+            model=model,
+            inputs=inputs,
+            batch=options["batch"],
+            seq=options["seq"],
+            run=analysis.run,
+            threads=analysis.threads,
+        )
+        trial = Trial(process, here, whole, options, analysis, is_quick=quick)
         steps = max(1, len(proposals) + len(outcomes))
         done = 0
 
@@ -335,50 +338,34 @@ def tried(
         return found, others, here.conditions
 
 
+@dataclass(frozen=True, slots=True)
 class Trial:
     """Tries changes of one model.
 
     Args:
         process: where it runs.
         here: this machine.
-        model, inputs, options: as `advise` has them.
+        as_it_is: the model that changes are made of.
+        options: as `advise` has them.
         analysis: of the model as it is.
-        quick: fewer rounds.
+        is_quick: fewer rounds.
     """
 
-    def __init__(
-        self,
-        process: Runs,
-        here: Bench,
-        model: Any,
-        inputs: Any,
-        options: dict[str, Any],
-        analysis: Analysis,
-        *,
-        quick: bool,
-    ) -> None:
-        self._process = process
-        self._here = here
-        self._analysis = analysis
-        self._options = options
-        self._is_quick = quick
-        self._as_it_is = Whole(
-            model=model,
-            inputs=inputs,
-            batch=options["batch"],
-            seq=options["seq"],
-            run=analysis.run,
-            threads=analysis.threads,
-        )
+    process: Runs
+    here: Bench
+    as_it_is: Whole
+    options: Mapping[str, Any]
+    analysis: Analysis
+    is_quick: bool
 
     def of_operators(self, proposal: Proposal) -> Proposal:
         """The proposal with its finding tried: in the whole model where it can be, else alone."""
         finding = proposal.finding
         if finding.rule == FOLDABLE:
-            subject = Subject(self._analysis, OnMachine(self._analysis, None))
+            subject = Subject(self.analysis, OnMachine(self.analysis, None))
             folds = tuple(fold_pairs(subject))
             try:
-                measured = self._whole(replace(self._as_it_is, folds=folds))
+                measured = self._whole(replace(self.as_it_is, folds=folds))
                 return replace(proposal, finding=with_measured(finding, measured))
             except (RooflineError, MemoryError) as error:
                 # The norms alone would be timed against nothing, which always saves their time.
@@ -388,14 +375,14 @@ class Trial:
             return replace(
                 proposal, finding=replace(finding, note="no single change of it can be tried")
             )
-        effort = _QUICK_CALLS if self._is_quick else _CALLS
+        effort = _QUICK_CALLS if self.is_quick else _CALLS
         try:
-            times = self._process(
+            times = self.process(
                 times_of_swaps,
-                self._here,
+                self.here,
                 proposal.swaps,
-                self._analysis.threads,
-                last_level_bytes(self._here.profile),
+                self.analysis.threads,
+                last_level_bytes(self.here.profile),
                 effort,
             )
         except (RooflineError, MemoryError) as error:
@@ -410,17 +397,17 @@ class Trial:
     def of_model(self, outcome: Outcome) -> Outcome:
         """The outcome with its variant tried, and a finding of it where only that confirms it."""
         variant, finding = outcome.variant, outcome.finding
-        changed = {**self._options, **variant.options}
+        changed = {**self.options, **variant.options}
         run = RunOptions(
             dtype=changed["dtype"],
             channels_last=changed["channels_last"],
             autocast=changed["autocast"],
         ).run()
         other = replace(
-            self._as_it_is,
+            self.as_it_is,
             batch=changed["batch"],
             run=run,
-            threads=changed["threads"] or self._analysis.threads,
+            threads=changed["threads"] or self.analysis.threads,
         )
         try:
             measured = self._whole(other, samples=variant.samples, environment=variant.environment)
@@ -446,15 +433,15 @@ class Trial:
         self, other: Whole, *, samples: float = 1.0, environment: Mapping[str, str] | None = None
     ) -> Measured:
         """The model as it is and another one, in turn, each pass in a process of its own."""
-        effort = _QUICK_PASSES if self._is_quick else _PASSES
+        effort = _QUICK_PASSES if self.is_quick else _PASSES
         pairs: list[tuple[RoundTime, RoundTime]] = []
         with contextlib.ExitStack() as stack:
-            process = self._process
+            process = self.process
             if environment:
                 process = stack.enter_context(fresh_processes(environment=environment))
-            for _ in range(_QUICK_ROUNDS if self._is_quick else _ROUNDS):
-                before = self._process(round_of, self._here, self._as_it_is, effort)
-                pairs.append((before, process(round_of, self._here, other, effort)))
+            for _ in range(_QUICK_ROUNDS if self.is_quick else _ROUNDS):
+                before = self.process(round_of, self.here, self.as_it_is, effort)
+                pairs.append((before, process(round_of, self.here, other, effort)))
         return of_rounds(pairs, samples=samples)
 
 

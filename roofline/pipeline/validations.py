@@ -33,8 +33,8 @@ from roofline.machine.system.host import package_version
 from roofline.minimum import minimum_times
 from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.isolation import OneByOne
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.predictions import OneByOne
 from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.pipeline.timing import (
     Bench,

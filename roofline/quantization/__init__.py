@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from roofline.quantization.packed_files import unpack as unpack
     from roofline.quantization.packed_models import load_packed as load_packed
     from roofline.quantization.packed_models import packed_state as packed_state
-    from roofline.quantization.pact import PACT as PACT
     from roofline.quantization.policy import LayerBits as LayerBits
     from roofline.quantization.policy import Policy as Policy
     from roofline.quantization.quantized_modules import quantized_layers as quantized_layers
+    from roofline.quantization.quantizers import PACT as PACT
+    from roofline.quantization.quantizers import SAWB as SAWB
+    from roofline.quantization.quantizers import MaxAbs as MaxAbs
     from roofline.quantization.quantizing import quantize_model as quantize_model
-    from roofline.quantization.sawb import SAWB as SAWB
-    from roofline.quantization.sawb import MaxAbs as MaxAbs
     from roofline.quantization.tracing import fold_batch_norms as fold_batch_norms
 
 _HOME = {
     "LayerBits": "policy",
-    "MaxAbs": "sawb",
-    "PACT": "pact",
+    "MaxAbs": "quantizers",
+    "PACT": "quantizers",
     "Policy": "policy",
-    "SAWB": "sawb",
+    "SAWB": "quantizers",
     "calibrate_clipping": "clipping",
     "fold_batch_norms": "tracing",
     "integer_model": "integer_models",

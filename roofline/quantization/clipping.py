@@ -16,7 +16,6 @@ from torch import nn
 from roofline.errors import InputError, ModelError, RooflineError, said_by
 from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.quantized_modules import (
     BITS_NOTED,
@@ -24,6 +23,7 @@ from roofline.quantization.quantized_modules import (
     quantized_entrances,
     quantized_layers,
 )
+from roofline.quantization.quantizers import PACT
 from roofline.workload.inputs import InputRequest, Inputs
 
 _ORIGINAL = ".parametrizations.weight.original"

@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from roofline.errors import InputError
 from roofline.quantization.grids import integers, widened
-from roofline.quantization.pact import PACT
 from roofline.quantization.quantized_modules import TRANSPOSED, QuantizedLayer
+from roofline.quantization.quantizers import PACT
 
 # All take codes and weights in the type that they sum up in (int32, or int64), and give that type.
 # A convolution is one matrix product for each place of its kernel, so that no windows are copied

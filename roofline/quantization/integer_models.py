@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from roofline.errors import InputError, ModelError, said_by
 from roofline.quantization.integer_layers import IntegerLayer, Requantization, integer_layer
-from roofline.quantization.pact import PACT
 from roofline.quantization.quantized_modules import QUANTIZE_INPUT, QuantizedLayer, quantized_layers
+from roofline.quantization.quantizers import PACT
 
 _RELUS = (torch.relu, torch.relu_, functional.relu, functional.relu_)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -9,8 +9,7 @@ from typing import Literal
 
 from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.hardware import HardwareProfile
-from roofline.quantization.layers import Layer, Structure
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Policy, Structure
 from roofline.workload.dataflow import Dataflow, Reading, Value
 from roofline.workload.fusion_kinds import Kind, kind_of
 from roofline.workload.operators import OperatorRecord, State

@@ -24,13 +24,13 @@ from roofline.quantization.packed_files import (
     unpack,
     unpacked,
 )
-from roofline.quantization.pact import PACT
 from roofline.quantization.quantized_modules import (
     input_quantizer_of,
     made_copyable,
     put_input_quantizer,
     weight_quantizer_of,
 )
+from roofline.quantization.quantizers import PACT
 
 
 class StoredCodes(WeightQuantizer):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
-from roofline.quantization.layers import Layer, Structure, structure_of
 from roofline.quantization.nodes import (
     KEPT,
     Group,
@@ -18,7 +17,14 @@ from roofline.quantization.nodes import (
     nodes_of,
     own_bits,
 )
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.policy import (
+    FLOAT_BITS,
+    Layer,
+    LayerBits,
+    Policy,
+    Structure,
+    structure_of,
+)
 from roofline.workload.dataflow import Value, dataflow
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import TensorSpec

@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from roofline.quantization.grids import WeightQuantizer
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import FLOAT_BITS, LayerBits
+from roofline.quantization.quantizers import PACT
 
 # torch gives such a layer a class of its own, which pickle cannot find by its name, and which a
 # deep copy shares with the original: to change the one would change the other.

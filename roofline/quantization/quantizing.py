@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from roofline.errors import InputError, ModelError, nearest, said_by
 from roofline.quantization.grids import FLOATS
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.quantized_modules import (
     LAYERS,
@@ -24,7 +23,7 @@ from roofline.quantization.quantized_modules import (
     quantized_entrances,
     quantized_layers,
 )
-from roofline.quantization.sawb import SAWB, MaxAbs, weight_quantizer
+from roofline.quantization.quantizers import PACT, SAWB, MaxAbs, weight_quantizer
 from roofline.quantization.tracing import Entrance, Traced, TracedLayer, traced
 from roofline.workload.capture.module_stack import is_compiled
 

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofline.quantization.layers import Layer
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
+from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)

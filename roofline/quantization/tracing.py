@@ -23,15 +23,14 @@ from torch.nn.utils import parametrize
 
 from roofline.errors import ModelError, said_by
 from roofline.foundation.dtypes import dtype
-from roofline.quantization.layers import Structure, structure_of
-from roofline.quantization.pact import PACT
-from roofline.quantization.policy import Place
+from roofline.quantization.policy import Place, Structure, structure_of
 from roofline.quantization.quantized_modules import (
     LAYERS,
     ChannelScale,
     is_plain_layer,
     weight_quantizer_of,
 )
+from roofline.quantization.quantizers import PACT
 from roofline.workload.capture.passes import capture, one_at_a_time
 from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
 from roofline.workload.dataflow import dataflow

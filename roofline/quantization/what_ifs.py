@@ -22,7 +22,6 @@ from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_bytes
 from roofline.latency.predicted import Predicts
 from roofline.quantization.after import NO_TIME, After, after_of, layers_of, time_of_rows, total
-from roofline.quantization.layers import RECURRENT
 from roofline.quantization.nodes import INT8, KEPT, Widths
 from roofline.quantization.planning import (
     Plan,
@@ -32,7 +31,7 @@ from roofline.quantization.planning import (
     plan_of,
     weights_of_others,
 )
-from roofline.quantization.policy import FLOAT_BITS, Policy, check_bits
+from roofline.quantization.policy import FLOAT_BITS, RECURRENT, Policy, check_bits
 from roofline.quantization.records import executed_records
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,

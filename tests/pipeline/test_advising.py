@@ -28,6 +28,7 @@ from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import (
     SwapTimes,
     Trial,
+    Whole,
     call_of,
     folded,
     of_rounds,
@@ -350,7 +351,11 @@ def trial(machine: Machine, analysis: Analysis) -> Trial:
     names = ("dtype", "batch", "seq", "threads", "channels_last", "autocast")
     options: dict[str, Any] = {**dict.fromkeys(names), "channels_last": False}
     here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
-    return Trial(machine, here, small(), None, options, analysis, quick=True)
+    whole = Whole(
+        name="small", model=small(), inputs=None, batch=options["batch"], seq=options["seq"],
+        run=analysis.run, threads=analysis.threads,
+    )  # fmt: skip
+    return Trial(machine, here, whole, options, analysis, is_quick=True)
 
 
 def test_a_fold_is_tried_in_the_whole_model() -> None:

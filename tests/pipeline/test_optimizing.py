@@ -23,10 +23,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.pace import UNKNOWN
 from roofline.pipeline import (
     optimization_machine,
-    optimization_trials,
     optimizing,
 )
-from roofline.pipeline.optimization_trials import (
+from roofline.pipeline.optimization_machine import (
     CompileError,
     Contender,
     Subjects,
@@ -317,7 +316,7 @@ def test_without_a_compiler_eager_torch_decides(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: None)
+    monkeypatch.setattr(optimization_machine.shutil, "which", lambda _: None)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "measured faster"
     assert any("install g++" in each for each in found.warnings)
@@ -492,7 +491,7 @@ def test_one_round_proves_nothing() -> None:
 
 
 def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: "/usr/bin/g++")
+    monkeypatch.setattr(optimization_machine.shutil, "which", lambda _: "/usr/bin/g++")
 
     def run(_function: object, *_args: object) -> Any:
         raise roofline.RooflineError("backend said\nno")

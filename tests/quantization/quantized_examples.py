@@ -10,15 +10,14 @@ from torch import nn
 
 from roofline.quantization.integer_models import integer_model
 from roofline.quantization.packed_models import packed_state
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import (
     TRANSPOSED,
     put_input_quantizer,
     put_weight_quantizer,
 )
+from roofline.quantization.quantizers import PACT, weight_quantizer
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.sawb import weight_quantizer
 
 
 def quantized(

@@ -183,7 +183,7 @@ def test_more_bits_than_a_byte(weights: int, activations: int) -> None:
 def test_levels_with_a_zero(levels: int) -> None:
     from torch.nn.utils import parametrize
 
-    from roofline.quantization.sawb import SAWB
+    from roofline.quantization.quantizers import SAWB
 
     torch.manual_seed(0)
     layer = nn.Linear(40, 6)
@@ -224,7 +224,7 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
 
 def test_scales_along_inputs_cannot_be_taken_out_of_sums() -> None:
     from roofline.quantization.quantized_modules import put_weight_quantizer
-    from roofline.quantization.sawb import weight_quantizer
+    from roofline.quantization.quantizers import weight_quantizer
 
     layer = nn.ConvTranspose1d(2, 3, 2)
     put_weight_quantizer(layer, weight_quantizer(2, per_channel=True, axis=0))

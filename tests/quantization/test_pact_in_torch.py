@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from roofline.errors import InputError
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import Policy
+from roofline.quantization.quantizers import PACT, SAWB
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.sawb import SAWB
 
 
 @pytest.mark.parametrize("has_gradient", [True, False])

@@ -19,7 +19,6 @@ from torch.utils.hooks import RemovableHandle
 
 from roofline.errors import InputError
 from roofline.quantization.clipping import load_quantized, parameter_groups
-from roofline.quantization.pact import PACT
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import (
     ChannelScale,
@@ -27,8 +26,8 @@ from roofline.quantization.quantized_modules import (
     quantized_entrances,
     quantized_layers,
 )
+from roofline.quantization.quantizers import PACT, SAWB, MaxAbs
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.sawb import SAWB, MaxAbs
 from tests.quantization.small_networks import chain, image, small_resnet
 
 _LOW = Policy(shortcut="low")

@@ -229,17 +229,11 @@ class Context:
         Raises:
             ModelError, InputError: it cannot be built there.
         """
-        from roofline.workload.capture.passes import capture
         from roofline.workload.residency import residency
 
         options, asked = self._options(job), self.asked(job)
-        found = capture(
-            asked.source.module,
-            asked.given,
-            name=self.designs[job.design].name,
-            run=options.run(on),
-            teaching=options.teaching(),
-            rebuild=asked.source.rebuild,
+        found = asked.capture(
+            options.run(on), options.teaching(), name=self.designs[job.design].name
         )
         return Captured(asked=asked, capture=found, reuse=residency(found.records))
 
