@@ -316,11 +316,7 @@ def _trials(
 
 
 def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
-    """The model itself, or a copy of it in the type that it is to be run in.
-
-    Raises:
-        ModelError: it cannot be copied.
-    """
+    """The model itself, or a copy of it in the type that it is to be run in."""
     if not run.dtype:
         return original
     from roofline.workload.torch_dtypes import torch_dtype
