@@ -1,6 +1,6 @@
 """analyze_language: the stages of a language model, its cache, its memory, and what they come to.
 
-What torch calls is counted by `language_passes`; everything else follows from the configuration.
+What torch calls is counted on fake tensors; everything else follows from the configuration.
 """
 
 from __future__ import annotations
