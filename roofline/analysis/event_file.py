@@ -22,7 +22,7 @@ from roofline.analysis.chrome_trace import operator_args
 from roofline.analysis.grouping import groups, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import Coverage, Totals, minimum_times_of
+from roofline.analysis.totals import minimum_times_of
 from roofline.analysis.words import short_op
 from roofline.errors import InputError, said_by
 from roofline.foundation.text import printable
@@ -105,7 +105,10 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
     The step of an operator is its index.
     """
     for name, of in (("totals", analysis.totals), ("coverage", analysis.coverage)):
-        yield from _numbers(name, of)
+        for each in fields(of):
+            value = getattr(of, each.name)
+            if value is not None and not isinstance(value, str):
+                yield f"{name}/{each.name}", 0, value
     for group in groups(analysis, lambda row: printable(row.type)):
         yield f"types/{group.name}/calls", 0, group.calls
         yield f"types/{group.name}/traffic_bytes", 0, group.work.traffic_bytes
@@ -117,13 +120,6 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
             value = getattr(row, column)
             if value is not None:
                 yield f"operators/{column}", row.index, value
-
-
-def _numbers(name: str, of: Totals | Coverage) -> Iterator[tuple[str, int, float]]:
-    for each in fields(of):
-        value = getattr(of, each.name)
-        if value is not None and not isinstance(value, str):
-            yield f"{name}/{each.name}", 0, value
 
 
 def graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
@@ -172,14 +168,10 @@ def node_names(rows: Sequence[OperatorRow]) -> list[str]:
         parts = [row.phase] if has_phases else []
         parts += [each for each in row.module_path.split(".") if each]
         parts.append(f"{short_op(row)}_{row.index}")
-        names.append("/".join(_as_name(each) for each in parts))
+        # The characters that names of nodes may have, and begin with.
+        fit = (_NO_NAME.sub("_", each) for each in parts)
+        names.append("/".join(e if e[:1].isalnum() or e[:1] == "." else f".{e}" for e in fit))
     return names
-
-
-def _as_name(part: str) -> str:
-    """A part of a name with the characters that names of nodes may have."""
-    name = _NO_NAME.sub("_", part)
-    return name if name[:1].isalnum() or name[:1] == "." else f".{name}"
 
 
 def _add_node(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from roofline.analysis import Analysis, OperatorRow, working
-from roofline.analysis.points import roof_lines
+from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis.points import roof_lines, types_by_time
 from roofline.analysis.report import minimum_text
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.times import beats_bound, kind_of_time, time_s
+from roofline.analysis.times import beats_bound, kind_of_time
 from roofline.analysis.words import shape_of, short_op
 from roofline.foundation.blocks import Grid, Report, View, safe
 from roofline.foundation.text import printable
@@ -91,7 +91,7 @@ def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, A
     """
     strings = Strings()
     first = analyses[0]
-    types = _types_by_time(first)
+    types = types_by_time(first)
     operators = _operators(first, strings)
     machines = [_machine(name, each, strings) for name, each in zip(names, analyses, strict=True)]
     return {
@@ -107,13 +107,6 @@ def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, A
 
 def _look(style: Style) -> list[Any]:
     return [SERIES.index(style.colour), style.marker]
-
-
-def _types_by_time(analysis: Analysis) -> list[str]:
-    times: dict[str, float] = {}
-    for row in working(analysis.operators):
-        times[row.type] = times.get(row.type, 0.0) + (time_s(row) or 0.0)
-    return sorted(times, key=lambda kind: -times[kind])
 
 
 def _operators(analysis: Analysis, strings: Strings) -> dict[str, Column]:
@@ -140,6 +133,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
     """A machine's lines, and every operator's place and times under them."""
     rows, profile = analysis.operators, analysis.hardware
     levels = [roof.level.name for roof in Roof(profile, analysis.threads).levels]
+    sources = [row.prediction_source for row in rows]
     places = {level: number for number, level in enumerate(levels)}
 
     def named(texts: Iterable[str]) -> list[int]:
@@ -157,30 +151,21 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         "level_bytes": [[row.level_bytes.get(level, 0) for row in rows] for level in levels],
         "ceiling": named(row.ceiling for row in rows),
         "bound": named(row.bound for row in rows),
-        "source": _sources(rows, strings),
-        "eager_min_time_s": _known(row.eager_min_time_s for row in rows),
-        "attainable_flop_per_s": _known(row.attainable_flop_per_s for row in rows),
-        "predicted_s": _known(row.predicted_s for row in rows),
-        "predicted_low_s": _known(row.predicted_low_s for row in rows),
-        "predicted_high_s": _known(row.predicted_high_s for row in rows),
-        "measured_s": _known(row.measured_s for row in rows),
-        "measured_iqr_s": _known(row.measured_iqr_s for row in rows),
+        "source": _known(None if each is None else strings.place(each) for each in sources),
+        **{name: _known(getattr(row, name) for row in rows) for name in _TIMES},
         "above": [number for number, row in enumerate(rows) if beats_bound(row)],
     }
+
+
+_TIMES = (
+    *("eager_min_time_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"),
+    *("predicted_high_s", "measured_s", "measured_iqr_s"),
+)
 
 
 def _known(values: Iterable[float | None]) -> Column:
     found = list(values)
     return None if all(each is None for each in found) else found
-
-
-def _sources(rows: Sequence[OperatorRow], strings: Strings) -> Column:
-    if all(row.prediction_source is None for row in rows):
-        return None
-    return [
-        None if row.prediction_source is None else strings.place(row.prediction_source)
-        for row in rows
-    ]
 
 
 def _facts(analysis: Analysis) -> list[str]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
+from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.times import beats_bound, rate_flop_per_s, time_s, total_s
@@ -177,3 +178,11 @@ def likeness(row: OperatorRow) -> Hashable:
     work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
     prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
     return (row.op, row.type, row.phase, sizes, work, prediction)
+
+
+def types_by_time(analysis: Analysis) -> list[str]:
+    """Return the types of the operators that are not free, longest first."""
+    times: dict[str, float] = {}
+    for row in working(analysis.operators):
+        times[row.type] = times.get(row.type, 0.0) + (time_s(row) or 0.0)
+    return sorted(times, key=lambda kind: -times[kind])

@@ -165,26 +165,10 @@ class ExportedModel:
         return error if error < 1 else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
-    """A file in memory, and the model that was read from it."""
-
-    content: bytes
-    source: Source
-    opset: int | None
-
-    @property
-    def module(self) -> torch.nn.Module:
-        """What runs."""
-        return self.source.module
-
-    def workload(self, asked: Workload) -> Workload:
-        """The same work, for what was read."""
-        return replace(asked, source=self.source)
-
-
-def file_of(subject: ExportedModel, suffix: str, *, opset: int | None, name: str) -> WrittenFile:
-    """The model in a format, read again.
+def file_of(
+    subject: ExportedModel, suffix: str, *, opset: int | None, name: str
+) -> tuple[bytes, int | None, Source]:
+    """The model in a format: the content of the file, its opset, and what was read of it again.
 
     Args:
         subject: the model.
@@ -203,7 +187,7 @@ def file_of(subject: ExportedModel, suffix: str, *, opset: int | None, name: str
         path = Path(folder) / f"model{suffix}"
         path.write_bytes(content)
         source = file_source(str(path))
-    return WrittenFile(content=content, source=replace(source, name=name), opset=version)
+    return content, version, replace(source, name=name)
 
 
 def _program(subject: ExportedModel) -> Any:
@@ -351,9 +335,37 @@ def export(
     contents: dict[Path, bytes] = {}
     found: list[ExportedFile] = []
     for path in paths:
-        made = file_of(subject, path.suffix.lower(), opset=opset, name=path.name)
-        contents[path] = made.content
-        found.append(_judged(path, made, asked, run, records, subject))
+        suffix = path.suffix.lower()
+        contents[path], version, read = file_of(subject, suffix, opset=opset, name=path.name)
+        error = subject.error_of(read.module)
+        limit = LIMIT if error <= LIMIT else max(LIMIT, _OWN_ERRORS * subject.own_error())
+        if not error <= limit:
+            reason = f"this is torch's exporter for {path.suffix}, so try the other format"
+            if subject.expected_again is not None:
+                reason = (
+                    "the model gives something else at every call, as it keeps something; keep that"
+                    " in a buffer and write .pt2, or take it out of forward"
+                )
+            raise RooflineError(
+                f"{path}: not written: what it gives differs from what {subject.name} gives by"
+                f" {error:.1e} of the largest value, more than {limit:.0e}; {reason}"
+            )
+        after, _ = _records(replace(asked, source=read), run)
+        macs, flop, unknown = sums_of(after)
+        found.append(
+            ExportedFile(
+                path=str(path),
+                format=suffix.removeprefix("."),
+                opset=version,
+                size_bytes=len(contents[path]),
+                largest_error=error,
+                limit=limit,
+                macs=macs,
+                flop=flop,
+                unknown_operators=unknown,
+                changes=changes_between(records, after),
+            )
+        )
     write_together(contents, overwrite=overwrite)
     macs, flop, unknown = sums_of(records)
     return Export(
@@ -431,51 +443,4 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
         arguments_of(asked.given, run),
         name=source.name,
         is_random=source.rebuild is not None,
-    )
-
-
-def _reason(subject: ExportedModel, path: Path) -> str:
-    if subject.expected_again is None:
-        return f"this is torch's exporter for {path.suffix}, so try the other format"
-    return (
-        "the model gives something else at every call, as it keeps something; keep that in a buffer"
-        " and write .pt2, or take it out of forward"
-    )
-
-
-def _judged(
-    path: Path,
-    made: Any,
-    asked: Workload,
-    run: Run,
-    records: tuple[OperatorRecord, ...],
-    subject: ExportedModel,
-) -> ExportedFile:
-    """What a file gives and asks for when it is read again.
-
-    Raises:
-        RooflineError: it gives something else than the model.
-    """
-    error = subject.error_of(made.module)
-    limit = LIMIT
-    if error > limit:
-        limit = max(LIMIT, _OWN_ERRORS * subject.own_error())
-    if not error <= limit:
-        raise RooflineError(
-            f"{path}: not written: what it gives differs from what {subject.name} gives by"
-            f" {error:.1e} of the largest value, more than {limit:.0e}; {_reason(subject, path)}"
-        )
-    after, _ = _records(made.workload(asked), run)
-    macs, flop, unknown = sums_of(after)
-    return ExportedFile(
-        path=str(path),
-        format=path.suffix.lower().removeprefix("."),
-        opset=made.opset,
-        size_bytes=len(made.content),
-        largest_error=error,
-        limit=limit,
-        macs=macs,
-        flop=flop,
-        unknown_operators=unknown,
-        changes=changes_between(records, after),
     )
