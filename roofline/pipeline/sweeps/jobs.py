@@ -224,11 +224,7 @@ class Context:
         return [Cell(problem=printable(problem))] * len(self.machines)
 
     def captured(self, job: Job, on: str = "cpu") -> Captured:
-        """The design of a job, captured for the device that it is placed on.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
+        """The design of a job, captured for the device that it is placed on."""
         from roofline.workload.residency import residency
 
         options, asked = self._options(job), self.asked(job)
@@ -238,11 +234,7 @@ class Context:
         return Captured(asked=asked, capture=found, reuse=residency(found.records))
 
     def asked(self, job: Job) -> Workload:
-        """The model and inputs of a job, before it is captured.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
+        """The model and inputs of a job, before it is captured."""
         from roofline.pipeline.runs import check_counts, workload_of
 
         design, values = self.designs[job.design], dict(job.values)

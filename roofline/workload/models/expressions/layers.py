@@ -56,14 +56,15 @@ def signature_of(factory: Callable[..., Any]) -> Signature:
 def form(name: str, signature: Signature) -> str:
     """How a layer is written: ``conv2d(in_channels, out_channels, kernel_size, …)``."""
     parameters = signature.parameters.values()
-    needed = [each.name for each in parameters if _is_needed(each)]
-    optional = [each.name for each in parameters if not _is_needed(each)]
+    needed = [each.name for each in parameters if is_needed(each)]
+    optional = [each.name for each in parameters if not is_needed(each)]
     if not needed and optional:
         needed, optional = optional[:2], optional[2:]
     return f"{name}({', '.join([*needed, *(['…'] if optional else [])])})"
 
 
-def _is_needed(parameter: Parameter) -> bool:
+def is_needed(parameter: Parameter) -> bool:
+    """Return whether a function cannot be called without an argument."""
     many = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return parameter.default is Parameter.empty and parameter.kind not in many
 
@@ -106,7 +107,7 @@ def _check(layer: Layer, given: Sequence[Argument], signature: Signature, text: 
     missing = [
         name
         for name, each in parameters.items()
-        if _is_needed(each) and name not in filled and name not in named
+        if is_needed(each) and name not in filled and name not in named
     ]
     if missing:
         raise PlacedError(

@@ -206,7 +206,7 @@ _MOST_PARTS = 4096
 """More layers, or heads, than any model has."""
 
 
-def check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
+def _check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
     kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
     if kind is None or own is None or kind == own:
         return
@@ -216,34 +216,34 @@ def check_type(config_class: Callable[..., Any], settings: Settings, asked: str)
     )
 
 
-def check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuses sizes that are none, before a class fails at them in its own words."""
+def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
+    """Refuse sizes that are none, before a class fails at them in its own words.
+
+    Of those in a file, only what no model does without: the others may follow from them.
+    """
     own_names = getattr(config_class, "attribute_map", {})
-    sizes = {*SIZES, *(own_names[each] for each in SIZES if each in own_names)}
-    for key, value in given.items():
-        if key not in sizes or value is None:
-            continue
-        if type(value) is not int or not 1 <= value < _MOST:
+
+    def wrong(names: Iterable[str], of: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        sizes = {name for each in names for name in (each, own_names.get(each, each))}
+        for key, value in of.items():
+            if key in sizes and (type(value) is not int or not 1 <= value < _MOST):
+                yield key, value
+
+    for key, value in wrong(SIZES, settings.given):
+        if value is not None:
             raise InputError(
-                f"--config {key}={cut(shown_value(value))}: must be a whole number from 1 to"
+                f"--config {key}={cut(_shown_value(value))}: must be a whole number from 1 to"
                 f" {_MOST:,}"
             )
-
-
-def check_base(config_class: Callable[..., Any], settings: Settings) -> None:
-    """The same for sizes in a file that no model does without; the others may follow from them."""
-    own_names = getattr(config_class, "attribute_map", {})
-    needed = {*_NEEDED, *(own_names[each] for each in _NEEDED if each in own_names)}
-    for key, value in settings.base.items():
-        is_one = isinstance(value, (int, float, str)) and key in needed
-        if is_one and (type(value) is not int or not 1 <= value < _MOST):
+    for key, value in wrong(_NEEDED, settings.base):
+        if isinstance(value, (int, float, str)):
             raise InputError(
                 f"--config {settings.origin}: {key} is {cut(json.dumps(value))}; it must be a whole"
                 f" number from 1 to {_MOST:,}"
             )
 
 
-def check_depth(values: Mapping[str, Any]) -> None:
+def _check_depth(values: Mapping[str, Any]) -> None:
     """Refuses more layers and labels than anybody makes, in parts of a model too."""
     for table in (values, *(each for each in values.values() if isinstance(each, Mapping))):
         for key, value in table.items():
@@ -260,7 +260,7 @@ Sizes = Callable[[str], int | None]
 """Gives a size by its standard name; None: it is not a number, or follows from others."""
 
 
-def sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
+def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
     """Sizes as they were written, else as the class has them where nothing is."""
     own_names = getattr(config_class, "attribute_map", {})
     fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
@@ -269,13 +269,13 @@ def sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]
     return lambda name: _whole(table.get(own_names.get(name, name)))
 
 
-def sizes_as_built(config: Any) -> Sizes:
+def _sizes_as_built(config: Any) -> Sizes:
     """Sizes of a configuration, of its part for text where it has several."""
     text = config.get_text_config()
-    return lambda name: size_in(text, name)
+    return lambda name: _size_in(text, name)
 
 
-def check_sizes(of: Sizes, asked: str) -> None:
+def _check_sizes(of: Sizes, asked: str) -> None:
     """Refuses sizes that do not go together.
 
     Raises:
@@ -295,14 +295,8 @@ def check_sizes(of: Sizes, asked: str) -> None:
             f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
             f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
         )
-    experts = next(
-        (
-            found
-            for each in ("num_local_experts", "num_experts", "n_routed_experts")
-            if (found := of(each))
-        ),
-        None,
-    )
+    counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
+    experts = next(filter(None, counts), None)
     chosen = of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
         raise InputError(
@@ -316,7 +310,7 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found[-6:]))
 
 
-def size_in(config: Any, name: str) -> int | None:
+def _size_in(config: Any, name: str) -> int | None:
     """A size of a configuration; None: it has none that is one for all layers."""
     try:
         return _whole(getattr(config, name, None))
@@ -329,7 +323,7 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def shown_value(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
 
 
@@ -365,7 +359,7 @@ def configured(
         ModelError: the class rejects them.
     """
     notes: list[str] = []
-    check_type(config_class, settings, asked)
+    _check_type(config_class, settings, asked)
     known = _known(config_class)
     for key in settings.given:
         if key not in known:
@@ -390,10 +384,9 @@ def configured(
             " activations (what fewer bits are worth: --weight-bits)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
-    check_given(config_class, settings.given)
-    check_base(config_class, settings)
-    check_depth(values)
-    check_sizes(sizes_as_written(config_class, values), asked)
+    _check_values(config_class, settings)
+    _check_depth(values)
+    _check_sizes(_sizes_as_written(config_class, values), asked)
     try:
         config = config_class(**values)
     except KeyboardInterrupt:
@@ -402,7 +395,7 @@ def configured(
         raise ModelError(
             f"model '{asked}': {_name(config_class)} rejects --config: {_said(error)}"
         ) from error
-    check_sizes(sizes_as_built(config), asked)
+    _check_sizes(_sizes_as_built(config), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 
@@ -420,7 +413,7 @@ def plain_configuration(config: Any) -> Mapping[str, object]:
 
 def what_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
     """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
-    given = ", ".join(f"{key}={shown_value(value)}" for key, value in settings.given.items())
+    given = ", ".join(f"{key}={_shown_value(value)}" for key, value in settings.given.items())
     if not settings.origin:
         return f"{given} and else the default sizes of {_name(config_class)}"
     source = f" ({settings.source})" if settings.source else ""
@@ -466,7 +459,7 @@ def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
     own_names = getattr(config, "attribute_map", {})
     seen: set[str] = set()
     for name in SIZES:
-        value, own = size_in(config, name), own_names.get(name, name)
+        value, own = _size_in(config, name), own_names.get(name, name)
         if value is not None and own not in seen:
             seen.add(own)
             yield name, value
