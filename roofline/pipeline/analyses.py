@@ -33,9 +33,6 @@ from roofline.workload.runs import Run
 if TYPE_CHECKING:
     import torch
 
-    Model = torch.nn.Module | Callable[..., Any] | str
-    import torch
-
     from roofline.workload.capture.passes import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
