@@ -1,4 +1,4 @@
-"""Which file is read how, by its suffix and by what is in it; imports no torch."""
+"""Which file is read how, by its suffix and its first bytes, and names that carry weights; no torch."""
 
 from __future__ import annotations
 
