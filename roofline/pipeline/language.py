@@ -271,10 +271,10 @@ def memory_of(memory: object) -> Memory | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(byte=parse_bytes(memory), source="--memory")
+        return Memory(size_bytes=parse_bytes(memory), source="--memory")
     if type(memory) is not int or memory < 1:
         raise InputError(f"--memory {memory}: must be bytes, or a size such as 80GiB")
-    return Memory(byte=memory, source="--memory")
+    return Memory(size_bytes=memory, source="--memory")
 
 
 def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
@@ -282,11 +282,13 @@ def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     profile = analysis.hardware
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
     if is_host:
-        return Memory(byte=available_memory_bytes(), source="free on this machine now")
+        return Memory(size_bytes=available_memory_bytes(), source="free on this machine now")
     capacity = profile.memory_capacity_bytes
     if capacity is not None:
-        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
-    return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")
+        return Memory(size_bytes=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
+    return Memory(
+        size_bytes=None, source=f"{profile.name} does not say; give --memory, such as 80GiB"
+    )
 
 
 def analyze_language(
