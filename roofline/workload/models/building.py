@@ -1,4 +1,4 @@
-"""How a model is made without its weights, and the files and packages that users' models are from."""
+"""How a model is made without its weights, and the files and packages it is from."""
 
 from __future__ import annotations
 
