@@ -425,7 +425,7 @@ def coverage_text(analysis: Analysis) -> str:
     coverage = analysis.coverage
     parts = [
         f"FLOP known for {format_percent(coverage.calls)} of the calls",
-        f"{format_percent(coverage.byte)} of the bytes",
+        f"{format_percent(coverage.traffic)} of the bytes",
     ]
     if coverage.time is not None:
         parts.append(f"{format_percent(coverage.time)} of the measured time")

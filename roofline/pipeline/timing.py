@@ -114,11 +114,7 @@ def bench(
 
 
 def real_model(workload: Workload) -> torch.nn.Module:
-    """The model of a workload with real tensors in it.
-
-    Raises:
-        ModelError: it cannot be made with its weights.
-    """
+    """The model of a workload with real tensors in it."""
     import psutil
 
     from roofline.workload.capture.passes import with_weights
@@ -232,11 +228,7 @@ def measure_again(
     threads: int,
     effort: Effort,
 ) -> MeasuredAgain:
-    """Whole passes, once more.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """Whole passes, once more."""
     from roofline.latency.measuring.in_place import measure_whole
     from roofline.latency.measuring.team import team
 

@@ -187,7 +187,7 @@ def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
 def check(told: Scaling, real: Sequence[RealBucket]) -> None:
     """The same buckets: bytes, types, parameters, in the order in which they are sent."""
     assert [each.parameters for each in told.buckets] == [each.parameters for each in real]
-    assert [each.byte for each in told.buckets] == [each.byte for each in real]
+    assert [each.size_bytes for each in told.buckets] == [each.byte for each in real]
     assert [str(each.dtype) for each in told.buckets] == [each.dtype for each in real]
 
 

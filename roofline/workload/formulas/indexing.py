@@ -11,7 +11,7 @@ from typing import Any
 from roofline.workload.formulas.complex_numbers import is_complex
 from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.reduction import rows_along, vector_norm
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 _SELECTED = (
@@ -20,16 +20,24 @@ _SELECTED = (
 )
 
 
-@formula("aten.gather", type="data movement", byte=_SELECTED)
-def gather(self: TensorSpec, dim: int, output: TensorSpec, **_: Any) -> Flop:
-    """An element for each index, all of which may be the same along the dimension."""
+def _along_dimension(
+    _numbers: str, self: TensorSpec, dim: int, output: TensorSpec, **_: Any
+) -> Flop:
     return _selected(self, output, rows_along(output, dim))
 
 
-@formula("aten.index_select", type="data movement", byte=_SELECTED)
-def index_select(self: TensorSpec, dim: int, output: TensorSpec, **_: Any) -> Flop:
-    """A slice for each index."""
-    return _selected(self, output, rows_along(output, dim))
+table(
+    """
+aten.gather =
+    An element for each index, all of which may be the same along the dimension.
+aten.index_select =
+    A slice for each index.
+""",
+    _along_dimension,
+    str,
+    type="data movement",
+    byte=_SELECTED,
+)
 
 
 @formula("aten.take", type="data movement", byte=_SELECTED)
@@ -160,57 +168,36 @@ def _updated(
     )
 
 
-@formula("aten.scatter", type="data movement", byte=_TOUCHED)
-def scatter(
-    self: TensorSpec,
-    dim: int,
-    index: TensorSpec,
-    output: TensorSpec,
-    src: TensorSpec | None = None,
-    **_: Any,
-) -> Flop:
-    """An element for each index."""
-    return _scattered(self, dim, index, output, src, 0)
-
-
-@formula("aten.scatter_add", type="data movement", byte=_TOUCHED, is_for_complex=True)
-def scatter_add(
-    self: TensorSpec, dim: int, index: TensorSpec, src: TensorSpec, output: TensorSpec, **_: Any
-) -> Flop:
-    """An element for each index, added to what is there."""
-    return _scattered(self, dim, index, output, src, index.elements)
-
-
-@formula(
-    *("aten.scatter_reduce", "aten.scatter.reduce", "aten.scatter.value_reduce"),
-    type="data movement",
-    byte=_TOUCHED,
-)
-def scatter_combined(
-    self: TensorSpec,
-    dim: int,
-    index: TensorSpec,
-    output: TensorSpec,
-    src: TensorSpec | None = None,
-    **_: Any,
-) -> Flop:
-    """An element for each index, combined by one operation with what is there."""
-    return _scattered(self, dim, index, output, src, index.elements)
-
-
 def _scattered(
+    numbers: str,
     self: TensorSpec,
     dim: int,
     index: TensorSpec,
     output: TensorSpec,
-    src: TensorSpec | None,
-    operations: int,
+    src: TensorSpec | None = None,
+    **_: Any,
 ) -> Flop:
-    """As `_updated`; what is scattered may be larger than the indices, and is read as far as they
-    go."""
+    """As `_updated`; what is scattered may be larger than the indices: read as far as they go."""
+    operations = index.elements * numbers.startswith("1")
     count = _updated(self, output, index.elements, rows_along(index, dim), operations)
     read = {} if src is None else {"src": index.elements}
     return replace(count, elements={**count.elements, **read})
+
+
+table(
+    """
+aten.scatter = 0
+    An element for each index.
+aten.scatter_add = 1; complex
+    An element for each index, added to what is there.
+aten.scatter_reduce aten.scatter.reduce aten.scatter.value_reduce = 1
+    An element for each index, combined by one operation with what is there.
+""",
+    _scattered,
+    str,
+    type="data movement",
+    byte=_TOUCHED,
+)
 
 
 @formula("aten.put", type="data movement", byte=_TOUCHED, is_for_complex=True)
@@ -231,28 +218,32 @@ def masked_scatter(**_: Any) -> Flop:
     return Flop(min_elements={"self": 0, "source": 0})
 
 
-@formula("aten.index_copy", type="data movement", byte=_TOUCHED)
-def index_copy(
-    self: TensorSpec, dim: int, source: TensorSpec, output: TensorSpec, **_: Any
+def _of_source(
+    each: int, self: TensorSpec, dim: int, source: TensorSpec, output: TensorSpec, **_: Any
 ) -> Flop:
-    """An element for each of the source."""
-    return _updated(self, output, source.elements, rows_along(source, dim))
+    least = rows_along(source, dim)
+    return _updated(self, output, source.elements, least, each * source.elements)
+
+
+table(
+    """
+aten.index_copy = 0
+    An element for each of the source.
+aten.index_reduce = 1
+    An element for each of the source, combined by one operation with what is there.
+""",
+    _of_source,
+    int,
+    type="data movement",
+    byte=_TOUCHED,
+)
 
 
 @formula("aten.index_add", type="data movement", byte=_TOUCHED, is_for_complex=True)
-def index_add(
-    self: TensorSpec,
-    dim: int,
-    source: TensorSpec,
-    output: TensorSpec,
-    alpha: float = 1,
-    **_: Any,
-) -> Flop:
+def index_add(alpha: float = 1, **given: Any) -> Flop:
     """self + alpha * source: one operation an element of the source, two where alpha is not 1."""
     # A complex alpha makes a product of 6, three times the two of a real one.
-    each = 1 if alpha == 1 else 4 if is_complex(alpha) else 2
-    least = rows_along(source, dim)
-    return _updated(self, output, source.elements, least, each * source.elements)
+    return _of_source(1 if alpha == 1 else 4 if is_complex(alpha) else 2, **given)
 
 
 @formula("aten.index_fill", type="data movement", byte=_TOUCHED)
@@ -260,14 +251,6 @@ def index_fill(self: TensorSpec, dim: int, index: TensorSpec, output: TensorSpec
     """A slice of the tensor for each index."""
     slice_elements = rows_along(self, dim)
     return _updated(self, output, index.elements * slice_elements, slice_elements)
-
-
-@formula("aten.index_reduce", type="data movement", byte=_TOUCHED)
-def index_reduce(
-    self: TensorSpec, dim: int, source: TensorSpec, output: TensorSpec, **_: Any
-) -> Flop:
-    """An element for each of the source, combined by one operation with what is there."""
-    return _updated(self, output, source.elements, rows_along(source, dim), source.elements)
 
 
 @formula(

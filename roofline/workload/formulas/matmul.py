@@ -14,7 +14,7 @@ from roofline.workload.formulas.complex_numbers import PRODUCT, REAL_FMA, SCALED
 from roofline.workload.formulas.convolution import convolution
 from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
 from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
@@ -91,52 +91,39 @@ def _added(macs: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
 _TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha 0"
 
 
-def _of_terms(macs: int, output: TensorSpec, beta: float, alpha: float, *factors: str) -> Flop:
-    """As `_added`; of the operands, ``self`` is the term, and `factors` are multiplied."""
+def _of_terms(factors: list[str], output: TensorSpec, **given: Any) -> Flop:
+    """As `_added`; of the operands, ``self`` is the term, and `factors` are multiplied.
+
+    Matrices of a batch whose result is one matrix are summed up.
+    """
+    first, beta, alpha = given[factors[0]], given.get("beta", 1), given.get("alpha", 1)
+    inner = first.shape[-1] if len(first.shape) > 1 else 1
+    summed = first.shape[0] if len(first.shape) > len(output.shape) == 2 else 1
     return replace(
-        _added(macs, output, beta, alpha),
+        _added(output.elements * summed * inner, output, beta, alpha),
         elements={"self": 0, "output": output.elements} if beta == 0 else {},
-        min_elements=dict.fromkeys(factors, 0) if alpha == 0 else {},
+        min_elements=dict.fromkeys(factors[:2], 0) if alpha == 0 else {},
     )
 
 
-@formula("aten.addmm", type="matrix product", byte=_TERMS, is_for_complex=True)
-def added_product(
-    mat1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
-) -> Flop:
-    """beta * self + alpha * mat1 @ mat2."""
-    return _of_terms(output.elements * mat1.shape[-1], output, beta, alpha, "mat1", "mat2")
-
-
-@formula("aten.baddbmm", type="matrix product", byte=_TERMS, is_for_complex=True)
-def added_batch_product(
-    batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
-) -> Flop:
-    """beta * self + alpha * batch1 @ batch2, for each matrix of the batch."""
-    return _of_terms(output.elements * batch1.shape[-1], output, beta, alpha, "batch1", "batch2")
-
-
-@formula("aten.addbmm", type="matrix product", byte=_TERMS, is_for_complex=True)
-def summed_batch_product(
-    batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
-) -> Flop:
-    """beta * self + alpha * the sum of batch1 @ batch2 over the batch."""
-    batch, _rows, inner = batch1.shape
-    return _of_terms(output.elements * batch * inner, output, beta, alpha, "batch1", "batch2")
-
-
-@formula("aten.addmv", type="matrix product", byte=_TERMS, is_for_complex=True)
-def added_vector_product(
-    mat: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
-) -> Flop:
-    """beta * self + alpha * mat @ vec."""
-    return _of_terms(mat.elements, output, beta, alpha, "mat", "vec")
-
-
-@formula("aten.addr", type="matrix product", byte=_TERMS, is_for_complex=True)
-def outer_product(output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any) -> Flop:
-    """beta * self + alpha * vec1 (outer) vec2: one FMA an element."""
-    return _of_terms(output.elements, output, beta, alpha, "vec1", "vec2")
+table(
+    """
+aten.addmm = mat1 mat2 complex
+    beta * self + alpha * mat1 @ mat2.
+aten.baddbmm = batch1 batch2 complex
+    beta * self + alpha * batch1 @ batch2, for each matrix of the batch.
+aten.addbmm = batch1 batch2 complex
+    beta * self + alpha * the sum of batch1 @ batch2 over the batch.
+aten.addmv = mat vec complex
+    beta * self + alpha * mat @ vec.
+aten.addr = vec1 vec2 complex
+    beta * self + alpha * vec1 (outer) vec2: one FMA an element.
+""",
+    _of_terms,
+    str.split,
+    type="matrix product",
+    byte=_TERMS,
+)
 
 
 @formula("aten.linear", type="matrix product", is_for_complex=True)
@@ -147,16 +134,9 @@ def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None
 
 
 @formula("aten._addmm_activation", type="matrix product", byte=_TERMS)
-def added_product_with_activation(
-    mat1: TensorSpec,
-    output: TensorSpec,
-    beta: float = 1,
-    alpha: float = 1,
-    use_gelu: bool = False,
-    **_: Any,
-) -> Flop:
+def added_product_with_activation(output: TensorSpec, use_gelu: bool = False, **given: Any) -> Flop:
     """As `added_product`, then gelu or relu."""
-    product = added_product(mat1, output, beta, alpha)
+    product = _of_terms(["mat1", "mat2"], output, **given)
     after = gelu(output) if use_gelu else elementwise({}, output, 1)
     return replace(
         product,
