@@ -49,7 +49,7 @@ from roofline.foundation.units import format_bytes, format_percent, format_s, fo
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
-from roofline.machine.origin import age
+from roofline.machine.quantities import age
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State

@@ -19,7 +19,7 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.origin import origin
+from roofline.machine.quantities import origin
 from roofline.workload.operators import State
 
 _BASIS = {

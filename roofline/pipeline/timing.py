@@ -19,11 +19,14 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace
-from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.circumstances import circumstances
+from roofline.machine.system.activity import (
+    check_quiet,
+    disturbances,
+    memory_pressure,
+    read_activity,
+)
 from roofline.machine.system.exclusive import alone_on_this_machine
-from roofline.machine.system.quiet import check_quiet, memory_pressure
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.situation import circumstances, read_situation
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.runs import Workload

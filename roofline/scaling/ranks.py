@@ -1,4 +1,4 @@
-"""From the analysis of one training step to what it comes to on several ranks."""
+"""What one training step comes to on any number of ranks: its work, what it sends, its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values put in the place of variables, and what the arithmetic in a design comes to."""
+"""The tree of a design written as text, how it is written, and values put into it."""
 
 from __future__ import annotations
 
