@@ -180,7 +180,7 @@ FALSE: dict[str, tuple[Edit, str]] = {
         "totals: predicted_s is None, not between 1.0 and 2.0",
     ),
     "coverage": (lambda d: d["coverage"].update(calls=7.0), "coverage: calls must be a fraction"),
-    "other coverage": (lambda d: d["coverage"].update(byte=0.5), "coverage.byte is 0.5"),
+    "other coverage": (lambda d: d["coverage"].update(traffic=0.5), "coverage.traffic is 0.5"),
     "coverage of no times": (lambda d: d["coverage"].update(time=0.5), "coverage.time is 0.5"),
     "unknown": (lambda d: d["totals"].update(unknown_operators=99), "totals.unknown_operators"),
     "parameters": (lambda d: d["totals"].update(parameters=-7), "totals: parameters must be"),

@@ -89,6 +89,7 @@ HOME = {
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),
     "textalloc": ("plots/",),
+    "threadpoolctl": ("pipeline/sweeps/",),
     "jinja2": ("render/pages.py", "render/interactive.py"),
     "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),

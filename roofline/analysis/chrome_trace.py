@@ -28,7 +28,7 @@ from roofline.foundation import schema
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
-from roofline.machine.origin import origin
+from roofline.machine.quantities import origin
 from roofline.workload.operators import State
 
 NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"

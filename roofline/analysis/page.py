@@ -18,7 +18,7 @@ from roofline.analysis.words import shape_of, short_op
 from roofline.foundation.blocks import Grid, Report, View, safe
 from roofline.foundation.text import printable
 from roofline.machine.hardware import describe_threads
-from roofline.machine.origin import origin
+from roofline.machine.quantities import origin
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.plots.style import SERIES, Style, styles
 

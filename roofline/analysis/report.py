@@ -49,7 +49,7 @@ from roofline.foundation.units import format_bytes, format_percent, format_s, fo
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
-from roofline.machine.origin import age
+from roofline.machine.quantities import age
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
@@ -425,7 +425,7 @@ def coverage_text(analysis: Analysis) -> str:
     coverage = analysis.coverage
     parts = [
         f"FLOP known for {format_percent(coverage.calls)} of the calls",
-        f"{format_percent(coverage.byte)} of the bytes",
+        f"{format_percent(coverage.traffic)} of the bytes",
     ]
     if coverage.time is not None:
         parts.append(f"{format_percent(coverage.time)} of the measured time")

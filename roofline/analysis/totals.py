@@ -120,11 +120,11 @@ class Coverage:
     """
 
     calls: float
-    byte: float
+    traffic: float
     time: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("calls", self.calls), ("byte", self.byte), ("time", self.time)):
+        for name, value in (("calls", self.calls), ("traffic", self.traffic), ("time", self.time)):
             if value is not None and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be a fraction from 0 to 1, got {value}")
 
@@ -240,7 +240,9 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
 
     return Coverage(
         calls=fraction(len(known), len(working)),
-        byte=fraction(sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)),
+        traffic=fraction(
+            sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)
+        ),
         time=fraction(
             sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
             sum(row.measured_s or 0.0 for row in timed),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 
-from roofline.analysis import Analysis, Finding, MemoryPeak, OperatorRow, Run, working
+from roofline.analysis import Analysis, Finding, OperatorRow, Run, working
 from roofline.foundation.blocks import Notes, notes
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
@@ -19,7 +19,7 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.origin import origin
+from roofline.machine.quantities import origin
 from roofline.workload.operators import State
 
 _BASIS = {
@@ -185,27 +185,19 @@ def _traffic(analysis: Analysis) -> str:
     training = [("gradients", totals.gradient_bytes), ("optimizer", totals.optimizer_bytes)]
     parts += [part for part in training if part[1]]
     words = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts)
-    return f"{format_bytes(totals.traffic_bytes)}{_inside(analysis)} = {words}"
-
-
-def _inside(analysis: Analysis) -> str:
-    """How much more the traffic may be, where operators are made of parts."""
-    totals = analysis.totals
-    of_unknown = [
-        row
-        for row in analysis.operators
-        if row.internal_bytes is None and row.state is State.COUNTED
-    ]
-    if of_unknown:
-        calls = f"{counted(len(of_unknown), 'fused operator')}"
-        return f" (more if {calls} pass data between their parts: how much is not known)"
-    if not totals.internal_bytes:
-        return ""
-    most, between = (
-        totals.traffic_bytes + totals.internal_bytes,
-        format_bytes(totals.internal_bytes),
+    # How much more it may be, where operators are made of parts.
+    of_unknown = sum(
+        row.internal_bytes is None and row.state is State.COUNTED for row in analysis.operators
     )
-    return f" (up to {format_bytes(most)}: fused operators may pass {between} between their parts)"
+    inside = ""
+    if of_unknown:
+        calls = counted(of_unknown, "fused operator")
+        inside = f" (more if {calls} pass data between their parts: how much is not known)"
+    elif between := totals.internal_bytes:
+        most = format_bytes(totals.traffic_bytes + between)
+        inside = f" (up to {most}: fused operators may pass {format_bytes(between)} between"
+        inside += " their parts)"
+    return f"{format_bytes(totals.traffic_bytes)}{inside} = {words}"
 
 
 def _fused(analysis: Analysis) -> str:
@@ -225,19 +217,11 @@ def _memory(analysis: Analysis) -> str:
     freed = f"{format_bytes(totals.all_tensors_bytes)} if nothing were freed"
     if peak is None:
         return f"{format_bytes(totals.peak_memory_bytes)} at the peak · {freed}"
-    when = _moment(analysis, peak)
-    return f"{format_bytes(peak.byte)} at the peak{when}: {_held(peak)} · {freed}"
-
-
-def _moment(analysis: Analysis, peak: MemoryPeak) -> str:
-    if peak.operator is None:
-        return ""
-    row = analysis.operators[peak.operator]
-    phase = f", {row.phase}" if analysis.run.train else ""
-    return f", in {module_of(row)} ({printable(row.type)}{phase})"
-
-
-def _held(peak: MemoryPeak) -> str:
+    when = ""
+    if peak.operator is not None:
+        row = analysis.operators[peak.operator]
+        phase = f", {row.phase}" if analysis.run.train else ""
+        when = f", in {module_of(row)} ({printable(row.type)}{phase})"
     parts = [
         ("parameters", peak.parameter_bytes),
         ("buffers", peak.buffer_bytes),
@@ -246,8 +230,8 @@ def _held(peak: MemoryPeak) -> str:
         ("gradients", peak.gradient_bytes),
         ("optimizer", peak.optimizer_bytes),
     ]
-    held = [f"{name} {format_bytes(byte)}" for name, byte in parts if byte]
-    return " + ".join(held) or "nothing"
+    held = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts if byte)
+    return f"{format_bytes(peak.byte)} at the peak{when}: {held or 'nothing'} · {freed}"
 
 
 MODEL_ITSELF = "(model)"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from roofline.machine.hardware import Effort, HardwareProfile
-    from roofline.machine.measuring.schedule import Finding
+    from roofline.machine.measuring.estimation import Finding
 
 
 _REFRESH_S = 0.2
@@ -222,7 +222,7 @@ def command(
     from roofline.foundation.blocks import View
     from roofline.foundation.files import check_writable, write_atomically
     from roofline.machine.hardware import HardwareProfile
-    from roofline.machine.measuring.samples import samples_file, samples_text
+    from roofline.machine.measuring.estimation import samples_file, samples_text
 
     HardwareProfile.check_files(outputs, overwrite=force)
     for path in outputs:

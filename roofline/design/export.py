@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -178,7 +178,7 @@ def changes_between(
         before: a pass of the model.
         after: one of what was read from the file.
     """
-    sides = _Side.of(before), _Side.of(after)
+    sides = _Side(before), _Side(after)
     names = {**sides[0].calls, **sides[1].calls}
     differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
     gone = {name for name in differing if sides[1].calls[name] < sides[0].calls[name]}
@@ -198,44 +198,26 @@ def changes_between(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     """Operators by name: how often each is called, its FLOP, and how many calls add a bias."""
 
-    calls: Counter[str]
-    flop: Mapping[str, int | None]
-    biased: Counter[str]
-
-    @classmethod
-    def of(cls, records: Sequence[OperatorRecord]) -> _Side:
-        return cls(
-            calls=Counter(map(_name, records)),
-            flop=_flop_by_name(records),
-            biased=Counter(
-                _name(each)
-                for each in records
-                if _name(each) == "aten.addmm"
-                or (_name(each) == "aten.convolution" and len(each.inputs) > 2)
-            ),
-        )
+    def __init__(self, records: Iterable[OperatorRecord]) -> None:
+        self.calls: Counter[str] = Counter()
+        self.biased: Counter[str] = Counter()
+        self._flop: dict[str, int | None] = {}
+        for each in records:
+            # In place or not, it computes the same.
+            name = each.op.removesuffix("_")
+            flop = each.work.flop if each.state is not State.UNKNOWN else None
+            known = self._flop.get(name, 0)
+            self._flop[name] = None if known is None or flop is None else known + flop
+            self.calls[name] += 1
+            is_biased = name == "aten.convolution" and len(each.inputs) > 2
+            self.biased[name] += is_biased or name == "aten.addmm"
 
     def flop_of(self, name: str) -> int | None:
         """FLOP of all calls of an operator; None where they are unknown."""
-        return self.flop.get(name, 0)
-
-
-def _name(record: OperatorRecord) -> str:
-    """The operator's name; in place or not, it computes the same."""
-    return record.op.removesuffix("_")
-
-
-def _flop_by_name(records: Iterable[OperatorRecord]) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for each in records:
-        name, flop = _name(each), each.work.flop if each.state is not State.UNKNOWN else None
-        known = found.get(name, 0)
-        found[name] = None if known is None or flop is None else known + flop
-    return found
+        return self._flop.get(name, 0)
 
 
 # -- reasons ---------------------------------------------------------------------------------------

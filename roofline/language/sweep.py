@@ -160,7 +160,7 @@ def _cell(model: SweptModel, size: StageSize) -> SweepCell:
         context=size.context,
         **{name: getattr(placed, name) for name in names},
         footprint_bytes=footprint_bytes,
-        fit=fit_of(footprint_bytes, None, model.memory.byte),
+        fit=fit_of(footprint_bytes, None, model.memory.size_bytes),
     )
 
 
@@ -200,7 +200,7 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
         cache_flop_per_byte=attention.flop / attention.cache_bytes
         if attention is not None and attention.cache_bytes
         else None,
-        fits=fits(footprint_bytes, model.memory.byte),
+        fits=fits(footprint_bytes, model.memory.size_bytes),
     )
 
 

@@ -160,9 +160,6 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
     """One subject in one type, at all of its batches and on all numbers of threads.
 
     Runs that others disturbed are left out.
-
-    Raises:
-        ModelError, MeasurementError: it cannot be built, or timed.
     """
     if step.dtype != INT8:
         dtype = "" if step.dtype == "float32" else step.dtype

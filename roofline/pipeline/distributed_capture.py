@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roofline.machine.links.team import LIMIT_S, in_ranks
+from roofline.machine.links.measurement import LIMIT_S, in_ranks
 from roofline.pipeline.runs import RunOptions
 
 if TYPE_CHECKING:
@@ -89,9 +89,6 @@ def real_steps(
 
     Args:
         limit_s: seconds after which all are ended.
-
-    Raises:
-        MeasurementError, RooflineError: as `real_buckets`.
     """
     found = in_ranks(times_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
     return tuple(found)
@@ -120,9 +117,6 @@ def slowdown_beside(
 
     Nothing is sent: they share memory, caches and the heat. A step beside others is over when it
     is for the last of them.
-
-    Raises:
-        MeasurementError, RooflineError: as `real_buckets`.
     """
     found = in_ranks(computing_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
     beside = [max(each) for each in zip(*(one.beside_s for one in found), strict=True)]

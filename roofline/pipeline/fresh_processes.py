@@ -22,8 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from roofline.errors import InputError, MeasurementError, RooflineError, said_by
-from roofline.machine.system.exclusive import held_locks
-from roofline.machine.system.lifeline import end_with
+from roofline.machine.system.exclusive import end_with, held_locks
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """analyze_language: the stages of a language model, its cache, its memory, and what they come to.
 
-What torch calls is counted by `language_passes`; everything else follows from the configuration.
+What torch calls is counted on fake tensors; everything else follows from the configuration.
 """
 
 from __future__ import annotations
@@ -107,11 +107,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
 def stage_workload(
     name: str, *, config: str | None, stage: Stage, context: int, batch: int, run: Run
 ) -> Workload:
-    """A language model in one of its stages, ready to be captured, or to be run for real.
-
-    Raises:
-        ModelError, InputError: as `analyze_stage`.
-    """
+    """A language model in one of its stages, ready to be captured, or to be run for real."""
     from roofline.workload.models.libraries.transformers_stages import staged_source
     from roofline.workload.models.sources import load
 
@@ -231,11 +227,7 @@ _MOST = 2**24
 
 
 def stages_of(stage: object) -> tuple[Stage, ...]:
-    """The stages that are meant: one, or (None) both.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """The stages that are meant: one, or (None) both."""
     if stage is None:
         return STAGES
     known: dict[str, Stage] = {each: each for each in STAGES}
@@ -246,11 +238,7 @@ def stages_of(stage: object) -> tuple[Stage, ...]:
 
 
 def check_size(name: str, value: object) -> int:
-    """A number of tokens or sequences.
-
-    Raises:
-        InputError: it is none, below 1 or beyond all that is.
-    """
+    """A number of tokens or sequences."""
     if type(value) is not int or not 1 <= value <= _MOST:
         raise InputError(f"--{name} {value}: must be a whole number from 1 to {_MOST:,}")
     return value
@@ -283,10 +271,10 @@ def memory_of(memory: object) -> Memory | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(byte=parse_bytes(memory), source="--memory")
+        return Memory(size_bytes=parse_bytes(memory), source="--memory")
     if type(memory) is not int or memory < 1:
         raise InputError(f"--memory {memory}: must be bytes, or a size such as 80GiB")
-    return Memory(byte=memory, source="--memory")
+    return Memory(size_bytes=memory, source="--memory")
 
 
 def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
@@ -294,11 +282,13 @@ def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     profile = analysis.hardware
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
     if is_host:
-        return Memory(byte=available_memory_bytes(), source="free on this machine now")
+        return Memory(size_bytes=available_memory_bytes(), source="free on this machine now")
     capacity = profile.memory_capacity_bytes
     if capacity is not None:
-        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
-    return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")
+        return Memory(size_bytes=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
+    return Memory(
+        size_bytes=None, source=f"{profile.name} does not say; give --memory, such as 80GiB"
+    )
 
 
 def analyze_language(

@@ -20,8 +20,7 @@ from roofline.machine.hardware import (
     profile_to_toml,
     read_profile,
 )
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Finding, Series
 from roofline.scaling.settings import BETWEEN_PROCESSES, is_between_ranks
 
 

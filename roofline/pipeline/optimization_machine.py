@@ -56,30 +56,10 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.latency.measuring.calls import Call
-    from roofline.workload.inputs import Inputs
 
 
 DEFAULT_ROUNDS = 7
 """With fewer, one model in ten looks faster than itself: the interval leaves out a round in ten."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """A module that is timed, and what the report calls it."""
-
-    name: str
-    module: torch.nn.Module
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subjects:
-    """What is timed: the original, those that may be faster, and how they are run."""
-
-    original: Contender
-    contenders: tuple[Contender, ...]
-    inputs: Inputs
-    run: Run
-    threads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,45 +113,24 @@ def check_bench(*, force: bool, say: Say | None) -> None:
 
 
 def eager_trials(
-    subjects: Subjects,
+    candidates: Sequence[Candidate],
     *,
     rounds: int | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-    say: Say | None = None,
-    processes: Callable[[], AbstractContextManager[Runs]] | None = None,
-    on: Callable[..., AbstractContextManager[Bench]] = bench,
+    **how: Any,
 ) -> Trials:
     """All of them as eager torch runs them, once in each round, each time in a new process.
 
     Args:
+        candidates: the original, then those that may be faster.
         rounds: how many rounds; None: 7.
+        how: as for `measured_in_turn`.
 
     Raises:
         MeasurementError: the machine is busy, or a process died.
         ModelError: a model raised.
     """
-    measured = measured_in_turn(
-        [
-            Candidate(
-                name=each.name,
-                model=each.module,
-                inputs=subjects.inputs,
-                batch=None,
-                seq=None,
-                run=subjects.run,
-                threads=subjects.threads,
-            )
-            for each in (subjects.original, *subjects.contenders)
-        ],
-        rounds=DEFAULT_ROUNDS if rounds is None else rounds,
-        force=force,
-        progress=progress,
-        say=say,
-        processes=processes,
-        on=on,
-    )
-    return _trials(measured, "eager", subjects)
+    count = DEFAULT_ROUNDS if rounds is None else rounds
+    return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
 
 
 class CompileError(Exception):
@@ -179,7 +138,7 @@ class CompileError(Exception):
 
 
 def compiled_trials(
-    subjects: Subjects,
+    candidates: Sequence[Candidate],
     *,
     rounds: int | None = None,
     force: bool = False,
@@ -200,19 +159,10 @@ def compiled_trials(
         raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
     say = say or silent
     count = DEFAULT_ROUNDS if rounds is None else rounds
-    modules = [subjects.original.module, *(each.module for each in subjects.contenders)]
     with on(force=force, say=say) as here, processes() as process:
-        say(f"compiling {len(modules)} models with torch.compile")
+        say(f"compiling {len(candidates)} models with torch.compile")
         try:
-            found = process(
-                compiled_rounds,
-                here,
-                modules,
-                subjects.inputs,
-                subjects.run,
-                subjects.threads,
-                count,
-            )
+            found = process(compiled_rounds, here, candidates, count)
         except MeasurementError:
             raise
         except RooflineError as error:
@@ -223,16 +173,11 @@ def compiled_trials(
         allocator=allocator_here().name,
         conditions=here.conditions,
     )
-    return _trials(measured, "compile", subjects)
+    return _trials(measured, "compile", candidates)
 
 
 def compiled_rounds(
-    here: Bench,
-    modules: Sequence[torch.nn.Module],
-    inputs: Inputs,
-    run: Run,
-    threads: int,
-    count: int,
+    here: Bench, candidates: Sequence[Candidate], count: int
 ) -> tuple[tuple[RoundTime, ...], ...]:
     """Rounds of modules, each compiled for inference; runs in a process of its own.
 
@@ -250,7 +195,7 @@ def compiled_rounds(
     from roofline.workload.capture.stage import staged
 
     effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
-    cores = here.topology.cores
+    cores, threads = here.topology.cores, candidates[0].threads
     found: list[tuple[RoundTime, ...]] = []
     # One process compiles: workers would outlive it, and take the cores of what is timed.
     settings = config.patch({"freezing": True, "compile_threads": 1})
@@ -261,8 +206,8 @@ def compiled_rounds(
         ExitStack() as stages,
     ):
         subjects: list[Callable[[], object]] = []
-        for module in modules:
-            stage = stages.enter_context(staged(module, inputs, run, Reals(run)))
+        for each in candidates:
+            stage = stages.enter_context(staged(each.model, each.inputs, each.run, Reals(each.run)))
             compiled: Any = torch.compile(stage.model)
             args, kwargs = stage.args, dict(stage.kwargs)
             subjects.append(
@@ -288,10 +233,10 @@ def compiled_rounds(
 
 
 def _trials(
-    measured: MeasuredRounds, baseline: Literal["eager", "compile"], subjects: Subjects
+    measured: MeasuredRounds, baseline: Literal["eager", "compile"], candidates: Sequence[Candidate]
 ) -> Trials:
     rounds: list[Rounds] = []
-    for place, each in enumerate(subjects.contenders, start=1):
+    for place, each in enumerate(candidates[1:], start=1):
         ratio = measured.ratio(0, place)
         low, high = ratio.interval or (ratio.value, ratio.value)
         rounds.append(
@@ -316,11 +261,7 @@ def _trials(
 
 
 def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
-    """The model itself, or a copy of it in the type that it is to be run in.
-
-    Raises:
-        ModelError: it cannot be copied.
-    """
+    """The model itself, or a copy of it in the type that it is to be run in."""
     if not run.dtype:
         return original
     from roofline.workload.torch_dtypes import torch_dtype

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress, Say, onwards, silent
 from roofline.pipeline.machines import Hardware
+from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     Counts,
     RememberedCosts,
@@ -25,9 +26,7 @@ from roofline.pipeline.optimization_figures import (
 )
 from roofline.pipeline.optimization_machine import (
     CompileError,
-    Contender,
     Machine,
-    Subjects,
     Trials,
     check_bench,
     check_costs,
@@ -64,12 +63,10 @@ from roofline.workload.runs import Run
 if TYPE_CHECKING:
     import torch
 
-    Model = torch.nn.Module | Callable[..., Any] | str
-    import torch
-
     from roofline.substitution.graphs.capturing import CapturedModel
     from roofline.substitution.graphs.graph import Graph
 
+    Model = torch.nn.Module | Callable[..., Any] | str
 
 Baseline = Literal["eager", "compile"]
 
@@ -135,11 +132,22 @@ class Optimizing:
         ) as costs:
             search_result = self._searched(typed, model, operators, RememberedCosts(costs))
         measured = costs if isinstance(costs, MeasuredCosts) else None
-        contenders = tuple(
-            Contender(name=each.name, module=built(model, each.candidate.graph))
-            for each in search_result.proven
+        candidates = tuple(
+            Candidate(
+                name=each_name,
+                model=module,
+                inputs=asked.given,
+                batch=None,
+                seq=None,
+                run=self.run,
+                threads=self.machine.roof.threads,
+            )
+            for each_name, module in (
+                (name, original),
+                *((each.name, built(model, each.candidate.graph)) for each in search_result.proven),
+            )
         )
-        eager, compiled, notes = self._timed(original, contenders)
+        eager, compiled, notes = self._timed(candidates)
         place, decision = decided([each.is_tried for each in search_result.proven], eager, compiled)
         found = search_result.found
         chosen, lost = found.original, search_result.proven
@@ -200,8 +208,8 @@ class Optimizing:
                     )
                 )
             ),
-            not_timed="" if eager or not contenders else self.not_timed,
-            module=original if is_kept or place is None else contenders[place].module,
+            not_timed="" if eager or not search_result.proven else self.not_timed,
+            module=original if is_kept or place is None else candidates[place + 1].model,
             arguments=(args, kwargs),
         )
 
@@ -248,20 +256,13 @@ class Optimizing:
         )
 
     def _timed(
-        self, original: torch.nn.Module, contenders: tuple[Contender, ...]
+        self, candidates: tuple[Candidate, ...]
     ) -> tuple[Trials | None, Trials | None, tuple[str, ...]]:
         """End to end in eager torch, and where asked for under torch.compile; and what to say."""
-        if not contenders or not self.is_timed:
+        if len(candidates) < 2 or not self.is_timed:
             return None, None, ()
-        subjects = Subjects(
-            original=Contender(name=self.asked.source.name, module=original),
-            contenders=contenders,
-            inputs=self.asked.given,
-            run=self.run,
-            threads=self.machine.roof.threads,
-        )
         eager = eager_trials(
-            subjects,
+            candidates,
             rounds=self.rounds,
             force=self.force,
             progress=lambda done, what: self.progress(
@@ -272,7 +273,9 @@ class Optimizing:
         if self.baseline == "eager":
             return eager, None, ()
         try:
-            compiled = compiled_trials(subjects, rounds=self.rounds, force=self.force, say=self.say)
+            compiled = compiled_trials(
+                candidates, rounds=self.rounds, force=self.force, say=self.say
+            )
         except CompileError as error:
             return eager, None, (f"{error}; the decision is by eager torch",)
         return eager, compiled, compiled.conditions

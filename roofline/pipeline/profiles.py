@@ -190,11 +190,7 @@ def _check_device(device: str) -> None:
 
 
 def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
-    """The profile of the device that is timed, where that is not this machine's CPU.
-
-    Raises:
-        InputError: it is not said which, or it is of another device.
-    """
+    """The profile of the device that is timed, where that is not this machine's CPU."""
     if device == "cpu":
         if hardware is None or (not isinstance(hardware, HardwareProfile) and means_host(hardware)):
             return None

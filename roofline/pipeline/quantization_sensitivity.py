@@ -193,11 +193,7 @@ class OutputErrors:
         return model
 
     def _outputs(self, model: torch.nn.Module) -> list[torch.Tensor]:
-        """The floating tensors that the model gives, in float64.
-
-        Raises:
-            ModelError: it raises.
-        """
+        """The floating tensors that the model gives, in float64."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -321,11 +317,7 @@ def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
 
 
 def check_budget(budget: Budget, what_if: WhatIf, basis: Basis) -> None:
-    """Refuses a budget of time where none is known, before minutes go into errors of layers.
-
-    Raises:
-        InputError: says so.
-    """
+    """Refuses a budget of time where none is known, before minutes go into errors of layers."""
     if budget.time_s is not None and whole_s(what_if, basis) is None:
         raise _no_time("the whole pass")
 

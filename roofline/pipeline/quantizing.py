@@ -119,11 +119,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def _policy_in(result: Mapping[str, Any], file: str) -> Mapping[str, Any]:
-    """The policy of a saved result: the proposed one, where there is one.
-
-    Raises:
-        FileFormatError: there is none.
-    """
+    """The policy of a saved result: the proposed one, where there is one."""
     kind = result["kind"]
     if kind != Quantization.kind:
         raise refused(file, f"is no policy but a file of kind {kind!r}", _FIX)
@@ -191,11 +187,7 @@ def budget_of(
 
 
 def check_companions(hardware: Hardware | None, *, measure: bool, rounds: int | None) -> None:
-    """Refuses timings that there cannot be, and rounds of none.
-
-    Raises:
-        InputError: says which, and what to leave out.
-    """
+    """Refuses timings that there cannot be, and rounds of none."""
     if rounds is not None:
         check_rounds(rounds)
         if not measure:

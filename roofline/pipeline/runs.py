@@ -35,11 +35,7 @@ class Workload:
     notes: tuple[str, ...]
 
     def capture(self, run: Run, teaching: Teaching | None = None, **how: Any) -> Capture:
-        """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes.
-
-        Raises:
-            ModelError: the model raised.
-        """
+        """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes."""
         from roofline.workload.capture.passes import capture
 
         source = self.source
@@ -51,32 +47,20 @@ MOST_ROUNDS = 1000
 
 
 def check_rounds(rounds: int | None) -> None:
-    """Refuses numbers of rounds that there cannot be.
-
-    Raises:
-        InputError: says so.
-    """
+    """Refuses numbers of rounds that there cannot be."""
     if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
         raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {MOST_ROUNDS}")
 
 
 def check_switches(**switches: object) -> None:
-    """Refuses what only Python can give in the place of True or False.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses what only Python can give in the place of True or False."""
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise InputError(f"{name}={value!r}: must be True or False")
 
 
 def check_functions(**functions: object) -> None:
-    """Refuses what cannot be called where something is to be told.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses what cannot be called where something is to be told."""
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise InputError(f"{name}={value!r}: must be a function, or None")
@@ -106,11 +90,7 @@ def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, An
 def check_counts(
     *, batch: int | None, seq: int | None, threads: int | None, inputs: object
 ) -> None:
-    """Refuses sizes that are none, and tokens beside given inputs.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses sizes that are none, and tokens beside given inputs."""
     for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
         # True is a whole number to Python.
         if value is not None and (type(value) is not int or not 1 <= value < _MOST):
@@ -192,11 +172,7 @@ class RunOptions:
         )
 
     def _check_types(self) -> None:
-        """Refuses what only Python can give.
-
-        Raises:
-            InputError: something is of another type than it must have.
-        """
+        """Refuses what only Python can give."""
         for name, value in (
             ("train", self.train),
             ("channels_last", self.channels_last),

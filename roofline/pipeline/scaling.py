@@ -58,11 +58,7 @@ def settings_of(
     bucket: int | str | None,
     sharded: bool,
 ) -> Settings:
-    """The settings, from what `roofline.scale` is given.
-
-    Raises:
-        InputError: says which is wrong.
-    """
+    """The settings, from what `roofline.scale` is given."""
     for option, value in (("--data-parallel", ranks), ("--accumulate", accumulate)):
         # True is a whole number to Python.
         if type(value) is not int or not 1 <= value <= _MOST:
@@ -87,11 +83,7 @@ def settings_of(
 
 
 def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool) -> None:
-    """Refuses what a step that is run for real does not do.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses what a step that is run for real does not do."""
     for option, is_given in (
         ("--checkpoint", checkpoint is not None),
         ("--scale-gradients", scale_gradients),
@@ -105,11 +97,7 @@ def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool)
 
 
 def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
-    """The link that a user describes; None: none.
-
-    Raises:
-        InputError: it is none.
-    """
+    """The link that a user describes; None: none."""
     if bandwidth is None:
         if latency is not None:
             raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
@@ -404,11 +392,7 @@ def _slowdown(
 
 
 def _as_measured(analysis: Analysis, timed: Analysis) -> Analysis:
-    """The analysis whose operators were timed, if they are those that were counted.
-
-    Raises:
-        InputError: they are not.
-    """
+    """The analysis whose operators were timed, if they are those that were counted."""
     ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
     if ops[0] != ops[1]:
         raise InputError(

@@ -19,11 +19,14 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace
-from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.circumstances import circumstances
+from roofline.machine.system.activity import (
+    check_quiet,
+    disturbances,
+    memory_pressure,
+    read_activity,
+)
 from roofline.machine.system.exclusive import alone_on_this_machine
-from roofline.machine.system.quiet import check_quiet, memory_pressure
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.situation import circumstances, read_situation
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.runs import Workload
@@ -111,11 +114,7 @@ def bench(
 
 
 def real_model(workload: Workload) -> torch.nn.Module:
-    """The model of a workload with real tensors in it.
-
-    Raises:
-        ModelError: it cannot be made with its weights.
-    """
+    """The model of a workload with real tensors in it."""
     import psutil
 
     from roofline.workload.capture.passes import with_weights
@@ -229,11 +228,7 @@ def measure_again(
     threads: int,
     effort: Effort,
 ) -> MeasuredAgain:
-    """Whole passes, once more.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """Whole passes, once more."""
     from roofline.latency.measuring.in_place import measure_whole
     from roofline.latency.measuring.team import team
 

@@ -230,11 +230,7 @@ def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
 
 
 def folded(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:
-    """A copy of a model whose convolutions have taken in the batch norms behind them.
-
-    Raises:
-        MeasurementError: one of them is another kind of module.
-    """
+    """A copy of a model whose convolutions have taken in the batch norms behind them."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 

@@ -68,11 +68,7 @@ def int8_kernels() -> Iterator[None]:
 def companion_of(
     kind: CompanionKind, model: torch.nn.Module, given: Given
 ) -> tuple[torch.nn.Module, Given]:
-    """The model in lower precision, and what it is called with; it was run once.
-
-    Raises:
-        ModelError: it cannot be made, or cannot run; the message says why in a line.
-    """
+    """The model in lower precision, and what it is called with; it was run once."""
     make = _MAKERS[kind]
     try:
         with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), without_stack_traces():
@@ -91,11 +87,7 @@ def companion_of(
 
 
 def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
-    """The model as torch.ao quantises it, with scales of noise where no tensors were given.
-
-    Raises:
-        ModelError: as `companion_of`.
-    """
+    """The model as torch.ao quantises it, with scales of noise where no tensors were given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tensors = Reals(Run())

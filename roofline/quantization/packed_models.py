@@ -36,7 +36,7 @@ from roofline.quantization.quantizers import PACT
 class StoredCodes(WeightQuantizer):
     """The parametrisation of a weight that is kept as packed codes, for inference.
 
-    What it is a parametrisation of are the bytes that `packing.pack` gave, and what it gives is the
+    What it is a parametrisation of are the bytes that `pack` gave, and what it gives is the
     weight, the same for good: there is nothing to train.
 
     Args:

@@ -161,11 +161,7 @@ def check_bits(what: str, bits: object) -> None:
 
 
 def _check_layers(layers: object) -> None:
-    """Refuses what only Python can give in the place of names with their bits.
-
-    Raises:
-        InputError: says which, and how to write it.
-    """
+    """Refuses what only Python can give in the place of names with their bits."""
     fix = "give {'name': LayerBits(weights=4, activations=4)}"
     if not isinstance(layers, Mapping):
         raise InputError(f"layers of a policy: expected a mapping, got {layers!r}; {fix}")
@@ -175,11 +171,7 @@ def _check_layers(layers: object) -> None:
 
 
 def _layer_from_data(name: str, bits: Any) -> LayerBits:
-    """The bits of a layer as plain data.
-
-    Raises:
-        InputError: they are none; the layer is named.
-    """
+    """The bits of a layer as plain data."""
     try:
         return LayerBits(**bits)
     except TypeError:

@@ -330,7 +330,7 @@ class Quantization(Result):
     @property
     def summary(self) -> str:
         """Bytes and minimum time before and after, and predicted and measured times if any."""
-        from roofline.quantization.words import verdict
+        from roofline.quantization.blocks import verdict
 
         return verdict(self)
 

@@ -422,11 +422,7 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
 
 
 def records_of_torch(analysis: Analysis, policy: Policy) -> tuple[OperatorRecord, ...]:
-    """The operators that torch would run for a policy that it has kernels for, free ones too.
-
-    Raises:
-        InputError: as `what_if`, or bits that the machine has no kernels for.
-    """
+    """The operators that torch would run for a policy that it has kernels for, free ones too."""
     plan = _plan(analysis, policy)
     calls = executed_records(steps_of(plan), plan)
     if not all(calls):
@@ -497,8 +493,5 @@ def what_ifs(
 
     Args:
         predictor: what was learned on that machine; None: nothing.
-
-    Raises:
-        InputError: as `what_if`, or widths that nothing can have.
     """
     return tuple(what_if(analysis, each, predictor) for each in policies_of(policy, widths))

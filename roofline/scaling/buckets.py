@@ -150,7 +150,7 @@ class Bucket:
     the pass have run when the last of them is done.
     """
 
-    ALSO_WRITTEN: ClassVar = ("byte",)
+    ALSO_WRITTEN: ClassVar = ("size_bytes",)
 
     index: int
     parameters: tuple[str, ...]
@@ -159,7 +159,7 @@ class Bucket:
     after: int
 
     @property
-    def byte(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes of all of it."""
         return self.dtype.byte(self.elements)
 

@@ -39,7 +39,7 @@ class RankMemory:
         ValueError: a negative number.
     """
 
-    ALSO_WRITTEN: ClassVar = ("byte",)
+    ALSO_WRITTEN: ClassVar = ("total_bytes",)
 
     parameter_bytes: int
     buffer_bytes: int
@@ -62,7 +62,7 @@ class RankMemory:
         )
 
     @property
-    def byte(self) -> int:
+    def total_bytes(self) -> int:
         """All of it."""
         return sum(self.parts)
 

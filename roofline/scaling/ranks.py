@@ -1,4 +1,4 @@
-"""From the analysis of one training step to what it comes to on several ranks."""
+"""What one training step comes to on any number of ranks: its work, what it sends, its memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ class Ranks:
 
     def point(self, ranks: int) -> ScalePoint:
         """A step on so many ranks."""
-        sending = [all_reduce(each.byte, ranks, self.settings.algorithm) for each in self.buckets]
+        sending = [
+            all_reduce(each.size_bytes, ranks, self.settings.algorithm) for each in self.buckets
+        ]
         others = self._others(ranks)
         low, high = self._timeline(ranks, sending, 0.0), self._timeline(ranks, sending, 1.0)
         shown = high if self.takes_cores else low
@@ -118,7 +120,7 @@ class Ranks:
             flop=self._flop(ranks),
             link_bytes=sum(each.sent_bytes for each in (*sending, *others)),
             transfer_s=sum(map(self._on_its_way_s, sending)),
-            min_transfer_s=sum(self._least_s(each.byte, ranks) for each in self.buckets),
+            min_transfer_s=sum(self._least_s(each.size_bytes, ranks) for each in self.buckets),
             step_s=shown.step_s if shown else None,
             step_low_s=low.step_s if low else None,
             step_high_s=high.step_s if high else None,
@@ -137,7 +139,7 @@ class Ranks:
         return batch * self.settings.accumulate * ranks / step.step_s
 
     def _fits(self, memory: RankMemory) -> bool | None:
-        return fits(memory.byte, self.step.analysis.hardware.memory_capacity_bytes)
+        return fits(memory.total_bytes, self.step.analysis.hardware.memory_capacity_bytes)
 
     def _on_its_way_s(self, each: Collective) -> float:
         return each.time_s(self.wire) if self.wire else 0.0
@@ -151,7 +153,7 @@ class Ranks:
         if not alone_s or self.alone is None:
             return None
         without_latency = replace(self.wire, latency_s=0.0) if self.wire else None
-        byte = sum(each.byte for each in self.buckets)
+        byte = sum(each.size_bytes for each in self.buckets)
         all_s = least_all_reduce_s(byte, ranks, without_latency) if without_latency else 0.0
         return alone_s / max(self._computing_s(self.alone, ranks), all_s)
 
@@ -199,7 +201,7 @@ class Ranks:
         ready_s: list[float] = []
         slowdown = self._slowdown(ranks)
         for each, ready in zip(self.buckets, alone.ready_s, strict=True):
-            done_s += self._walk_s(added + copied, each.byte)
+            done_s += self._walk_s(added + copied, each.size_bytes)
             ready_s.append(slowdown * ready + done_s)
         update_s = self.whole_s + (alone.update_s - self.whole_s) * self._share(ranks)
         return Work(
@@ -213,7 +215,7 @@ class Ranks:
 
     def _walk_s(self, times: int, byte: int | None = None) -> float:
         """The seconds of going through gradients in memory (None: all of them) so many times."""
-        whole = sum(each.byte for each in self.buckets)
+        whole = sum(each.size_bytes for each in self.buckets)
         return times * (whole if byte is None else byte) * self.byte_s
 
     def _others(self, ranks: int) -> list[Collective]:
@@ -258,7 +260,7 @@ class Ranks:
             optimizer_bytes=optimizer_bytes,
             activation_bytes=activation_bytes,
             gradient_bytes=gradient_bytes,
-            bucket_bytes=sum(each.byte for each in self.buckets) if ranks > 1 else 0,
+            bucket_bytes=sum(each.size_bytes for each in self.buckets) if ranks > 1 else 0,
         )
 
     def memory_choices(self) -> list[MemoryChoice]:
@@ -381,7 +383,7 @@ def _ranks_of(
         buckets=buckets,
         alone=alone,
         whole_s=whole_s,
-        byte_s=_byte_s(step.analysis, kind, sum(each.byte for each in buckets)),
+        byte_s=_byte_s(step.analysis, kind, sum(each.size_bytes for each in buckets)),
     )
 
 

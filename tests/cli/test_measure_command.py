@@ -31,9 +31,7 @@ from roofline.machine.hardware import (
     read_profile,
 )
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series, samples_file
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Burst, Finding, Series, samples_file
 from roofline.machine.system.exclusive import alone_on_this_machine
 from tests.builders import SOURCE, ceiling, level, profile
 

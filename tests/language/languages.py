@@ -70,7 +70,7 @@ def language(
         warnings=("a warning of the pass",),
     )
     roof, types = Roof(profile, analysis.threads), Types.all_of(FLOAT)
-    there = Memory(byte=memory, source="--memory")
+    there = Memory(size_bytes=memory, source="--memory")
 
     def stage(name: Stage) -> StageResult:
         size = StageSize(stage=name, batch=4, context=512)

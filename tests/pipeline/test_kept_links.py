@@ -14,8 +14,7 @@ from roofline.machine import catalog
 from roofline.machine import links as measured_links
 from roofline.machine.hardware import HardwareProfile, Host, Link, profile_to_toml
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series
+from roofline.machine.measuring.estimation import Burst, Series
 from roofline.pipeline import measuring as pipeline_links
 from roofline.pipeline.measuring import measure_links, measure_with_samples, with_links
 from tests.builders import SOURCE, ceiling, level, profile

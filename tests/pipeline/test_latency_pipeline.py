@@ -27,7 +27,7 @@ from roofline.latency.samples import RunSample
 from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.hardware.saved import profile_to_toml
+from roofline.machine.hardware.profiles import profile_to_toml
 from roofline.pipeline import (
     calibrations,
     machines,

@@ -25,10 +25,9 @@ from roofline.pipeline import (
     optimization_machine,
     optimizing,
 )
+from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_machine import (
     CompileError,
-    Contender,
-    Subjects,
     Trials,
     compiled_trials,
     eager_trials,
@@ -78,9 +77,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> HardwareProfile:
 def trials_of(*speedups: float) -> Callable[..., Trials]:
     """Takes the place of the clock: each contender is so many times as fast, within 1 %."""
 
-    def trials(subjects: Subjects, **_: Any) -> Trials:
-        assert len(subjects.contenders) <= len(speedups)
-        pairs = list(zip(subjects.contenders, speedups, strict=False))
+    def trials(candidates: Sequence[Candidate], **_: Any) -> Trials:
+        assert len(candidates[1:]) <= len(speedups)
+        pairs = list(zip(candidates[1:], speedups, strict=False))
         return Trials(
             samples=(Sample(times_s=(1.0,)), *(Sample(times_s=(1 / by,)) for _, by in pairs)),
             rounds=tuple(
@@ -251,9 +250,9 @@ def test_fewer_rules_may_win_by_the_clock(
 
     timed: list[str] = []
 
-    def trials(subjects: Subjects, **options: Any) -> Trials:
-        timed.extend(each.name for each in subjects.contenders)
-        return trials_of(0.9, 1.2)(subjects, **options)
+    def trials(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        timed.extend(each.name for each in candidates[1:])
+        return trials_of(0.9, 1.2)(candidates, **options)
 
     monkeypatch.setattr(optimizing, "eager_trials", trials)
     layout = registered(
@@ -275,9 +274,9 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
     """Bounds are the same, or worse by the copies at both ends: the search does not take it."""
     timed: list[str] = []
 
-    def trials(subjects: Subjects, **options: Any) -> Trials:
-        timed.extend(each.name for each in subjects.contenders)
-        return trials_of(1.1, 1.5)(subjects, **options)
+    def trials(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        timed.extend(each.name for each in candidates[1:])
+        return trials_of(1.1, 1.5)(candidates, **options)
 
     monkeypatch.setattr(optimizing, "eager_trials", trials)
     model = Norms()
@@ -325,8 +324,8 @@ def test_without_a_compiler_eager_torch_decides(
 def test_the_baseline_decides_and_the_other_stands_beside(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compiled(subjects: Subjects, **options: Any) -> Trials:
-        found = trials_of(0.9)(subjects, **options)
+    def compiled(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        found = trials_of(0.9)(candidates, **options)
         return replace(
             found, rounds=tuple(replace(each, baseline="compile") for each in found.rounds)
         )
@@ -442,14 +441,12 @@ def test_a_users_rule_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 # -- the clock -------------------------------------------------------------------------------------
 
 
-def subjects_of(*names: str) -> Subjects:
+def subjects_of(*names: str) -> tuple[Candidate, ...]:
     model = Norms()
-    return Subjects(
-        original=Contender(name="original", module=model),
-        contenders=tuple(Contender(name=each, module=model) for each in names),
-        inputs=Inputs("2x3x8x8"),
-        run=Run(),
-        threads=1,
+    given, run = Inputs("2x3x8x8"), Run()
+    return tuple(
+        Candidate(name=each, model=model, inputs=given, batch=None, seq=None, run=run, threads=1)
+        for each in ("original", *names)
     )
 
 

@@ -147,7 +147,7 @@ def test_memory_is_the_sum_of_its_parts() -> None:
         gradient_bytes=32,
         bucket_bytes=64,
     )
-    assert memory.byte == 127
+    assert memory.total_bytes == 127
 
 
 def test_less_than_nothing_is_refused() -> None:

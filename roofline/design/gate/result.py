@@ -213,21 +213,18 @@ class Check(Result):
         yield from notes("Notes", self.differences)
 
     def _totals_table(self) -> Grid:
-        before: dict[str, Callable[[Line], str]] = {
-            "baseline": lambda each: each.quantity.form(each.before)
-        }
-        change: dict[str, Callable[[Line], str]] = {"change": _change}
-        judged: dict[str, Callable[[Line], str]] = {
-            "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
-            "verdict": lambda each: each.verdict,
-        }
         columns: dict[str, str | Callable[[Line], str]] = {
             "total": lambda each: each.quantity.title,
-            **(before if self.baseline else {}),
+            "baseline": lambda each: each.quantity.form(each.before),
             "now": lambda each: each.quantity.form(each.now),
-            **(change if self.baseline else {}),
-            **(judged if self.conditions else {}),
+            "change": _change,
+            "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
+            "verdict": "verdict",
         }
+        for name in ("baseline", "change") * (not self.baseline):
+            del columns[name]
+        for name in ("fails if", "verdict") * (not self.conditions):
+            del columns[name]
         return table("", self.lines, columns, left=("total", "fails if", "verdict"))
 
     def _facts(self) -> Iterable[tuple[str, str]]:
@@ -264,11 +261,11 @@ class Check(Result):
             return judged(outcome="passes")
         side = "above" if condition.sign == ">" else "below"
         value, limit = _apart(quantity, now, condition.limit_at(before))
-        return judged(
-            outcome="fails",
-            why=f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
-            f"{_from_baseline(quantity, before, now) if condition.is_relative else ''}",
-        )
+        why = f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
+        if condition.is_relative and before is not None:
+            apart = f"{quantity.change(before, now)} on the baseline's {quantity.form(before)}"
+            why += f" ({'as the baseline has' if before == now else apart})"
+        return judged(outcome="fails", why=why)
 
     def _why_not_known(
         self, condition: Condition, *, now: float | None, before: float | None
@@ -409,15 +406,6 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     return f"no calibration covers such a run on '{name}' (`roofline calibrate`, run there)"
 
 
-def _from_baseline(quantity: Quantity, before: float | None, now: float) -> str:
-    """Return the distance of a total from the baseline, in brackets."""
-    if before is None:
-        return ""
-    if before == now:
-        return " (as the baseline has)"
-    return f" ({quantity.change(before, now)} on the baseline's {quantity.form(before)})"
-
-
 def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]:
     """Return value and limit in words; in full where rounded they would look the same."""
     short = quantity.form(value), quantity.form(float(limit))
@@ -451,14 +439,15 @@ def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
         for name in dict.fromkeys((*second, *first))
         if first.get(name) != second.get(name)
     ]
-    return sorted(found, key=lambda each: -_distance(each[1], each[2]))
 
+    def distance(change: _Changed) -> int:
+        """The change of work in FLOP, or bytes where FLOP did not change."""
+        (old, new) = (
+            (each.flop or 0, each.traffic_bytes) if each else (0, 0) for each in change[1:]
+        )
+        return max(abs(new[0] - old[0]), abs(new[1] - old[1]))
 
-def _distance(before: Part | None, now: Part | None) -> int:
-    """Return the change of work in FLOP, or bytes where FLOP did not change."""
-    flop = abs((now.flop or 0 if now else 0) - (before.flop or 0 if before else 0))
-    byte = abs((now.traffic_bytes if now else 0) - (before.traffic_bytes if before else 0))
-    return max(flop, byte)
+    return sorted(found, key=lambda each: -distance(each))
 
 
 def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:

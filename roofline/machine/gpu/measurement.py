@@ -17,7 +17,6 @@ from roofline.foundation.progress import Progress, silent
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_flop_per_s
 from roofline.machine.gpu.arithmetic import ArithmeticKernel
-from roofline.machine.gpu.conditions import device_conditions, doubt_of, median_clock_hz
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
 from roofline.machine.gpu.device import (
     Call,
@@ -27,12 +26,24 @@ from roofline.machine.gpu.device import (
     Direction,
     HostMemory,
 )
-from roofline.machine.gpu.matrix_shapes import MMA
+from roofline.machine.gpu.matrices import MMA
 from roofline.machine.gpu.preparation import L2, Preparation
 from roofline.machine.gpu.ptx import empty_program
-from roofline.machine.gpu.rated import Rated, bursts_of, measured, method_of, reservations_of
-from roofline.machine.gpu.rounds import rates
-from roofline.machine.gpu.trials import SizedProduct, Stream, Transfer, Trial
+from roofline.machine.gpu.trials import (
+    Rated,
+    SizedProduct,
+    Stream,
+    Transfer,
+    Trial,
+    bursts_of,
+    device_conditions,
+    doubt_of,
+    measured,
+    median_clock_hz,
+    method_of,
+    rates,
+    reservations_of,
+)
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,
@@ -46,8 +57,7 @@ from roofline.machine.hardware import (
     Overhead,
     TheoreticalRate,
 )
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Finding, Series
 from roofline.machine.system.host import describe_host
 
 # A hardware ceiling must be one that nothing beats. So where torch's product is faster than our own

@@ -20,18 +20,20 @@ from roofline.machine.gpu.device import (
     HostMemory,
     Product,
 )
-from roofline.machine.gpu.matrices import PATTERNS, matrix_kernels, unit_for
-from roofline.machine.gpu.matrix_shapes import MMA, MMA_FLOAT16
+from roofline.machine.gpu.matrices import MMA, MMA_FLOAT16, PATTERNS, matrix_kernels, unit_for
 from roofline.machine.gpu.ptx import (
+    BLOCKS,
+    CHUNK_BYTE,
     Capability,
     Program,
+    StreamKernel,
     assemble,
     repeated,
     stored_if_unlikely,
+    stream_kernels,
 )
-from roofline.machine.gpu.streams import BLOCKS, CHUNK_BYTE, StreamKernel, stream_kernels
 from roofline.machine.gpu.trials import SizedProduct, Stream, Transfer, Trial, lost_during
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Finding
 
 # The only instructions with which Hopper's tensor cores run at their full rate; they exist on
 # compute capability 9.0 alone. The tiles lie in core matrices of 8 rows of 16 bytes, unswizzled,

@@ -20,8 +20,8 @@ from typing import Literal
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_capacity, format_s
 from roofline.machine.hardware import Duration, LatencyCurve, Provenance
-from roofline.machine.hierarchy.cache_levels import CacheLevel
 from roofline.machine.hierarchy.curves import Latencies, Samples
+from roofline.machine.hierarchy.working_sets import CacheLevel
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.estimation import PEAK_QUANTILE
 from roofline.machine.system.topology import Cache, Topology

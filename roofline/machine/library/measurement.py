@@ -15,9 +15,21 @@ from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_s
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryKernel, Overhead
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
-from roofline.machine.library.cpu_time import running_clock
 from roofline.machine.library.default_settings import default_settings
-from roofline.machine.library.jobs import Clock, Job, Timer, batch_seconds, choose
+from roofline.machine.library.jobs import (
+    Arithmetic,
+    Candidate,
+    Clock,
+    Dispatch,
+    Job,
+    Run,
+    Stream,
+    Subject,
+    Timer,
+    batch_seconds,
+    choose,
+    running_clock,
+)
 from roofline.machine.library.results import (
     bandwidths,
     compute_ceilings,
@@ -25,10 +37,7 @@ from roofline.machine.library.results import (
     overheads,
     sample_series,
 )
-from roofline.machine.library.subjects import Arithmetic, Candidate, Dispatch, Run, Stream, Subject
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import interleave
+from roofline.machine.measuring.estimation import Burst, Series, interleave
 
 _ELEMENT_BYTE = 4
 _LINE = 16

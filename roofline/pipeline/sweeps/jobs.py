@@ -6,15 +6,14 @@ All of this goes to other processes and machines, and needs none of their files.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import pickle
 import re
 import sys
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,52 +107,14 @@ def _folder(shipped: Shipped) -> Path:
     return Path(folder)
 
 
-# numpy's wheels bring OpenBLAS, which divides a product among threads, and what is added in another
-# order differs in its last digit. Where numpy has another library, nothing is done here.
+def one_thread() -> AbstractContextManager[object]:
+    """Products of matrices on one thread, from now on, or within the context.
 
-_FOLDERS = ("numpy.libs", "numpy/.dylibs")
-_AFFIXES = (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", ""))
+    What is added up in another order differs in its last digit.
+    """
+    from threadpoolctl import threadpool_limits
 
-
-def use_one_thread() -> None:
-    """From now on this process computes products of matrices on one thread."""
-    for library, prefix, suffix in _libraries():
-        _call(library, prefix, "set", suffix)(ctypes.c_int(1))
-
-
-@contextmanager
-def one_thread() -> Generator[None]:
-    """Within the context this process computes products of matrices on one thread."""
-    before = [int(_call(*each[:2], "get", each[2])()) for each in _libraries()]
-    use_one_thread()
-    try:
-        yield
-    finally:
-        for (library, prefix, suffix), count in zip(_libraries(), before, strict=True):
-            _call(library, prefix, "set", suffix)(ctypes.c_int(count))
-
-
-@functools.cache
-def _libraries() -> tuple[tuple[ctypes.CDLL, str, str], ...]:
-    """numpy's OpenBLAS, which numpy has loaded, with what its names begin and end with."""
-    import numpy
-
-    packages = Path(numpy.__file__).parent.parent
-    found: list[tuple[ctypes.CDLL, str, str]] = []
-    for path in (path for each in _FOLDERS for path in (packages / each).glob("*openblas*")):
-        try:
-            library = ctypes.CDLL(str(path))
-        except OSError:
-            continue
-        for prefix, suffix in _AFFIXES:
-            if hasattr(library, f"{prefix}openblas_set_num_threads{suffix}"):
-                found.append((library, prefix, suffix))
-                break
-    return tuple(found)
-
-
-def _call(library: ctypes.CDLL, prefix: str, verb: str, suffix: str) -> ctypes._NamedFuncPointer:  # pyright: ignore[reportPrivateUsage]  its only name
-    return getattr(library, f"{prefix}openblas_{verb}_num_threads{suffix}")
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +185,7 @@ class Context:
         return [Cell(problem=printable(problem))] * len(self.machines)
 
     def captured(self, job: Job, on: str = "cpu") -> Captured:
-        """The design of a job, captured for the device that it is placed on.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
+        """The design of a job, captured for the device that it is placed on."""
         from roofline.workload.residency import residency
 
         options, asked = self._options(job), self.asked(job)
@@ -238,11 +195,7 @@ class Context:
         return Captured(asked=asked, capture=found, reuse=residency(found.records))
 
     def asked(self, job: Job) -> Workload:
-        """The model and inputs of a job, before it is captured.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
+        """The model and inputs of a job, before it is captured."""
         from roofline.pipeline.runs import check_counts, workload_of
 
         design, values = self.designs[job.design], dict(job.values)
@@ -341,7 +294,7 @@ def forget(name: str) -> None:
 def receive(name: str, packed: bytes) -> None:
     """Takes the context of a sweep into a process that works for it, in the place of others."""
     context = pickle.loads(packed)
-    use_one_thread()
+    one_thread()
     _contexts.clear()
     _contexts[name] = context
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofline.design.sweeps.axes import (
     BALANCE,
@@ -27,9 +27,6 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
-
-if TYPE_CHECKING:
-    pass
 
 
 def with_hardware(grid: Grid, hardware: object) -> Grid:
@@ -95,11 +92,7 @@ def _check_values(name: str, values: Sequence[Value]) -> None:
 
 
 def check_option_values(grid: Grid, designs: Sequence[Design]) -> None:
-    """Refuses values that an option cannot have, on axes that are options.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses values that an option cannot have, on axes that are options."""
     for name, values in _option_values(grid, designs):
         _check_values(name, values)
 

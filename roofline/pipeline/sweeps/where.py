@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from roofline.design.sweeps.verdicts import Cell
 from roofline.errors import InputError, nearest, said_by
-from roofline.machine.system.lifeline import end_with
+from roofline.machine.system.exclusive import end_with
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.sweeps.jobs import Job, receive, work
 from roofline.pipeline.sweeps.planning import Plan

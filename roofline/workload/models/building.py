@@ -1,4 +1,4 @@
-"""A model ready to run, and how one is built without its weights."""
+"""How a model is made without its weights, and the files and packages it is from."""
 
 from __future__ import annotations
 

@@ -97,8 +97,6 @@ class _Fitting:
         module = piece.module if piece.is_torchs else _copy(piece.module)
         try:
             given = _given(module, values)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:
             if not piece.is_torchs and _needs_values(error):
                 raise _UnknownError from error
@@ -167,8 +165,6 @@ def _copy(module: nn.Module) -> nn.Module:
         raise _UnknownError
     try:
         return copy.deepcopy(module)
-    except KeyboardInterrupt:
-        raise
     except Exception as error:
         raise _UnknownError from error
 

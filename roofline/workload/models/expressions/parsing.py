@@ -25,18 +25,58 @@ from roofline.workload.models.expressions.syntax import (
     is_number,
 )
 
-MOST_DEPTH = 40
+MOST_LETTERS = 10_000
+_MOST_DEPTH = 40
 
 _SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[^\W\d]\w*")
+_DIGITS = re.compile(r"[0-9]+")
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
+
+_WORD = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)?(?=\s*[,)\]])")
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LONGER = re.compile(r"[\w.]+")
+_MOST_DIGITS = 18
+_MOST_OPERATIONS = 100
+_HOME = re.compile(r"[\w.~/-]+(?=\s*:)")
+_LAYER = re.compile(r"[\w.~/-]+")
+_MEMBER = re.compile(r"[\w./-]+")
+_KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
+_COUNT = re.compile(r"[\w]+(?=\s*\*)")
+_TYPE = re.compile(r"\w+")
 
 
-class Cursor:
-    """A place in a text, between any spaces; ``depth`` is how many brackets are open there."""
+def _unquoted(found: re.Match[str]) -> str:
+    """What stands between the quotation marks that `_QUOTED` found."""
+    inner = found[1] if found[1] is not None else found[2]
+    return re.sub(r"\\(.)", r"\1", inner, flags=re.DOTALL)
+
+
+def parsed(text: str) -> Design:
+    """The design that is written as `text`.
+
+    Raises:
+        PlacedError: it is not written as designs are; says where, and what to write.
+    """
+    if len(text) > MOST_LETTERS:
+        raise InputError(
+            f"a design of {len(text):,} characters is too long: at most {MOST_LETTERS:,};"
+            " write 20*(...) for what comes 20 times, or file.py:Model"
+        )
+    return _Parser(text).design()
+
+
+class _Parser:
+    """A place in a text, between any spaces; ``depth`` is how many brackets are open there.
+
+    Methods take what they are named after, and move behind it.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.depth = 0
+        self._operations = 0
 
     def wrong(self, message: str, at: int | None = None) -> PlacedError:
         """The error that something is wrong here, or at another place."""
@@ -73,8 +113,8 @@ class Cursor:
     def deeper(self, at: int) -> None:
         """A bracket was opened at `at`."""
         self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise self.wrong(f"more than {MOST_DEPTH} brackets lie in each other", at)
+        if self.depth > _MOST_DEPTH:
+            raise self.wrong(f"more than {_MOST_DEPTH} brackets lie in each other", at)
 
     def close(self, bracket: str, opened: int) -> None:
         """Takes the bracket that closes the one at `opened`."""
@@ -84,25 +124,6 @@ class Cursor:
         if not self.next():
             raise self.wrong(f"this bracket is not closed: a '{bracket}' is missing", opened)
         raise self.wrong(f"expected '{bracket}' here, not {self.seen()}")
-
-
-NAME = re.compile(r"[^\W\d]\w*")
-DIGITS = re.compile(r"[0-9]+")
-QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
-
-_WORD = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)?(?=\s*[,)\]])")
-_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_LONGER = re.compile(r"[\w.]+")
-_MOST_DIGITS = 18
-_MOST_OPERATIONS = 100
-
-
-class Values(Cursor):
-    """A place in a text where values are; each method takes what it says, and moves behind it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._operations = 0
 
     def value(self) -> Value:
         """An argument of a layer."""
@@ -161,9 +182,9 @@ class Values(Cursor):
             return self._bracketed(at)
         if letter and letter in "'\"":
             return self._quotation(at)
-        if self.found(_NUMBER):
-            return self._number()
-        if found := self.found(NAME):
+        if found := self.found(_NUMBER):
+            return self._number(found)
+        if found := self.found(_NAME):
             self.at = found.end()
             if self.next() == "(":
                 raise self.wrong(
@@ -202,16 +223,13 @@ class Values(Cursor):
         return items[0] if is_one else Sequence(items=tuple(items), at=at)
 
     def _quotation(self, at: int) -> Literal:
-        found = self.found(QUOTED)
+        found = self.found(_QUOTED)
         if not found:
             raise self.wrong("this quotation mark is not closed", at)
         self.at = found.end()
-        return Literal(value=unquoted(found), at=at)
+        return Literal(value=_unquoted(found), at=at)
 
-    def _number(self) -> Literal:
-        found = self.found(_NUMBER)
-        if not found:
-            raise self.wrong(f"expected a number here, not {self.seen()}")
+    def _number(self, found: re.Match[str]) -> Literal:
         word, at = found[0], self.at
         if (longer := self.found(_LONGER)) and longer.end() > found.end():
             raise self.wrong(f"'{longer[0]}' is no number")
@@ -225,7 +243,7 @@ class Values(Cursor):
 
     def integer(self) -> Literal:
         """A whole number, of digits alone."""
-        found = self.found(DIGITS)
+        found = self.found(_DIGITS)
         if not found:
             raise self.wrong(f"expected a whole number here, not {self.seen()}")
         if len(found[0].lstrip("0")) > _MOST_DIGITS:
@@ -233,40 +251,6 @@ class Values(Cursor):
         literal = Literal(value=int(found[0]), at=self.at)
         self.at = found.end()
         return literal
-
-
-def unquoted(found: re.Match[str]) -> str:
-    """What stands between the quotation marks that `QUOTED` found."""
-    inner = found[1] if found[1] is not None else found[2]
-    return re.sub(r"\\(.)", r"\1", inner, flags=re.DOTALL)
-
-
-MOST_LETTERS = 10_000
-
-_HOME = re.compile(r"[\w.~/-]+(?=\s*:)")
-_LAYER = re.compile(r"[\w.~/-]+")
-_MEMBER = re.compile(r"[\w./-]+")
-_KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
-_COUNT = re.compile(r"[\w]+(?=\s*\*)")
-_TYPE = re.compile(r"\w+")
-
-
-def parsed(text: str) -> Design:
-    """The design that is written as `text`.
-
-    Raises:
-        PlacedError: it is not written as designs are; says where, and what to write.
-    """
-    if len(text) > MOST_LETTERS:
-        raise InputError(
-            f"a design of {len(text):,} characters is too long: at most {MOST_LETTERS:,};"
-            " write 20*(...) for what comes 20 times, or file.py:Model"
-        )
-    return _Parser(text).design()
-
-
-class _Parser(Values):
-    """A place in a text; each method takes what it is named after, and moves behind it."""
 
     def design(self) -> Design:
         parts = self._chain()
@@ -318,7 +302,7 @@ class _Parser(Values):
         at = self.at
         if word.isdigit():
             return self.integer()
-        if not NAME.fullmatch(word) or word in LITERALS:
+        if not _NAME.fullmatch(word) or word in LITERALS:
             raise self.wrong(f"'{word}' is no number of times: write 3*(…)")
         self.at += len(word)
         return Variable(name=word, at=at)
@@ -328,11 +312,11 @@ class _Parser(Values):
         at = self.at
         if self.take("("):
             return self._group(at, at, is_residual=False)
-        if found := self.found(QUOTED):
+        if found := self.found(_QUOTED):
             self.at = found.end()
             if not self.take(":"):
                 raise self.wrong("expected ':' and a name after a file: 'my file.py':Block")
-            return self._layer(unquoted(found), at)
+            return self._layer(_unquoted(found), at)
         if found := self.found(_HOME):
             self.at = found.end()
             self.take(":")
@@ -411,14 +395,14 @@ class _Parser(Values):
         letter = self.next()
         if letter == "{":
             return self.braces()
-        if found := self.found(DIGITS):
+        if found := self.found(_DIGITS):
             size = self.integer()
             if size.value == 0:
                 raise self.wrong("a size of 0: every size must be at least 1", size.at)
             if self.next() == "." or self.next() == "-":
                 raise self.wrong(f"'{found[0]}{self.next()}' begins no whole number", size.at)
             return size
-        if found := self.found(NAME):
+        if found := self.found(_NAME):
             raise self.wrong(
                 f"a variable in a shape stands in braces: {{{found[0].split('x')[0]}}}"
             )

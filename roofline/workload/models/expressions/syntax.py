@@ -1,9 +1,10 @@
-"""Values put in the place of variables, and what the arithmetic in a design comes to."""
+"""The tree of a design written as text, how it is written, and values put into it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -298,6 +299,13 @@ def plain(value: Value, text: str) -> Plain | tuple[object, ...]:
             return plain(_Putting({}, text).value(value, is_final=True), text)
 
 
+def whole(value: Value, text: str) -> int:
+    """Return a size or a count, which are whole numbers once they are known."""
+    number = plain(value, text)
+    assert isinstance(number, int)
+    return number
+
+
 def unbound(variable: Variable, text: str) -> PlacedError:
     """The error that a variable has no value where one is needed."""
     name = variable.name
@@ -357,10 +365,8 @@ class _Putting:
     def _layer(self, layer: Layer) -> Layer:
         if layer.arguments is None:
             return layer
-        return replace(layer, arguments=tuple(map(self._argument, layer.arguments)))
-
-    def _argument(self, argument: Argument) -> Argument:
-        return replace(argument, value=self.value(argument.value))
+        given = (replace(each, value=self.value(each.value)) for each in layer.arguments)
+        return replace(layer, arguments=tuple(given))
 
     def _given(self, variable: Variable) -> Value:
         if variable.name not in self._values:
@@ -416,18 +422,16 @@ class _Putting:
 
 
 def _computed(sign: str, a: int | float, b: int | float) -> int | float:
-    match sign:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "//":
-            return a // b
-        case "%":
-            return a % b
-        case _:
-            # 64/4 is 16 channels, and 16.0 would be none.
-            is_exact = isinstance(a, int) and isinstance(b, int) and a % b == 0
-            return a // b if is_exact else a / b
+    # 64/4 is 16 channels, and 16.0 would be none.
+    is_exact = isinstance(a, int) and isinstance(b, int) and sign == "/" and a % b == 0
+    return _OPERATIONS["//" if is_exact else sign](a, b)
+
+
+_OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}

@@ -1,4 +1,4 @@
-"""Which file is read how, by its suffix and by what is in it; imports no torch."""
+"""Files by suffix and first bytes, and names of models that carry weights; imports no torch."""
 
 from __future__ import annotations
 

@@ -70,43 +70,26 @@ def why_refused(target: object) -> str:
         return "which is no operator"
     if parts[1] == "higher_order":
         return "" if parts[2] in _HIGHER_ORDER else "which is not run from files"
-    found = _found(parts)
-    if found is None:
-        return MISSING
-    if not _is_operator(found):
-        return "which is no operator"
-    return "which opens files" if parts[2] in _OPENING or _opens_files(found) else ""
-
-
-def _found(parts: re.Match[str]) -> Any:
     found: Any = torch.ops
     for name in filter(None, parts.groups()):
         try:
             found = getattr(found, name)
         # What is registered wrongly raises more than AttributeError.
         except (AttributeError, RuntimeError):
-            return None
-    return found
-
-
-def _is_operator(found: Any) -> bool:
-    return isinstance(found, _KINDS)
-
-
-def _opens_files(found: Any) -> bool:
-    return any(
+            return MISSING
+    if not isinstance(found, _KINDS):
+        return "which is no operator"
+    schemas: Iterable[Any] = ()
+    if isinstance(found, torch._ops.OpOverload):
+        schemas = (found._schema,)
+    elif isinstance(found, torch._ops.OpOverloadPacket):
+        schemas = found._schemas.values()
+    opens_files = parts[2] in _OPENING or any(
         "str" in str(argument.type) and _OF_FILES.search(argument.name)
-        for schema in _schemas(found)
+        for schema in schemas
         for argument in schema.arguments
     )
-
-
-def _schemas(found: Any) -> Iterable[Any]:
-    if isinstance(found, torch._ops.OpOverload):
-        return (found._schema,)
-    if isinstance(found, torch._ops.OpOverloadPacket):
-        return tuple(found._schemas.values())
-    return ()
+    return "which opens files" if opens_files else ""
 
 
 _PARTS = (
@@ -166,13 +149,15 @@ def _power(part: ast.AST) -> int:
 
 def _exponent(part: ast.AST) -> int:
     """The exponent of a power, 1 of anything else; too large a number where it is computed."""
-    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow):
-        return _whole(part.right)
-    if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name):
-        return 1
-    if part.func.id not in _POWERS:
-        return 1
-    return _whole(part.args[1]) if len(part.args) == 2 else _LARGEST_EXPONENT + 1
+    match part:
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            return _whole(exponent)
+        case ast.Call(func=ast.Name(id=name), args=[_, exponent]) if name in _POWERS:
+            return _whole(exponent)
+        case ast.Call(func=ast.Name(id=name)) if name in _POWERS:
+            return _LARGEST_EXPONENT + 1
+        case _:
+            return 1
 
 
 def _whole(exponent: ast.expr) -> int:
@@ -237,11 +222,14 @@ def _check(path: Path, where: str, value: Any) -> None:
     if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
         raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
     if isinstance(value, dict):
-        if "target" in value:
-            _check_target(path, value["target"])
-        if "as_operator" in value:
-            _check_target(path, value["as_operator"])
-        _check_keys(path, where, value)
+        for key in ("target", "as_operator"):
+            if key in value:
+                _check_target(path, value[key])
+        for name in value if where in _NAMED_VALUES else ():
+            if not _NAME.fullmatch(name):
+                raise _refused(path, f"a value called {_shown(name)}, which is no name")
+            if where == "range_constraints" and _MANY.fullmatch(name):
+                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
     elif isinstance(value, str) and value:
         if where in _NAMES and not _NAME.fullmatch(value):
             raise _refused(path, f"something called {_shown(value)}, which is no name")
@@ -260,15 +248,6 @@ _NAMED_VALUES = (
     *("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values"),
     *("custom_obj_values", "range_constraints"),
 )
-
-
-def _check_keys(path: Path, where: str, value: Mapping[str, Any]) -> None:
-    if where in _NAMED_VALUES:
-        for name in value:
-            if not _NAME.fullmatch(name):
-                raise _refused(path, f"a value called {_shown(name)}, which is no name")
-            if where == "range_constraints" and _MANY.fullmatch(name):
-                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
 
 
 _MANY = re.compile(r"\D*0*[1-9]\d{6,}")
@@ -375,7 +354,15 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
             that were not allowed, or calls what is no operator.
     """
     path = archive.path
-    _check_compiled(archive)
+    for folder, what in (
+        ("data/aotinductor/", "machine code that AOTInductor compiled"),
+        ("data/executorch/", "a program for ExecuTorch"),
+    ):
+        if archive.within(folder):
+            raise FileFormatError(
+                f"{path}: it holds {what}, whose operators cannot be seen; give the file that"
+                " torch.export.save wrote"
+            )
     for name in archive.size_bytes:
         # torch finds members whatever the case of their names, and writes none in capitals.
         if name != name.lower() and not name.startswith("extra"):
@@ -424,18 +411,6 @@ def _earlier(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
         if name in archive and not allow_pickle:
             _check_plain(archive, name)
     return program
-
-
-def _check_compiled(archive: Archive) -> None:
-    for folder, what in (
-        ("data/aotinductor/", "machine code that AOTInductor compiled"),
-        ("data/executorch/", "a program for ExecuTorch"),
-    ):
-        if archive.within(folder):
-            raise FileFormatError(
-                f"{archive.path}: it holds {what}, whose operators cannot be seen; give the file"
-                " that torch.export.save wrote"
-            )
 
 
 def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:

@@ -1,4 +1,4 @@
-"""torchvision's models by name, and the input that each takes."""
+"""Models of torchvision and timm by name, and the input that each takes."""
 
 from __future__ import annotations
 

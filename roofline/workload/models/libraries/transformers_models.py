@@ -1,4 +1,4 @@
-"""transformers' models by type or class: default sizes, no weights, and never a download."""
+"""transformers' models by type or class, and what they are given: no weights, never a download."""
 
 from __future__ import annotations
 
