@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from roofline.pipeline import crosscheck as crosscheck
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
+    from roofline.pipeline.analyses import analyze_compiled as analyze_compiled
     from roofline.pipeline.calibrations import calibrate as calibrate
     from roofline.pipeline.checking import check as check
-    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
     from roofline.pipeline.optimizing import optimize as optimize
@@ -97,7 +97,7 @@ _HOME = {
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
     "analyze_language": "roofline.pipeline.language",
-    "analyze_compiled": "roofline.pipeline.compiling",
+    "analyze_compiled": "roofline.pipeline.analyses",
     "calibrate": "roofline.pipeline.calibrations",
     "check": "roofline.pipeline.checking",
     "compare": "roofline.pipeline",

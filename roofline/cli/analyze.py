@@ -249,7 +249,7 @@ def run_compiled(
             f"--format {stdout_format}: --compiled has no picture; there are"
             f" {', '.join(Compilation.formats())}"
         )
-    from roofline.pipeline.compiling import analyze_compiled
+    from roofline.pipeline.analyses import analyze_compiled
 
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
