@@ -1,4 +1,4 @@
-"""Every number of a hardware profile in one form, so that all can be listed and compared alike."""
+"""Numbers of a hardware profile in one form, with their origin, to list and compare alike."""
 
 from __future__ import annotations
 

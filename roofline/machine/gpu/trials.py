@@ -1,4 +1,4 @@
-"""A kernel, a product or a copy on one device, sized so that a burst takes a few milliseconds."""
+"""Trials on a device: sizes, rounds, rates, and what the sensors report meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a kernel goes over so that one level of the hierarchy serves it."""
+"""Cache levels, and the working sets of kernels that one level serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream kernels: read, write, copy, triad and update, with plain and non-temporal stores."""
+"""Stream kernels (read, write, copy, triad, update), their loops and the state they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the link between two processes of this host over gloo."""
+"""Measures links between processes of this host over gloo, each process one rank of a team."""
 
 from __future__ import annotations
 

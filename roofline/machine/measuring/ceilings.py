@@ -1,4 +1,4 @@
-"""From the rates of trials to ceilings and memory levels, with where each number comes from."""
+"""Ceilings and memory levels from rates, with theoretical peaks, doubts and provenance."""
 
 from __future__ import annotations
 

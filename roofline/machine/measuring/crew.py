@@ -1,4 +1,4 @@
-"""Threads that measure together: one per core, pinned, obedient to an interrupt."""
+"""Pinned threads that measure together, one per core, and the memory that they measure on."""
 
 from __future__ import annotations
 

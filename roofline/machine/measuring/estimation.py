@@ -1,4 +1,4 @@
-"""From bursts to a rate: what a kernel reached at its best, and what it keeps up."""
+"""Bursts: how long and how often they run, the rates they give, and what is kept of them."""
 
 from __future__ import annotations
 

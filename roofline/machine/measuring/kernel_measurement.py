@@ -1,4 +1,4 @@
-"""What the hardware does, with kernels of our own: from a situation to ceilings and levels."""
+"""Measurement with kernels of our own: ceilings, memory levels and costs of page faults."""
 
 from __future__ import annotations
 

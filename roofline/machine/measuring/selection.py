@@ -1,4 +1,4 @@
-"""What is measured: every kernel that runs here, in its forms, on every team, at every level."""
+"""Candidates of a measurement: kernels tried in a child process, in every form and level."""
 
 from __future__ import annotations
 

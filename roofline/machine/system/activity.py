@@ -1,4 +1,4 @@
-"""What else happened on the host while something was measured: steal, throttling, competitors."""
+"""Activity of the host: quiet before measuring; steal, throttling and competitors during it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One measurement at a time: two at once would each find half of the machine."""
+"""Lock for one measurement at a time, and child processes that end with their parent."""
 
 from __future__ import annotations
 

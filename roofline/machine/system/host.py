@@ -1,4 +1,4 @@
-"""Which host this is: CPU, instruction sets, CPUs that may be used, versions of what runs on it."""
+"""Host: CPU, instruction sets, usable CPUs, memory modules, versions of what runs on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This host as it is now, before anything is measured: all that the system tells, in one value."""
+"""Situation of the host before measuring, its clock frequencies, and both in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which CPUs this process may use, how they form cores, and the caches they share."""
+"""CPUs that this process may use, their cores, shared caches and memory nodes."""
 
 from __future__ import annotations
 
