@@ -69,7 +69,7 @@ def _computed(key: str, quick: bool) -> Row:
     point = told.point
     return {
         "gradient_bytes": told.gradient_bytes,
-        "buckets_agree": [each.byte for each in sent] == [each.byte for each in told.buckets],
+        "buckets_agree": [each.byte for each in sent] == [each.size_bytes for each in told.buckets],
         "link": told.link_words,
         "alone_s": told.alone_s,
         "predicted_s": point.step_s,

@@ -24,16 +24,14 @@ import llvmlite.binding as llvm
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
-from roofline.machine.kernels import units
+from roofline.machine.kernels import assembly
 from roofline.machine.kernels.assembly import HotLoop, Kernel
-from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel
+from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, harness_ir
 from roofline.machine.kernels.compute import fma_kernel
-from roofline.machine.kernels.harness import harness_ir
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring import buffers as memory
+from roofline.machine.measuring import crew as memory
 from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.estimation import Burst, estimate
-from roofline.machine.measuring.schedule import bursts_per_call, interleave
+from roofline.machine.measuring.estimation import Burst, bursts_per_call, estimate, interleave
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from roofline.machine.system.host import available_memory_bytes, describe_host
 from roofline.machine.system.topology import describe_topology
@@ -76,7 +74,7 @@ void c_triad(struct streams *state, int64_t offset, int64_t length) {
 """
 
 
-def fma_source(name: str, unit: units.VectorUnit, element: str) -> str:
+def fma_source(name: str, unit: assembly.VectorUnit, element: str) -> str:
     """Hand-written assembly of the same loop: as many sums, unrolled as often."""
     count = unit.accumulators
     used = range(count + 2)
@@ -143,7 +141,7 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
     most = max(each.bytes_per_thread for each in sets)
     buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(threads)]
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
-    unit = units.stream_unit(host.architecture, host.instruction_sets)
+    unit = assembly.stream_unit(host.architecture, host.instruction_sets)
     assert unit is not None
     for kernel in stream_kernels(unit, non_temporal=False):
         if kernel.name not in ("copy", "triad"):
@@ -160,12 +158,12 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
     return rows
 
 
-def fma_units(instruction_sets: tuple[str, ...]) -> list[units.VectorUnit]:
+def fma_units(instruction_sets: tuple[str, ...]) -> list[assembly.VectorUnit]:
     """The units to compare that this host has."""
     return [
         unit
-        for unit in (units.AVX512, units.AVX2)
-        if units.can_run(unit, "x86_64", instruction_sets)
+        for unit in (assembly.AVX512, assembly.AVX2)
+        if assembly.can_run(unit, "x86_64", instruction_sets)
     ]
 
 

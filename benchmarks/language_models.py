@@ -99,15 +99,15 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.latency.families import family_of
     from roofline.latency.measuring.rounds import Effort
     from roofline.latency.store import Store
-    from roofline.pipeline.judging import Judge, judged_pass
-    from roofline.pipeline.language_passes import cache_growth, stage_workload
-    from roofline.pipeline.learned import (
+    from roofline.pipeline.language import cache_growth, stage_workload
+    from roofline.pipeline.machines import (
         calibration_of,
         host_environment,
         host_latency_file,
         lanes_of,
     )
     from roofline.pipeline.timing import bench, measure, measure_again, real_model
+    from roofline.pipeline.validations import Judge, judged_pass
     from roofline.workload.runs import Run
 
     def tell(what: str) -> None:

@@ -25,8 +25,6 @@ from rich.console import Console
 
 import roofline
 from roofline.foundation.blocks import View
-from roofline.presentation.output import FORMATS, render
-from roofline.presentation.reports.machines_report import machines_report
 from roofline.render.console import print_report
 from roofline.render.pages import report_html
 
@@ -104,21 +102,18 @@ def main() -> None:
         row(
             f"table, {top} rows",
             cpu_s(lambda top=top: print_report(one.report(View(top=top)), console())),
-            cpu_s(lambda top=top: print_report(machines_report(several, top=top), console())),
+            cpu_s(lambda top=top: print_report(several.report(View(top=top)), console())),
         )
-    for suffix, format in FORMATS.items():
-        if format == "trace":
-            # It is of one measured pass.
-            continue
+    for suffix, format in zip(type(several).suffixes, several.formats(), strict=True):
         row(
             f"`{suffix}`",
-            cpu_s(lambda format=format: render(one, format, top=OPERATORS)),
-            cpu_s(lambda format=format: render(several, format, top=OPERATORS)),
+            cpu_s(lambda format=format: one.render(format, View(top=OPERATORS))),
+            cpu_s(lambda format=format: several.render(format, View(top=OPERATORS))),
         )
     row(
         "HTML of notebooks",
         cpu_s(lambda: report_html(one.report(View(top=OPERATORS)))),
-        cpu_s(lambda: report_html(machines_report(several, top=OPERATORS))),
+        cpu_s(lambda: report_html(several.report(View(top=OPERATORS)))),
     )
     print(f"\n| whole process | one machine | {len(MACHINES)} machines |\n|---|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:

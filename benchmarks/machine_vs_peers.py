@@ -42,11 +42,11 @@ from roofline.foundation.sampling import quantile
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import plan_working_sets
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compiler import compile_kernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit
-from roofline.machine.measuring import buffers as memory
+from roofline.machine.measuring import crew as memory
 from roofline.machine.measuring.benchmark import measure_hardware
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import BUSY, Burst, estimate

@@ -37,10 +37,9 @@ from roofline.machine.pace import UNKNOWN, Pace, usual_pace
 from roofline.machine.system.host import package_version
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.analyses import captured_pass
-from roofline.pipeline.judging import Judge
-from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.validations import validate
+from roofline.pipeline.validations import Judge, validate
 from roofline.placement import Placement, Roof, place
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from roofline.latency.learning import Example, Kind
 from roofline.latency.samples import Facts
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
-from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file
+from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file
 
 Learner = Callable[[Sequence[Example], Sequence[Facts]], np.ndarray]
 CALL_S = 1e-6

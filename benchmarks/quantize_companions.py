@@ -53,13 +53,13 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.analysis import Analysis
     from roofline.machine import catalog
     from roofline.pipeline.assembly import assemble
-    from roofline.pipeline.learned import predictor_of
+    from roofline.pipeline.machines import predictor_of
     from roofline.pipeline.quantization_companions import companions
-    from roofline.pipeline.workloads import workload_of
+    from roofline.pipeline.runs import workload_of
     from roofline.placement import Roof
     from roofline.quantization.policy import Policy
     from roofline.quantization.result import WhatIf
-    from roofline.quantization.what_if import what_if
+    from roofline.quantization.what_ifs import what_if
     from roofline.workload.capture.passes import capture
     from roofline.workload.residency import residency
     from roofline.workload.runs import Run

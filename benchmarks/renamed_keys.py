@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = {
+    "byte": ("traffic", "size_bytes", "total_bytes"),
     "parameter_bytes": ("parameter_size_bytes",),
     "buffer_bytes": ("buffer_size_bytes",),
     "optimizer_bytes": ("optimizer_state_bytes",),

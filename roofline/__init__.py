@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from roofline.pipeline import crosscheck as crosscheck
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
+    from roofline.pipeline.analyses import analyze_compiled as analyze_compiled
     from roofline.pipeline.calibrations import calibrate as calibrate
     from roofline.pipeline.checking import check as check
-    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
     from roofline.pipeline.optimizing import optimize as optimize
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
-    from roofline.workload.models.files.stored import StoredModel as StoredModel
+    from roofline.workload.models.files.formats import StoredModel as StoredModel
     from roofline.workload.work import Work as Work
 
 _HOME = {
@@ -87,7 +87,7 @@ _HOME = {
     "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
-    "StoredModel": "roofline.workload.models.files.stored",
+    "StoredModel": "roofline.workload.models.files.formats",
     "Scaling": "roofline.scaling.result",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
@@ -97,7 +97,7 @@ _HOME = {
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
     "analyze_language": "roofline.pipeline.language",
-    "analyze_compiled": "roofline.pipeline.compiling",
+    "analyze_compiled": "roofline.pipeline.analyses",
     "calibrate": "roofline.pipeline.calibrations",
     "check": "roofline.pipeline.checking",
     "compare": "roofline.pipeline",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 from roofline.errors import InputError, nearest
 from roofline.foundation import reading, schema
 from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
-from roofline.foundation.files import check_writable, write_together
+from roofline.foundation.files import check_named_once, check_writable, write_together
 from roofline.foundation.rows import csv_text, frame_of, json_text
 
 if TYPE_CHECKING:
@@ -37,13 +37,22 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "advice": "roofline.design.advice.result",
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
+    "comparison of models": "roofline.design.model_comparison.result",
+    "comparison of models on several machines": "roofline.design.model_comparison.grid",
     "check": "roofline.design.gate.result",
+    "compilation": "roofline.design.compilation",
+    "crosscheck": "roofline.counters.result",
+    "export": "roofline.design.export",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",
+    "machine comparison": "roofline.design.machine_comparison.result",
+    "missing operators": "roofline.workload.formulas.catalogue",
+    "operators": "roofline.workload.formulas.catalogue",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
     "sweep": "roofline.design.sweeps.result",
@@ -231,13 +240,10 @@ class Result:
             InputError: an unknown suffix, the same file twice, one that exists while `overwrite` is
                 false, or a folder that cannot be written.
         """
-        seen: set[Path] = set()
         for path in paths:
             cls._suffix(path)
             check_writable(path, overwrite=overwrite)
-            if path.resolve() in seen:
-                raise InputError(f"{path}: is named twice; give each file once")
-            seen.add(path.resolve())
+        check_named_once(paths)
 
     @classmethod
     def _suffix(cls, path: Path) -> str:

@@ -97,14 +97,26 @@ class RooflineCheck:
             The check, which passed.
         """
         self._calls += 1
-        file = Path(against) if against is not None else self._file()
+        number = f"-{self._calls}" if self._calls > 1 else ""
+        file = Path(against or self._folder / f"{self._stem}{number}.json")
         if self._update:
-            _make_folder(file)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            except (OSError, ValueError) as error:
+                said = getattr(error, "strerror", None) or error
+                what = f"{file}: the folder '{file.parent}' cannot be made: {said}"
+                _fail(f"{what}; name another: against=")
         elif not os.path.lexists(file):
             _fail(f"{file}: there is no baseline yet; write it with `pytest --roofline-update`")
+        from roofline.pipeline.checking import check
+        from roofline.pipeline.tracking import Tracked
+
         again = f"If that is meant: pytest --roofline-update writes {file} again."
+        subject = model.cost if isinstance(model, Tracked) else model
         try:
-            result = self._checked(model, inputs, file, fail_if, options)
+            result = check(
+                subject, inputs, against=file, fail_if=fail_if, update=self._update, **options
+            )
         except RooflineError as error:
             # What is wrong with a baseline begins with its name.
             _fail(f"{error}\n{again}" if str(error).startswith(f"{file}: ") else str(error))
@@ -113,30 +125,6 @@ class RooflineCheck:
             is_beyond = any(each.outcome == "fails" for each in result.judgements)
             _fail(f"{result}{again if is_beyond else ''}")
         return result
-
-    def _checked(
-        self,
-        model: Any,
-        inputs: Any,
-        file: Path,
-        fail_if: Sequence[str] | str,
-        options: dict[str, Any],
-    ) -> Check:
-        from roofline.pipeline.checking import check
-        from roofline.pipeline.tracking import Tracked
-
-        return check(
-            model.cost if isinstance(model, Tracked) else model,
-            inputs,
-            against=file,
-            fail_if=fail_if,
-            update=self._update,
-            **options,
-        )
-
-    def _file(self) -> Path:
-        number = f"-{self._calls}" if self._calls > 1 else ""
-        return self._folder / f"{self._stem}{number}.json"
 
 
 @pytest.fixture
@@ -147,14 +135,6 @@ def roofline_check(request: pytest.FixtureRequest) -> RooflineCheck:
     # Tests of several classes may have the same name.
     classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
     return RooflineCheck(request.path, ".".join((*classes, node.name)), update=update)
-
-
-def _make_folder(file: Path) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        _fail(f"{file}: the folder '{file.parent}' cannot be made: {said}; name another: against=")
 
 
 def _fail(said: str) -> NoReturn:

@@ -564,7 +564,7 @@ def fraction(data: Any) -> float:
 COVERAGE = table(
     {
         "calls": (fraction, REQUIRED),
-        "byte": (fraction, REQUIRED),
+        "traffic": (fraction, REQUIRED),
         "time": (maybe(fraction), None),
     }
 )
@@ -650,7 +650,8 @@ def coverage_follows(it: dict[str, Any]) -> None:
 
     need(close(it["coverage"]["calls"], share(lambda row: 1)), "coverage of calls")
     need(
-        close(it["coverage"]["byte"], share(lambda row: row["traffic_bytes"])), "coverage of bytes"
+        close(it["coverage"]["traffic"], share(lambda row: row["traffic_bytes"])),
+        "coverage of bytes",
     )
     timed = bool(rows) and all(row["measured_s"] is not None for row in rows)
     expected = share(lambda row: row["measured_s"]) if timed else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roofline.design.sweeps.cells import Cell
+from roofline.design.sweeps.axes import grid_of
 from roofline.design.sweeps.result import SweepResult
-from roofline.design.sweeps.spec import grid_of
+from roofline.design.sweeps.verdicts import Cell
 from roofline.machine.hardware import HardwareProfile
 from tests.builders import ceiling, level, profile
 

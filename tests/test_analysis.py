@@ -33,7 +33,6 @@ from roofline.foundation.blocks import View
 from roofline.foundation.rows import sum_known
 from roofline.latency.earlier import EarlierRun
 from roofline.placement import Bound
-from roofline.presentation.output import render
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ def show(analysis: Analysis) -> None:
         for terminal in (True, False):
             console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
             print_report(analysis.report(View(by=by, fused=terminal)), console)
-        assert render(analysis, "csv", by=by)
-        assert render(analysis, "md", by=by)
+        assert analysis.render("csv", View(by=by))
+        assert analysis.render("md", View(by=by))
     assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis
     assert repr(analysis)
 
@@ -181,7 +180,7 @@ FALSE: dict[str, tuple[Edit, str]] = {
         "totals: predicted_s is None, not between 1.0 and 2.0",
     ),
     "coverage": (lambda d: d["coverage"].update(calls=7.0), "coverage: calls must be a fraction"),
-    "other coverage": (lambda d: d["coverage"].update(byte=0.5), "coverage.byte is 0.5"),
+    "other coverage": (lambda d: d["coverage"].update(traffic=0.5), "coverage.traffic is 0.5"),
     "coverage of no times": (lambda d: d["coverage"].update(time=0.5), "coverage.time is 0.5"),
     "unknown": (lambda d: d["totals"].update(unknown_operators=99), "totals.unknown_operators"),
     "parameters": (lambda d: d["totals"].update(parameters=-7), "totals: parameters must be"),

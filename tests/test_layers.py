@@ -36,35 +36,41 @@ ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
 ALLOWED["language"] = {*ALLOWED["quantization"], "quantization"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
-ALLOWED["presentation"] = {
+ALLOWED["pipeline"] = {
     *ALLOWED["design"],
     *("design", "counters", "substitution", "quantization", "language", "scaling", "render"),
 }
-ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["testing"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 
-# Methods of results may import presentation inside the function.
+# Methods of results may import what lays them out inside the function.
 INSIDE_FUNCTIONS = {
     "result": {"render", "plots"},
-    "analysis": {"presentation", "render"},
-    "counters": {"presentation"},
-    "design": {"presentation", "render"},
+    "analysis": {"render"},
+    "design": {"render"},
     "language": {"render"},
-    "latency": {"presentation"},
 }
+
+QUANTIZATION_WITH_TORCH = (
+    *("clipping", "companions", "grids", "integer_layers", "integer_models", "packed_files"),
+    *("packed_models", "quantized_modules", "quantizers", "quantizing", "tracing"),
+)
 
 # Where a library may be imported at all, as path prefixes.
 HOME = {
     "torch": (
         *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
-        *("machine/gpu/torch_device.py", "machine/gpu/torch_device.py"),
-        *("machine/gpu/torch_device.py", "counters/peers/", "latency/measuring/"),
+        *(
+            "machine/gpu/torch_device.py",
+            "counters/peers.py",
+            "counters/subject.py",
+            "latency/measuring/",
+        ),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
-        *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
+        *(f"quantization/{name}.py" for name in QUANTIZATION_WITH_TORCH),
         "machine/links/",
     ),
     # Imported by name, where a model of theirs is asked for.
@@ -73,21 +79,18 @@ HOME = {
     "transformers": (),
     # And TensorBoard, where an event file is.
     "tensorboard": (),
-    "pandas": (
-        *("foundation/rows.py", "design/model_comparison/data.py"),
-        "design/machine_comparison/result.py",
-    ),
+    "pandas": ("foundation/rows.py",),
     "matplotlib": (
-        "presentation/drawing.py",
-        "presentation/machines_figure.py",
         "latency/validation_drawing.py",
-        *("design/sweeps/drawing.py", "presentation/comparison_figure.py"),
+        *("design/sweeps/drawing.py", "design/model_comparison/drawing.py"),
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
+        "design/machine_comparison/drawing.py",
         *("scaling/drawing.py", "substitution/drawing.py"),
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),
     "textalloc": ("plots/",),
-    "jinja2": ("render/pages.py", "presentation/interactive/document.py"),
+    "threadpoolctl": ("pipeline/sweeps/",),
+    "jinja2": ("render/pages.py", "render/interactive.py"),
     "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),
     "pytest": ("testing.py",),

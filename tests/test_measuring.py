@@ -14,8 +14,7 @@ from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.machine.catalog import host_file, load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Finding, Series
 from roofline.machine.system.exclusive import lock_file
 from roofline.pipeline import measure_hardware, measure_with_samples
 from tests.builders import ceiling, level, profile

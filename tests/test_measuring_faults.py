@@ -18,8 +18,9 @@ import pytest
 from roofline.cli.main import run
 from roofline.errors import HardwareError, MeasurementError
 from roofline.machine.catalog import host_file, save_measured_profile
+from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
-from roofline.machine.measuring import benchmark, buffers
+from roofline.machine.measuring import benchmark, crew, kernel_measurement, selection
 from roofline.machine.system import topology
 from roofline.machine.system.situation import read_situation
 from tests.builders import ceiling, level, profile
@@ -129,14 +130,15 @@ def test_half_a_cpu(tree: Tree, machine: FakeMachine) -> None:
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of every large array that was asked for."""
     sizes: list[int] = []
-    allocate = buffers.allocate
+    allocate = crew.allocate
 
     def counting(byte: int) -> Any:
         if byte >= MIB:
             sizes.append(byte)
         return allocate(byte)
 
-    monkeypatch.setattr(buffers, "allocate", counting)
+    for module in (exploration, kernel_measurement, selection):
+        monkeypatch.setattr(module, "allocate", counting)
     return sizes
 
 
@@ -189,7 +191,7 @@ def test_memory_that_the_system_does_not_give_after_all(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(buffers.mmap, "mmap", refuse)
+    monkeypatch.setattr(crew.mmap, "mmap", refuse)
     with pytest.raises(MeasurementError, match=r"the system does not give .* of memory"):
         measure(machine)
     assert not [each for each in threading.enumerate() if each.name.startswith("roofline-")]

@@ -25,14 +25,12 @@ from roofline.analysis import (
     minimum_times_of,
     working,
 )
+from roofline.analysis.chrome_trace import trace_json
+from roofline.analysis.event_file import scalars
 from roofline.analysis.grouping import Whole
+from roofline.analysis.page import page_data
 from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
-from roofline.presentation.chrome_trace import trace_json
-from roofline.presentation.data import machines_csv
-from roofline.presentation.interactive.columns import page_data
-from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.tensorboard.events import scalars
 from roofline.render.console import plain_text
 from tests.presentation.examples import measured
 
@@ -177,7 +175,7 @@ def test_several_machines() -> None:
     found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
     for summary, each in zip(found.machines, found.analyses, strict=True):
         assert known(summary) == known(each.totals)
-    rows = rows_in(machines_csv(found))
+    rows = rows_in(found.to_csv())
     frame = found.to_frame()
     place = 0
     for each in found.analyses:
@@ -187,7 +185,7 @@ def test_several_machines() -> None:
             assert frame["model_min_time_s"][place] == each.totals.model_min_time_s
             place += 1
     assert place == len(rows) == len(frame)
-    text = plain_text(machines_report(found))
+    text = plain_text(found.report())
     assert all(name in text for name in ("eager", "fused", "model"))
 
 
@@ -234,13 +232,13 @@ def test_modules_and_types_of_models_side_by_side() -> None:
     ]
     seen = 0
     for row in data["types"]["rows"]:
-        for part, of in zip(row, by_type, strict=True):
+        for part, of in zip(row["parts"], by_type, strict=True):
             if part is not None:
                 expected = minimum_times_of(of[part["name"]])
                 assert {name: part[name] for name in MINIMUM_TIMES} == expected
                 seen += 1
     assert seen == sum(map(len, by_type))
-    parts = [part for row in data["modules"]["rows"] for part in row if part]
+    parts = [part for row in data["module_alignment"]["rows"] for part in row["parts"] if part]
     assert all(part["eager_min_time_s"] == part["time_s"] for part in parts)
     assert all(part["model_min_time_s"] is None for part in parts)
 

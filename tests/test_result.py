@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -143,3 +145,15 @@ def test_wrong_targets_are_refused_before_anything_is_written(tmp_path: Path) ->
     RACE.save(tmp_path / "a.json", overwrite=True)
     with pytest.raises(InputError, match="--format trace: results of kind 'race'"):
         RACE.render("trace")
+
+
+def test_every_kind_is_opened_without_torch() -> None:
+    code = (
+        "import importlib, sys\n"
+        "for name in ('torch', 'pandas', 'matplotlib'): sys.modules[name] = None\n"
+        "from roofline import result\n"
+        "for home in result._HOMES.values(): importlib.import_module(home)\n"
+        "assert result._HOMES.keys() <= result._KINDS.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from statistics import median
 
+from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import (
@@ -19,6 +20,7 @@ from roofline.analysis.totals import (
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
+from roofline.foundation.rows import sum_known
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, ComputeRoof, LevelRoof
 from roofline.workload.operators import PHASES, State
@@ -62,7 +64,14 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
         if not _is_same(said, expected):
             yield f"prediction.operators_s is {said}, but the operators add up to {expected}"
     if analysis.earlier is not None:
-        yield from _contradictions_of_earlier(analysis)
+        # It is of eager inference with warm caches, for want of a newer one.
+        run = analysis.run
+        if analysis.measurement is not None:
+            yield "earlier is given beside a measurement"
+        if analysis.cache == "cold":
+            yield "earlier is given, but cache is 'cold'"
+        if run.train or run.autocast or run.device != "cpu":
+            yield "earlier is given, but run is no eager inference on a CPU"
     if analysis.peak is not None:
         yield from _contradictions_of_peak(analysis, analysis.peak)
     paths = Counter(each.path for each in analysis.modules)
@@ -80,7 +89,7 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
                     f"findings[{number}] names operator {index}, but there are"
                     f" {len(analysis.operators)}"
                 )
-    labels = _CeilingLabels.of(hardware)
+    labels = _CeilingLabels(hardware)
     for position, row in enumerate(analysis.operators):
         if row.index != position:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
@@ -118,17 +127,6 @@ def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
             )
 
 
-def _contradictions_of_earlier(analysis: Analysis) -> Iterable[str]:
-    """An earlier measurement is of eager inference with warm caches, for want of a newer one."""
-    run = analysis.run
-    if analysis.measurement is not None:
-        yield "earlier is given beside a measurement"
-    if analysis.cache == "cold":
-        yield "earlier is given, but cache is 'cold'"
-    if run.train or run.autocast or run.device != "cpu":
-        yield "earlier is given, but run is no eager inference on a CPU"
-
-
 def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[str]:
     totals = analysis.totals
     if peak.byte != totals.peak_memory_bytes:
@@ -144,32 +142,23 @@ def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[st
         yield f"peak.operator is {peak.operator}, but there are {len(analysis.operators)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _CeilingLabels:
     """What a row may call its ceiling: by memory level, and of compute."""
 
-    memory: Mapping[str, Collection[str]]
-    compute: Collection[str]
-
-    @classmethod
-    def of(cls, hardware: HardwareProfile) -> _CeilingLabels:
-        return cls(
-            memory={
-                level.name: {
-                    LevelRoof(level=level, kernel=each.kernel, bytes_per_s=1.0).label
-                    for each in level.bandwidth
-                    if each.kind == "hardware"
-                }
-                for level in hardware.memory
-            },
-            compute={
-                ComputeRoof(
-                    dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0
-                ).label
-                for each in hardware.compute
+    def __init__(self, hardware: HardwareProfile) -> None:
+        self.memory = {
+            level.name: {
+                LevelRoof(level=level, kernel=each.kernel, bytes_per_s=1.0).label
+                for each in level.bandwidth
                 if each.kind == "hardware"
-            },
-        )
+            }
+            for level in hardware.memory
+        }
+        self.compute = {
+            ComputeRoof(dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0).label
+            for each in hardware.compute
+            if each.kind == "hardware"
+        }
 
 
 def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
@@ -249,20 +238,15 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
 def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
     """What totals must be, by name."""
     work = known_work(rows)
-    working = [row for row in rows if row.state is not State.FREE]
-
-    def together(times: list[float | None]) -> float | None:
-        known = [time for time in times if time is not None]
-        return sum(known) if known and len(known) == len(times) else None
-
+    at_work = working(rows)
     return {
         **{name: getattr(work, name) for name in SUMMED},
         "traffic_bytes": work.traffic_bytes,
         "fused_bytes": sum_fused_bytes(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
         "eager_min_time_s": sum_eager_min_time_s(rows),
-        "predicted_s": together([row.predicted_s for row in working]),
-        "measured_s": together([row.measured_s for row in working]),
+        "predicted_s": sum_known(row.predicted_s for row in at_work) if at_work else None,
+        "measured_s": sum_known(row.measured_s for row in at_work) if at_work else None,
     }
 
 

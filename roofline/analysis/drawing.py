@@ -11,11 +11,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from roofline.analysis.memory_fit import fit_warnings
-from roofline.analysis.points import drawn, points_of, strip_of
+from roofline.analysis.points import Roofs, drawn, points_of, roof_lines, strip_of, types_by_time
 from roofline.analysis.result import Analysis
-from roofline.analysis.roof import Roofs, roof_lines
-from roofline.analysis.times import above_roof, time_s
+from roofline.analysis.times import above_roof
+from roofline.analysis.totals import fit_warnings
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.errors import InputError
 from roofline.foundation.spreads import interval_words, median_text
@@ -25,7 +24,6 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.plots.figures import foot_figure, shown_figure, title_figure
 from roofline.plots.roofline import draw_roofline
 from roofline.plots.style import styles
-from roofline.workload.operators import State
 
 
 def draw_analysis(
@@ -66,15 +64,6 @@ def draw_on(axes: Axes, analysis: Analysis, *, labels: int = 12, roofs: Roofs = 
 def is_measured(analysis: Analysis) -> bool:
     """Return whether points stand at measured times."""
     return any(row.measured_s is not None for row in analysis.operators)
-
-
-def types_by_time(analysis: Analysis) -> list[str]:
-    """Return the types of the operators that are not free, longest first."""
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        if row.state is not State.FREE:
-            times[row.type] = times.get(row.type, 0.0) + (time_s(row) or 0.0)
-    return sorted(times, key=lambda kind: -times[kind])
 
 
 def subtitle_of(analysis: Analysis) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.analysis.checks import check_numbers, names_of_numbers
+from roofline.analysis.rows import check_numbers, names_of_numbers
 
 Basis = Literal["prediction", "estimate", "at most", "bound"]
 """What the seconds of a finding are. ``prediction``: before and after; ``estimate``: after is a

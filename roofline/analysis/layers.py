@@ -6,13 +6,13 @@ between the roof and the roof times the efficiency of the operators under each o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.analysis.grouping import working
+from roofline.analysis.points import dtypes_in_use
 from roofline.analysis.result import Analysis
-from roofline.analysis.roof import dtypes_in_use
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.times import kind_of_time, time_of
 from roofline.foundation.dtypes import DType
@@ -240,18 +240,23 @@ def _layers(
 ) -> RoofLayers:
     layers = layers_of(roof, units, paper)
     compute, memory = layers[: len(units)], layers[len(units) :]
-    main, fastest = units[0] if units else None, roof.fastest_bytes_per_s
+    main, measured_fastest = units[0] if units else None, roof.fastest_bytes_per_s
     highest = max(units, key=lambda each: each.flop_per_s, default=None)
     ceilings = [
         *(
-            ceiling_of(unit, _kind(each), fastest)
+            ceiling_of(unit, _kind(each), measured_fastest)
             for unit, each in zip(units, compute, strict=True)
         ),
-        *(ceiling_of(each, "hardware", fastest, main=False) for each in others),
+        *(ceiling_of(each, "hardware", measured_fastest, main=False) for each in others),
     ]
+    # Of the library, the highest of each kind of product.
+    kept: dict[tuple[DType, str], ComputeRoof] = {}
+    for unit in roof.library.units:
+        if unit.dtype in {each.dtype for each in units}:
+            kept.setdefault((unit.dtype, unit.kernel.partition("-")[0]), unit)
     library: dict[str, Ceiling] = {}
-    for each in _of_library(roof, {unit.dtype for unit in units}):
-        line = ceiling_of(each, "library", fastest)
+    for each in kept.values():
+        line = ceiling_of(each, "library", measured_fastest)
         if len(units) == 1:
             line = replace(line, label=line.label.removeprefix(f"{units[0].dtype} "))
         ceilings.append(line)
@@ -260,62 +265,49 @@ def _layers(
         replace(diagonal_of(level, main, highest), kind=_kind(each))
         for level, each in zip(roof.levels, memory, strict=True)
     ]
-    found = RoofLayers(
-        lines=RoofLines(ceilings=(), diagonals=(), main_top_flop_per_s=main and main.flop_per_s),
+    # The theoretical lines of what was measured; those of memory are without words.
+    fastest = max((each.theoretical_per_s or each.per_s for each in memory), default=None)
+    top = max((each.theoretical_per_s or each.per_s for each in compute), default=None)
+    for each in layers:
+        rate = each.theoretical_per_s
+        if each.loss is None or not rate:
+            continue
+        if each.what == "compute":
+            ceilings.append(
+                Ceiling(
+                    label=f"{each.subject} theoretical {format_flop_per_s(rate)}",
+                    kind="theoretical",
+                    flop_per_s=rate,
+                    start_flop_per_byte=rate / fastest if fastest else None,
+                    main=True,
+                )
+            )
+        else:
+            diagonals.append(
+                Diagonal(
+                    label="",
+                    level=each.subject,
+                    bytes_per_s=rate,
+                    ridge_flop_per_byte=None,
+                    cut_flop_per_byte=top / rate if top else None,
+                    kind="theoretical",
+                )
+            )
+    return RoofLayers(
+        lines=RoofLines(
+            ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
+            diagonals=tuple(diagonals),
+            main_top_flop_per_s=main and main.flop_per_s,
+        ),
         compute=compute,
         memory=memory,
         library=library,
         roof={each.label: each for each in (*roof.units, *roof.levels)},
     )
-    ceilings += _theoretical_ceilings(found)
-    lines = replace(
-        found.lines,
-        ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
-        diagonals=(*diagonals, *_theoretical_diagonals(found)),
-    )
-    return replace(found, lines=lines)
 
 
 def _kind(layer: Layer) -> Literal["hardware", "theoretical"]:
     return "hardware" if layer.measured_per_s else "theoretical"
-
-
-def _theoretical_ceilings(layers: RoofLayers) -> Iterable[Ceiling]:
-    """Return the theoretical ceilings of those that were measured."""
-    fastest = layers.fastest_bytes_per_s
-    for each in layers.compute:
-        if each.loss is not None and each.theoretical_per_s:
-            yield Ceiling(
-                label=f"{each.subject} theoretical {format_flop_per_s(each.theoretical_per_s)}",
-                kind="theoretical",
-                flop_per_s=each.theoretical_per_s,
-                start_flop_per_byte=each.theoretical_per_s / fastest if fastest else None,
-                main=True,
-            )
-
-
-def _theoretical_diagonals(layers: RoofLayers) -> Iterable[Diagonal]:
-    """Return the theoretical lines of the memory levels that were measured; without words."""
-    top = max((each.theoretical_per_s or each.per_s for each in layers.compute), default=None)
-    for each in layers.memory:
-        if each.loss is not None and each.theoretical_per_s:
-            yield Diagonal(
-                label="",
-                level=each.subject,
-                bytes_per_s=each.theoretical_per_s,
-                ridge_flop_per_byte=None,
-                cut_flop_per_byte=top / each.theoretical_per_s if top else None,
-                kind="theoretical",
-            )
-
-
-def _of_library(roof: MachineRoof, types: set[DType]) -> Iterable[ComputeRoof]:
-    """Return what the library reaches in `types`: the highest of each kind of product."""
-    kept: dict[tuple[DType, str], ComputeRoof] = {}
-    for unit in roof.library.units:
-        if unit.dtype in types:
-            kept.setdefault((unit.dtype, unit.kernel.partition("-")[0]), unit)
-    return kept.values()
 
 
 def library_note(layers: RoofLayers) -> str:

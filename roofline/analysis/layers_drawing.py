@@ -21,7 +21,6 @@ from roofline.analysis.drawing import (
     picture_warnings,
     subtitle_of,
     title_of,
-    types_by_time,
 )
 from roofline.analysis.layers import (
     RoofLayers,
@@ -30,7 +29,7 @@ from roofline.analysis.layers import (
     library_note,
     software_note,
 )
-from roofline.analysis.points import points_of, strip_of
+from roofline.analysis.points import points_of, strip_of, types_by_time
 from roofline.analysis.result import Analysis
 from roofline.analysis.words import provenance_words
 from roofline.foundation.text import printable

@@ -7,12 +7,66 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
+from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.times import beats_bound, rate_flop_per_s, time_s, total_s
 from roofline.analysis.words import MODEL_ITSELF, module_of, shape_of, short_op
-from roofline.plots.roof import Point, StripPoint
+from roofline.foundation.dtypes import DType
+from roofline.machine.roof import MIX, ComputeRoof, MachineRoof, ceiling_of, diagonal_of
+from roofline.placement import Roof, arithmetic_dtype
+from roofline.plots.roof import Point, RoofLines, StripPoint
 from roofline.workload.operators import State
+
+Roofs = Literal["all", "in use"]
+
+
+def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
+    """The lines of the analysis' machine for the threads it used."""
+    profile = analysis.hardware
+    roof = Roof(profile, analysis.threads)
+    main = dtypes_in_use(analysis, roof)
+    # Additions beside products lift the highest ceiling of a type; drawn for each unit as well they
+    # would hide the others.
+    units: list[tuple[Literal["hardware", "library"], ComputeRoof]] = [
+        *(
+            ("hardware", unit)
+            for unit in roof.units
+            if unit.kernel != MIX or unit == roof.compute_any(unit.dtype)
+        ),
+        *(("library", unit) for unit in roof.library.units),
+    ]
+    ceilings = [
+        ceiling_of(unit, kind, roof.fastest_bytes_per_s, main=unit.dtype in main)
+        for kind, unit in units
+        if unit.dtype in main
+        or (roofs == "all" and kind == "hardware" and unit == roof.compute_any(unit.dtype))
+    ]
+    hardware = [unit for unit in roof.units if roofs == "all" or unit.dtype in main]
+    top = hardware[0] if hardware else None
+    main_top = (roof.compute(main[0]) if main else None) or top
+    return RoofLines(
+        ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
+        diagonals=tuple(diagonal_of(level, main_top, top) for level in roof.levels),
+        main_top_flop_per_s=main_top.flop_per_s if main_top else None,
+    )
+
+
+def dtypes_in_use(analysis: Analysis, roof: MachineRoof) -> Sequence[DType]:
+    """The data types of the ceilings that the model's operators stand under, most FLOP first.
+
+    A model without arithmetic makes no type more important than another: all are in use.
+    """
+    flop: dict[DType, int] = {}
+    for row in analysis.operators:
+        of = arithmetic_dtype((*row.inputs, *row.outputs))
+        unit = roof.compute(of) if of else None
+        if unit is not None:
+            flop[unit.dtype] = flop.get(unit.dtype, 0) + (row.flop or 0)
+    if not flop:
+        return list(dict.fromkeys(each.dtype for each in analysis.hardware.compute))
+    return sorted(flop, key=lambda of: -flop[of])
+
 
 Why = Literal["no FLOP", "FLOP unknown"]
 
@@ -124,3 +178,11 @@ def likeness(row: OperatorRow) -> Hashable:
     work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
     prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
     return (row.op, row.type, row.phase, sizes, work, prediction)
+
+
+def types_by_time(analysis: Analysis) -> list[str]:
+    """Return the types of the operators that are not free, longest first."""
+    times: dict[str, float] = {}
+    for row in working(analysis.operators):
+        times[row.type] = times.get(row.type, 0.0) + (time_s(row) or 0.0)
+    return sorted(times, key=lambda kind: -times[kind])

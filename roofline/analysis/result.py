@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.analysis.findings import Finding
-from roofline.analysis.memory_fit import fits
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import Coverage, MemoryPeak, Totals
+from roofline.analysis.totals import Coverage, MemoryPeak, Totals, fits
+from roofline.foundation import reading
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
 from roofline.latency.earlier import EarlierRun
@@ -18,7 +19,7 @@ from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Pass
 from roofline.result import Result
-from roofline.workload.modules import Module
+from roofline.workload.operators import Module
 from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 
@@ -119,7 +120,7 @@ class Analysis(Result):
 
     def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
         """Return rows of operators, types, phases or modules, as `view.by` says."""
-        from roofline.presentation.data import analysis_table
+        from roofline.analysis.tables import analysis_table
 
         return analysis_table(self, view)
 
@@ -139,11 +140,11 @@ class Analysis(Result):
         """Return the analysis in a format; also ``trace`` and ``tensorboard``."""
         match format:
             case "trace":
-                from roofline.presentation.chrome_trace import trace_json
+                from roofline.analysis.chrome_trace import trace_json
 
                 return trace_json(self)
             case "tensorboard":
-                from roofline.presentation.tensorboard import event_file
+                from roofline.analysis.event_file import event_file
 
                 return event_file(self)
             case _:
@@ -151,9 +152,9 @@ class Analysis(Result):
 
     def page(self, view: View) -> str:
         """Return the interactive page."""
-        from roofline.presentation.interactive import interactive_page
+        from roofline.analysis.page import analysis_page
 
-        return interactive_page(self, view)
+        return analysis_page(self, view)
 
     def _figure(
         self,
@@ -180,3 +181,31 @@ class Analysis(Result):
         from roofline.analysis.drawing import draw_analysis
 
         draw_analysis(figure, self, **options)
+
+
+_FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
+
+
+def to_json(analysis: Analysis) -> str:
+    """The analysis as JSON text; `read_analysis` gives an equal one back."""
+    return analysis.to_json()
+
+
+def read_analysis(path: str | Path) -> Analysis:
+    """The analysis saved in a JSON file; needs no torch.
+
+    Raises:
+        FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
+    """
+    return analysis_from_data(reading.read_json(Path(path), fix=_FIX), file=str(path))
+
+
+def analysis_from_data(data: Any, *, file: str) -> Analysis:
+    """The analysis in plain data, as its JSON holds it.
+
+    Raises:
+        FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
+    """
+    if isinstance(data, dict) and "analyses" in data:
+        raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
+    return Analysis.from_data(data, file=file)

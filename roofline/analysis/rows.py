@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
-from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
 from roofline.foundation.sampling import Sample
 from roofline.latency.prediction import Prediction
 from roofline.placement import Bound, Placement
@@ -14,6 +15,28 @@ from roofline.workload.fusion import Fused
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
+
+
+def names_of_numbers(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass that hold a number, or null."""
+    kinds = ("int", "float", "int | None", "float | None")
+    return tuple(each.name for each in fields(cls) if each.type in kinds)
+
+
+def check_numbers(instance: object, names: Iterable[str]) -> None:
+    """Refuses a number of `instance`, among its fields `names`, that is negative or infinite."""
+    for name in names:
+        value = getattr(instance, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number from 0, got {value}")
+
+
+def check_interval(low: float | None, middle: float | None, high: float | None) -> None:
+    """Refuses a predicted time that does not lie in its interval, and half an interval."""
+    if low is None and high is None:
+        return
+    if low is None or middle is None or high is None or not low <= middle <= high:
+        raise ValueError(f"predicted_s is {middle}, not between {low} and {high}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,37 +128,24 @@ class OperatorRow:
     @property
     def work(self) -> Work:
         """The row's work, which adds up."""
-        return Work(
-            flop=self.flop,
-            macs=self.macs,
-            min_flop=self.min_flop,
-            min_macs=self.min_macs,
-            parameter_bytes=self.parameter_bytes,
-            input_bytes=self.input_bytes,
-            output_bytes=self.output_bytes,
-            gradient_bytes=self.gradient_bytes,
-            optimizer_bytes=self.optimizer_bytes,
-            internal_bytes=self.internal_bytes,
-        )
+        return Work(**dict(zip(_OF_WORK, _work_of(self), strict=True)))
 
     @property
     def record(self) -> OperatorRecord:
         """The operator as capture recorded it, but for the storages that went after it."""
-        return OperatorRecord(
-            index=self.index,
-            op=self.op,
-            type=self.type,
-            module_path=self.module_path,
-            phase=self.phase,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            attributes=self.attributes,
-            state=self.state,
-            work=self.work,
-            formula=self.formula,
-        )
+        return OperatorRecord(**{name: getattr(self, name) for name in _OF_RECORD}, work=self.work)
 
 
+_OF_WORK = tuple(each.name for each in fields(Work))
+_OF_RECORD = (
+    *("index", "op", "type", "module_path", "phase", "inputs", "outputs", "attributes", "state"),
+    "formula",
+)
+_OF_PLACEMENT = (
+    *("level_bytes", "intensity_flop_per_byte", "level", "ceiling", "attainable_flop_per_s"),
+    *("bound", "eager_min_time_s"),
+)
+_work_of = attrgetter(*_OF_WORK)
 _NUMBERS = names_of_numbers(OperatorRow)
 
 
@@ -155,40 +165,16 @@ def row_of(
         fused_min_time_s: the minimum time of the kernel that begins with it; None: it begins none.
         prediction: how long it is expected to take; None: nobody says.
         sample: how long it took; None: it was not measured.
-        faults: the minor page faults of a call, where it was.
+        page_faults: the minor page faults of a call, where it was.
     """
     record, work = placement.record, placement.record.work
     return OperatorRow(
-        index=record.index,
-        op=record.op,
-        type=record.type,
-        module_path=record.module_path,
-        phase=record.phase,
-        inputs=record.inputs,
-        outputs=record.outputs,
-        attributes=record.attributes,
-        state=record.state,
-        formula=record.formula,
-        flop=work.flop,
-        macs=work.macs,
-        min_flop=work.min_flop,
-        min_macs=work.min_macs,
-        parameter_bytes=work.parameter_bytes,
-        input_bytes=work.input_bytes,
-        output_bytes=work.output_bytes,
-        gradient_bytes=work.gradient_bytes,
-        optimizer_bytes=work.optimizer_bytes,
-        internal_bytes=work.internal_bytes,
+        **{name: getattr(record, name) for name in _OF_RECORD},
+        **{name: getattr(work, name) for name in _OF_WORK},
+        **{name: getattr(placement, name) for name in _OF_PLACEMENT},
         traffic_bytes=work.traffic_bytes,
         chain=fused.chain if fused else None,
         fused_bytes=fused.traffic_bytes if fused else None,
-        level_bytes=placement.level_bytes,
-        intensity_flop_per_byte=placement.intensity_flop_per_byte,
-        level=placement.level,
-        ceiling=placement.ceiling,
-        attainable_flop_per_s=placement.attainable_flop_per_s,
-        bound=placement.bound,
-        eager_min_time_s=placement.eager_min_time_s,
         fused_min_time_s=fused_min_time_s,
         predicted_s=prediction.predicted_s if prediction else None,
         predicted_low_s=prediction.low_s if prediction else None,

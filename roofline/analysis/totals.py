@@ -4,13 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
-from roofline.analysis.rows import OperatorRow
+from roofline.analysis.rows import OperatorRow, check_interval, check_numbers, names_of_numbers
+from roofline.foundation.rows import sum_known
+from roofline.foundation.units import format_bytes
+from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes
 from roofline.workload.operators import State
 from roofline.workload.work import Work
+
+if TYPE_CHECKING:
+    from roofline.analysis.result import Analysis
+
+
+def fits(peak_bytes: int | None, capacity_bytes: int | None) -> bool | None:
+    """Return whether a peak of memory fits into a capacity, both in bytes; None: not known."""
+    if peak_bytes is None or capacity_bytes is None:
+        return None
+    return peak_bytes <= capacity_bytes
+
+
+def fit_words(peak_bytes: int | None, capacity_bytes: int | None) -> str:
+    """Return ``"does not fit: 113 GB of 85.9 GB"``, ``"fits into 85.9 GB"`` or ``""`` (unknown)."""
+    found = fits(peak_bytes, capacity_bytes)
+    if found is None:
+        return ""
+    capacity = format_bytes(capacity_bytes)
+    return f"fits into {capacity}" if found else f"does not fit: {_of(peak_bytes, capacity_bytes)}"
+
+
+def fit_of(analysis: Analysis) -> str:
+    """Return `fit_words` of the peak of a pass and the memory of its machine."""
+    return fit_words(analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes)
+
+
+def too_large(names: Iterable[str], analyses: Iterable[Analysis]) -> list[str]:
+    """Return the names of passes that do not fit: ``["a100 (113 GB of 85.9 GB)"]``."""
+    return [
+        f"{name} ({_of(each.totals.peak_memory_bytes, each.hardware.memory_capacity_bytes)})"
+        for name, each in zip(names, analyses, strict=True)
+        if each.fits is False
+    ]
+
+
+def unknown_capacity(machines: Iterable[HardwareProfile]) -> Iterable[str]:
+    """Yield one line that names the machines whose memory capacity is not known; or none."""
+    unknown = dict.fromkeys(each.name for each in machines if each.memory_capacity_bytes is None)
+    if unknown:
+        yield f"memory capacity not known: {', '.join(unknown)}"
+
+
+def fit_warnings(analysis: Analysis) -> tuple[str, ...]:
+    """Return the warning that a pass does not fit into the memory of its machine; or none."""
+    if analysis.fits is not False:
+        return ()
+    peak, capacity = analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes
+    step = "a training step of " * analysis.run.train
+    return (
+        f"{step}{analysis.model} does not fit into the memory of {analysis.hardware.name}:"
+        f" {_of(peak, capacity)}; its times there assume a memory that is large enough",
+    )
+
+
+def _of(peak_bytes: int | None, capacity_bytes: int | None) -> str:
+    return f"{format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}"
 
 
 class HasMinimumTimes(Protocol):
@@ -62,11 +120,11 @@ class Coverage:
     """
 
     calls: float
-    byte: float
+    traffic: float
     time: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("calls", self.calls), ("byte", self.byte), ("time", self.time)):
+        for name, value in (("calls", self.calls), ("traffic", self.traffic), ("time", self.time)):
             if value is not None and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be a fraction from 0 to 1, got {value}")
 
@@ -161,21 +219,14 @@ class MemoryPeak:
     @property
     def byte(self) -> int:
         """All of it."""
-        return (
-            self.parameter_bytes
-            + self.buffer_bytes
-            + self.input_bytes
-            + self.optimizer_bytes
-            + self.activation_bytes
-            + self.gradient_bytes
-        )
+        names = [each.name for each in fields(self) if each.name != "operator"]
+        return sum(getattr(self, name) for name in names)
 
 
 def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
     """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
     byte = [row.fused_bytes for row in rows]
-    known = [each for each in byte if each is not None]
-    return sum(known) if known and len(known) == len(byte) else None
+    return sum_known(byte) if byte else None
 
 
 def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
@@ -189,7 +240,9 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
 
     return Coverage(
         calls=fraction(len(known), len(working)),
-        byte=fraction(sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)),
+        traffic=fraction(
+            sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)
+        ),
         time=fraction(
             sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
             sum(row.measured_s or 0.0 for row in timed),
@@ -214,6 +267,4 @@ def known_work(rows: Iterable[OperatorRow]) -> Work:
 
 def sum_eager_min_time_s(rows: Iterable[OperatorRow]) -> float | None:
     """The sum of the bounds in seconds; None if one of them is unknown."""
-    bounds = [row.eager_min_time_s for row in rows]
-    known = [bound for bound in bounds if bound is not None]
-    return sum(known) if len(known) == len(bounds) else None
+    return sum_known(row.eager_min_time_s for row in rows)

@@ -2,21 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 
-from roofline.analysis.result import Analysis
-from roofline.analysis.rows import OperatorRow
-from roofline.foundation.text import printable
+from roofline.analysis import Analysis, Finding, OperatorRow, Run, working
+from roofline.foundation.blocks import Notes, notes
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
+    format_bytes,
     format_flop,
     format_intensity,
+    format_percent,
+    format_s,
     format_shape,
     format_si,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.origin import origin
+from roofline.machine.quantities import origin
+from roofline.workload.operators import State
+
+_BASIS = {
+    "prediction": "predicted",
+    "estimate": "estimated from the prediction",
+    "at most": "the most there is, predicted",
+    "bound": "of the bound",
+}
+_SHOWN = 3
+
+
+def pass_s(analysis: Analysis) -> float | None:
+    """The seconds that savings are part of: predicted, else the bound."""
+    return (
+        analysis.prediction.predicted_s if analysis.prediction else analysis.totals.eager_min_time_s
+    )
+
+
+def basis_words(finding: Finding) -> str:
+    """What the seconds of a finding are, in words."""
+    return _BASIS[finding.basis] if finding.saving_s is not None else "found by trying it"
+
+
+def saving_text(finding: Finding) -> str:
+    """What it saves, with its interval; ``"~ 1 ms"`` of an estimate, ``"≤ 1 ms"`` of the most."""
+    if finding.saving_s is None:
+        return MISSING
+    hedge = {"at most": "≤ ", "estimate": "~ "}.get(finding.basis, "")
+    text = f"{hedge}{format_s(finding.saving_s)}"
+    if finding.saving_low_s is None or finding.saving_high_s is None:
+        return text
+    return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
+
+
+def names_of(analysis: Analysis, finding: Finding) -> str:
+    """Where it is: the operator that costs most, with its module, and how many more there are."""
+    rows = [analysis.operators[index] for index in finding.operators]
+    if not rows:
+        return "the whole model"
+    first = max(rows, key=lambda row: row.predicted_s or row.eager_min_time_s or 0.0)
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{short_op(first)} in {module_of(first)}{more}"
+
+
+def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[Notes]:
+    """The section that reports on several machines have: a line a rule, with what it saves where.
+
+    Args:
+        names: the machines.
+        analyses: of one model on each of them.
+    """
+    shares: dict[str, float] = {}
+    first: dict[str, Finding] = {}
+    saved: dict[str, dict[str, str]] = {}
+    for name, analysis in zip(names, analyses, strict=True):
+        whole_s = pass_s(analysis)
+        for each in analysis.findings:
+            share = (each.saving_s or 0.0) / whole_s if whole_s else 0.0
+            if share > shares.get(each.rule, -1.0):
+                shares[each.rule], first[each.rule] = share, each
+            # Of a rule with several findings on a machine the first is the one that saves most.
+            words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_words(each)})"
+            saved.setdefault(each.rule, {}).setdefault(name, words)
+    if not shares:
+        return
+    largest = sorted(shares, key=lambda rule: -shares[rule])
+    lines = [
+        f"{rule} · {'; '.join(saved[rule].values())} ⇒ {first[rule].change}"
+        for rule in largest[:_SHOWN]
+    ]
+    more = len(largest) - _SHOWN
+    others = f"{more} more, and evidence" if more > 0 else "the evidence"
+    lines.append(f"{others}: roofline advise {analyses[0].model} --hardware NAME")
+    yield from notes("What could be changed", lines)
+
+
+def advice_notes(analysis: Analysis) -> Iterable[Notes]:
+    """The section that reports on analyses have where something was found."""
+    if not analysis.findings:
+        return
+    lines = [
+        f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
+        f" {each.evidence} ⇒ {each.change}"
+        for each in analysis.findings[:_SHOWN]
+    ]
+    more = len(analysis.findings) - _SHOWN
+    others = f"{more} more, " if more > 0 else ""
+    lines.append(
+        f"{others}other layouts, types, batches and threads: roofline advise {analysis.model}"
+    )
+    yield from notes("What could be changed", lines)
+
+
+_NEARLY_ALL = 0.995
+"""From which share on the FLOP that must be done need no mention beside all of them."""
+
+
+def what_runs(analysis: Analysis) -> str:
+    """The model, or that it is a training step of it: the subject of a headline."""
+    model = printable(analysis.model)
+    return f"A training step of {model}" if analysis.run.train else model
+
+
+def run_words(run: Run) -> str:
+    """How a model was run, in words: ``"training step (adamw) · autocast bfloat16"``."""
+    kind = "inference"
+    if run.train:
+        kind = f"training step ({printable(run.optimizer) or 'without an update'})"
+    parts = [
+        kind,
+        f"loss: {printable(run.loss)}" if run.loss else "",
+        f"parameters, buffers and inputs in {run.dtype}" if run.dtype else "",
+        f"autocast {run.autocast}" if run.autocast else "",
+        "channels last" if run.channels_last else "",
+        f"operators of {run.device}" if run.device != "cpu" else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def model_fact(analysis: Analysis) -> tuple[str, str]:
+    """The model, its inputs and its parameters."""
+    totals = analysis.totals
+    inputs = [
+        f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
+        for each in analysis.inputs
+    ]
+    size = format_bytes(totals.parameter_size_bytes)
+    parameters = f"{format_si(totals.parameters, '')} parameters ({size})"
+    return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
+
+
+def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
+    """How the model was run, where that is not an inference pass of the model as it is."""
+    if analysis.run != Run():
+        yield "Run", run_words(analysis.run)
+
+
+def work_facts(analysis: Analysis, *, fused: bool = False) -> Iterable[tuple[str, str]]:
+    """FLOP, traffic (that of fused kernels too where `fused`), intensity and memory."""
+    totals = analysis.totals
+    flop = sum_of_flop(totals.flop, totals.unknown_operators)
+    fma = sum_of_flop(totals.macs, totals.unknown_operators, lambda each: format_si(each, ""))
+    # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
+    must = ""
+    if totals.min_flop < _NEARLY_ALL * totals.flop:
+        must = f" · {format_flop(totals.min_flop)} must be done, which bounds take"
+    yield "Work", f"{flop} · {fma} multiply-adds{must}"
+    yield "Traffic", _traffic(analysis)
+    if fused:
+        yield "Fused", _fused(analysis)
+    intensity = sum_of_intensity(totals.flop, totals.traffic_bytes, totals.unknown_operators)
+    yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
+    yield "Memory", _memory(analysis)
+
+
+def _traffic(analysis: Analysis) -> str:
+    totals = analysis.totals
+    parts = [
+        ("parameters", totals.parameter_bytes),
+        ("inputs", totals.input_bytes),
+        ("outputs", totals.output_bytes),
+    ]
+    training = [("gradients", totals.gradient_bytes), ("optimizer", totals.optimizer_bytes)]
+    parts += [part for part in training if part[1]]
+    words = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts)
+    # How much more it may be, where operators are made of parts.
+    of_unknown = sum(
+        row.internal_bytes is None and row.state is State.COUNTED for row in analysis.operators
+    )
+    inside = ""
+    if of_unknown:
+        calls = counted(of_unknown, "fused operator")
+        inside = f" (more if {calls} pass data between their parts: how much is not known)"
+    elif between := totals.internal_bytes:
+        most = format_bytes(totals.traffic_bytes + between)
+        inside = f" (up to {most}: fused operators may pass {format_bytes(between)} between"
+        inside += " their parts)"
+    return f"{format_bytes(totals.traffic_bytes)}{inside} = {words}"
+
+
+def _fused(analysis: Analysis) -> str:
+    totals, rows = analysis.totals, working(analysis.operators)
+    if totals.fused_bytes is None:
+        return "not known: analyse the model anew"
+    kernels = len({row.chain for row in rows if row.fused_bytes})
+    return (
+        f"{format_bytes(totals.fused_bytes)} in {counted(kernels, 'kernel')} (eager:"
+        f" {format_bytes(totals.traffic_bytes)} in {len(rows):,}), if chains stay on chip as"
+        " Inductor or TensorRT would keep them; bounds are those of the eager run"
+    )
+
+
+def _memory(analysis: Analysis) -> str:
+    totals, peak = analysis.totals, analysis.peak
+    freed = f"{format_bytes(totals.all_tensors_bytes)} if nothing were freed"
+    if peak is None:
+        return f"{format_bytes(totals.peak_memory_bytes)} at the peak · {freed}"
+    when = ""
+    if peak.operator is not None:
+        row = analysis.operators[peak.operator]
+        phase = f", {row.phase}" if analysis.run.train else ""
+        when = f", in {module_of(row)} ({printable(row.type)}{phase})"
+    parts = [
+        ("parameters", peak.parameter_bytes),
+        ("buffers", peak.buffer_bytes),
+        ("inputs", peak.input_bytes),
+        ("activations", peak.activation_bytes),
+        ("gradients", peak.gradient_bytes),
+        ("optimizer", peak.optimizer_bytes),
+    ]
+    held = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts if byte)
+    return f"{format_bytes(peak.byte)} at the peak{when}: {held or 'nothing'} · {freed}"
+
 
 MODEL_ITSELF = "(model)"
 """How an operator that runs in no submodule is named."""

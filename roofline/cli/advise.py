@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 from click.core import ParameterSource
@@ -22,12 +22,9 @@ from roofline.cli.options import (
     threads_option,
     workload_options,
 )
-from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.results import present_result, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import InputError
-
-if TYPE_CHECKING:
-    from roofline.design.advice import Advice
 
 
 @click.command("advise")
@@ -84,23 +81,17 @@ def command(
     with --measure tried. MODEL is what analyze takes, or an analysis saved as .json, of which the
     findings are shown that are in it.
     """
-    from datetime import date
+    from roofline.design.advice import Advice, read_advice
+    from roofline.foundation.blocks import View
 
-    from roofline.presentation.reports.advice_report import (
-        DEFAULT_TOP,
-        advice_report,
-        check_targets,
-        render_advice,
-        write_advice,
-    )
-
+    view = View(top=top)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force)
+    Advice.check_files(files, overwrite=force)
     if model.endswith(".json"):
         if measure:
             raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
         _refuse_what_changes_it(context, model)
-        advice = _saved(model)
+        advice = read_advice(model)
         if not advice.findings:
             tell(f"{model} holds no findings, which is also so where nobody looked for any")
     else:
@@ -123,18 +114,12 @@ def command(
                 device=device,
                 measure=measure,
                 quick=quick,
-                top=top or DEFAULT_TOP,
+                top=view.rows(),
                 force=force,
                 progress=progress,
                 say=tell,
             )
-    print_or_put(
-        render_advice(advice, stdout_format, top=top)
-        if stdout_format
-        else advice_report(advice, top=top, today=date.today())
-    )
-    write_advice(advice, files, top=top, overwrite=force)
-    say_written(files)
+    present_result(advice, files, stdout_format=stdout_format, view=view, force=force)
 
 
 _OF_REPORTS = ("model", "top", "outputs", "force", "stdout_format")
@@ -151,10 +136,3 @@ def _refuse_what_changes_it(context: click.Context, file: str) -> None:
         source = context.get_parameter_source(name)
         if name not in _OF_REPORTS and source is ParameterSource.COMMANDLINE:
             raise InputError(f"{parameter.opts[0]} has no effect on {file}, which is saved")
-
-
-def _saved(file: str) -> Advice:
-    """The advice in a file, or that in an analysis saved there; needs no torch."""
-    from roofline.design.advice import read_advice
-
-    return read_advice(file)

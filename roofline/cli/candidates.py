@@ -110,7 +110,7 @@ def _designs(incomplete: str) -> Iterator[str]:
 
     Those have to be in quotes, where shells take what is put for other signs than it is.
     """
-    from roofline.workload.models.expressions.layer_names import listed_layers
+    from roofline.workload.models.libraries.names import listed_layers
 
     if _NO_BRACKETS.fullmatch(incomplete):
         before, plus, begun = incomplete.rpartition("+")

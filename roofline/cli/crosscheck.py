@@ -16,8 +16,7 @@ from roofline.cli.options import (
     output_options,
     workload_options,
 )
-from roofline.cli.results import print_or_put, say_written
-from roofline.foundation.files import write_atomically
+from roofline.cli.results import present_result
 
 
 @click.command("crosscheck")
@@ -27,11 +26,11 @@ from roofline.foundation.files import write_atomically
 @click.option(
     "--train", is_flag=True, help="A forward and a backward pass; most counters see only the first."
 )
-@output_options(".json .md")
+@output_options(".json .csv .md .html")
 @click.option(
     "--format",
     "stdout_format",
-    type=click.Choice(["json", "md"]),
+    type=click.Choice(["json", "csv", "md", "html"]),
     help="Write this to stdout in place of the tables (with or without -o -).",
 )
 def command(
@@ -51,15 +50,11 @@ def command(
     are installed (pip install 'roofline[crosscheck]'; DeepSpeed by itself). They run the model for
     real, with random weights, where these fit into memory. MODEL is what analyze takes.
     """
-    from roofline.presentation.formats import check_files
-    from roofline.presentation.reports.crosscheck_report import (
-        check_suffix,
-        crosscheck_report,
-        render_crosscheck,
-    )
+    from roofline.counters import Crosscheck
+    from roofline.foundation.blocks import View
 
     files = files_among(outputs, stdout_format)
-    check_files(files, check_suffix, overwrite=force)
+    Crosscheck.check_files(files, overwrite=force)
     from roofline.pipeline import crosscheck
 
     # What the user's model prints is not the result.
@@ -67,11 +62,4 @@ def command(
         result = crosscheck(
             model, list(inputs) or None, dtype=dtype, batch=batch, seq=seq, train=train
         )
-    print_or_put(
-        render_crosscheck(result, f".{stdout_format}")
-        if stdout_format
-        else crosscheck_report(result)
-    )
-    for path in files:
-        write_atomically(path, render_crosscheck(result, path.suffix), overwrite=force)
-    say_written(files)
+    present_result(result, files, stdout_format=stdout_format, view=View(), force=force)

@@ -16,7 +16,7 @@ from roofline.cli.options import (
     output_options,
     workload_options,
 )
-from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.results import present_result, progress_bar, say_written
 from roofline.errors import InputError
 
 
@@ -34,7 +34,7 @@ from roofline.errors import InputError
 @click.option(
     "--format",
     "stdout_format",
-    type=click.Choice(["json", "md"]),
+    type=click.Choice(["json", "csv", "md", "html"]),
     help="Write what came of it to stdout as this, in place of tables.",
 )
 def command(
@@ -54,15 +54,12 @@ def command(
     its operators counted; where FLOP differ, the reasons are listed. MODEL is what analyze takes,
     so that files become files: roofline export model.onnx -o model.pt2.
     """
-    from roofline.pipeline.exporting import check_suffix, export
-    from roofline.presentation.formats import check_files
-    from roofline.presentation.reports.export_report import export_report, render_export
+    from roofline.foundation.blocks import View
+    from roofline.pipeline.exporting import checked_paths, export
 
     if STDOUT in outputs:
         raise InputError("-o -: a model is written into a file, such as -o model.onnx")
-    if not outputs:
-        raise InputError("name a file to write: -o model.onnx or -o model.pt2")
-    check_files(outputs, check_suffix, overwrite=force)
+    checked_paths(outputs, opset=opset, overwrite=force)
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), progress_bar("Exporting") as progress:
         progress(0.0, model)
@@ -76,5 +73,5 @@ def command(
             opset=opset,
             overwrite=force,
         )
-    print_or_put(render_export(result, stdout_format) if stdout_format else export_report(result))
+    present_result(result, (), stdout_format=stdout_format, view=View(), force=force)
     say_written(outputs)

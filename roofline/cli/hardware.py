@@ -86,6 +86,6 @@ def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
     profile = load_hardware(name)
     if find_hardware(name) != host_file():
         return profile, ()
-    from roofline.pipeline.hosts import this_host
+    from roofline.pipeline.measuring import this_host
 
     return still_valid(profile, this_host())

@@ -158,13 +158,13 @@ def _transfer_rate(text: str) -> float:
 
 
 def _units(text: str) -> object:
-    from roofline.machine.theory.datasheet_figures import parse_units
+    from roofline.machine.theory.datasheet import parse_units
 
     return parse_units(text)
 
 
 def _date(text: str) -> str:
-    from roofline.machine.checks import check_date
+    from roofline.machine.hardware.ceilings import check_date
 
     try:
         check_date("date", text)
@@ -186,8 +186,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
     """The data sheet that the flags and answers make."""
-    from roofline.machine.theory.datasheet import DataSheet
-    from roofline.machine.theory.datasheet_figures import parse_cache, parse_units
+    from roofline.machine.theory.datasheet import DataSheet, parse_cache, parse_units
     from roofline.machine.theory.microarchitectures import core_named
 
     if given["core"] is not None and given["units"]:

@@ -18,13 +18,11 @@ from roofline.cli.options import (
     run_options,
     workload_options,
 )
-from roofline.cli.results import result_console, say_written
-from roofline.cli.streams import put
+from roofline.cli.results import present_result
 from roofline.errors import InputError
-from roofline.foundation.files import write_atomically
 
 if TYPE_CHECKING:
-    from roofline.workload.formulas.missing import Missing
+    from roofline.workload.formulas.catalogue import Missing
 
 
 @click.command("operators")
@@ -66,20 +64,31 @@ def command(
     to paste; MODEL and its options are what analyze takes. It exits with 0 either way: analyze
     --min-coverage is what fails.
     """
-    from roofline.presentation.formats import check_files
-    from roofline.presentation.reports.operators_report import check_suffix
+    from roofline.foundation.blocks import View
+    from roofline.workload.formulas.catalogue import Operators, catalogue, matching, of_type
 
     files = files_among(outputs, stdout_format)
-    check_files(files, check_suffix, overwrite=force)
+    Operators.check_files(files, overwrite=force)
+    result: Operators | Missing
     if missing is None:
         _refuse(context, options, "has no effect without --missing MODEL")
-        contents = _known(pattern, type_, stdout_format, files)
+        every = catalogue()
+        entries = every if type_ is None else of_type(every, type_)
+        if pattern is not None:
+            entries = matching(entries, pattern)
+        result = Operators(known=len(every), operators=entries)
     else:
         _refuse(context, ("pattern", "type_"), "has no effect beside --missing")
-        contents = _missing(missing, options, stdout_format, files)
-    for path, content in zip(files, contents, strict=True):
-        write_atomically(path, content, overwrite=force)
-    say_written(files)
+        from roofline.pipeline.operators import missing_operators
+        from roofline.pipeline.runs import RunOptions
+
+        inputs, batch, seq = (options.pop(name) for name in ("inputs", "batch", "seq"))
+        # What the user's model prints is not the result.
+        with redirect_stdout(sys.stderr):
+            result = missing_operators(
+                missing, list(inputs) or None, run=RunOptions(**options), batch=batch, seq=seq
+            )
+    present_result(result, files, stdout_format=stdout_format, view=View(), force=force)
 
 
 def _refuse(context: click.Context, names: Any, why: str) -> None:
@@ -93,58 +102,3 @@ def _refuse(context: click.Context, names: Any, why: str) -> None:
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
             what = "PATTERN" if isinstance(parameter, click.Argument) else parameter.opts[0]
             raise InputError(f"{what} {why}")
-
-
-def _known(
-    pattern: str | None, kind: str | None, stdout_format: str | None, files: tuple[Path, ...]
-) -> list[str]:
-    """Prints the operators that have a formula; gives the contents of `files`."""
-    from roofline.presentation.reports.operators_report import operators_report, render_operators
-    from roofline.render.console import print_report
-    from roofline.workload.formulas.catalogue import catalogue, matching, of_type
-
-    every = catalogue()
-    entries = every if kind is None else of_type(every, kind)
-    if pattern is not None:
-        entries = matching(entries, pattern)
-    if stdout_format is not None:
-        put(render_operators(entries, f".{stdout_format}", of=len(every)))
-    else:
-        console = result_console()
-        width = console.width if console.is_terminal else None
-        print_report(operators_report(entries, of=len(every), width=width), console)
-    return [render_operators(entries, path.suffix, of=len(every)) for path in files]
-
-
-def _missing(
-    model: str, options: dict[str, Any], stdout_format: str | None, files: tuple[Path, ...]
-) -> list[str]:
-    """Prints what `model` calls that has no formula; gives the contents of `files`."""
-    from roofline.pipeline.operators import missing_operators
-    from roofline.pipeline.runs import RunOptions
-    from roofline.presentation.reports.missing_report import render_missing
-
-    inputs, batch, seq = (options.pop(name) for name in ("inputs", "batch", "seq"))
-    # What the user's model prints is not the result.
-    with redirect_stdout(sys.stderr):
-        found = missing_operators(
-            model, list(inputs) or None, run=RunOptions(**options), batch=batch, seq=seq
-        )
-    if stdout_format is not None:
-        put(render_missing(found, f".{stdout_format}"))
-    else:
-        _print_missing(found)
-    return [render_missing(found, path.suffix) for path in files]
-
-
-def _print_missing(found: Missing) -> None:
-    from rich.text import Text
-
-    from roofline.presentation.reports.missing_report import missing_report, stubs_of
-    from roofline.render.console import print_report
-
-    console = result_console()
-    print_report(missing_report(found), console)
-    if stubs := stubs_of(found):
-        # Soft wrap leaves lines whole: they are to be pasted.
-        console.print(Text(f"\n{stubs}"), end="", soft_wrap=True)

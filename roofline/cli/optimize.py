@@ -193,7 +193,7 @@ def _check_timing(
     Raises:
         InputError: gives the reason.
     """
-    from roofline.pipeline.optimization_machine import is_this_machine
+    from roofline.pipeline.machines import is_this_machine
 
     given = "--baseline compile" if baseline == "compile" else f"--rounds {rounds}"
     if baseline == "eager" and rounds is None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from roofline.cli import candidates
 from roofline.errors import InputError, nearest
-
-if TYPE_CHECKING:
-    from roofline.presentation.pictures import Picture
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +55,7 @@ def named_model(context: click.Context, _parameter: click.Parameter, value: str 
     is_trusted = bool(context.meta.get("roofline.allow_pickle"))
     if value is None or not (weights or is_trusted):
         return value
-    from roofline.workload.models.files.stored import StoredModel
+    from roofline.workload.models.files.formats import StoredModel
 
     return StoredModel(value, weights=weights, allow_pickle=is_trusted)
 
@@ -294,19 +291,23 @@ layers_options = together(
 
 def picture_of(
     *, layers: bool, paper: str | None, files: tuple[Path, ...], stdout_format: str | None
-) -> Picture:
-    """How pictures are to be drawn, as the options say.
+) -> dict[str, Any]:
+    """Return options of the picture: with `layers`, on paper (of the machine `paper`) and measured.
 
     Raises:
         InputError: options that have no effect.
         HardwareError: `paper` is not known.
     """
     from roofline.machine.catalog import load_hardware
-    from roofline.presentation.pictures import Picture
 
-    picture = Picture(layers=layers, paper=load_hardware(paper) if paper is not None else None)
-    picture.check(files, stdout_format)
-    return picture
+    if paper is not None and not layers:
+        raise InputError(f"--paper {paper} has no effect without --layers; add it")
+    if not layers:
+        return {}
+    is_drawn = any(path.suffix.lower() in (".png", ".svg") for path in files)
+    if not is_drawn and stdout_format != "svg":
+        raise InputError("--layers has no effect without a picture; add -o FILE.png or -o FILE.svg")
+    return {"layers": True, "paper": load_hardware(paper) if paper is not None else None}
 
 
 STDOUT = Path("-")

@@ -23,7 +23,7 @@ from roofline.cli.options import (
     view_options,
     workload_options,
 )
-from roofline.cli.results import present, progress_bar
+from roofline.cli.results import check_analysis_files, present_result, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
@@ -75,11 +75,10 @@ def command(
     machine without that there are only bounds, and nothing is made up. MODEL is what analyze takes.
     """
     from roofline.foundation.blocks import View
-    from roofline.presentation.output import check_targets
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force, will_be_measured=False)
+    check_analysis_files(files, overwrite=force, is_measured=False)
     from roofline.pipeline.advising import with_findings
     from roofline.pipeline.predictions import predict
 
@@ -105,7 +104,7 @@ def command(
         )
     # In a loop of predictions nobody would read them.
     result = with_findings(result, hardware)
-    present(result, files, stdout_format=stdout_format, view=view, force=force)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name
         tell(f"No operator could be predicted on '{name}': these are bounds only")

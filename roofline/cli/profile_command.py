@@ -25,7 +25,7 @@ from roofline.cli.options import (
     view_options,
     workload_options,
 )
-from roofline.cli.results import present, progress_bar
+from roofline.cli.results import check_analysis_files, present_result, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
@@ -95,11 +95,10 @@ def command(
     -o run.trace.json lays one pass out in time, for Perfetto (ui.perfetto.dev) or chrome://tracing.
     """
     from roofline.foundation.blocks import View
-    from roofline.presentation.output import check_targets
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force)
+    check_analysis_files(files, overwrite=force)
     picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     from roofline.pipeline.profiles import profile
 
@@ -126,4 +125,4 @@ def command(
             progress=progress,
             say=tell,
         )
-    present(result, files, stdout_format=stdout_format, view=view, force=force, picture=picture)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force, **picture)

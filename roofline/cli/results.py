@@ -7,17 +7,15 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from roofline.cli.streams import put, tell
+from roofline.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from roofline.analysis import Analysis
-    from roofline.design.machine_comparison import MachineComparison
     from roofline.foundation.blocks import Report, View
-    from roofline.presentation.pictures import Picture
     from roofline.result import Result
 
 
@@ -135,35 +133,22 @@ def present_result(
     say_written(tuple(files))
 
 
-def present(
-    result: Analysis | MachineComparison,
-    files: tuple[Path, ...],
-    *,
-    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
-    view: View,
-    force: bool,
-    picture: Picture | None = None,
+def check_analysis_files(
+    files: Sequence[Path], *, overwrite: bool, is_measured: bool = True
 ) -> None:
-    """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
+    """Refuse, before any work is done, files of an analysis that could not be written in the end.
+
+    Raises:
+        InputError: as `Result.check_files`, a trace of what is not measured, or an event file
+            without its library.
+    """
     from roofline.analysis import Analysis
+    from roofline.analysis.chrome_trace import NOT_MEASURED
+    from roofline.analysis.event_file import check_event_file
 
-    if isinstance(result, Analysis):
-        options = picture.options if picture else {}
-        present_result(
-            result, files, stdout_format=stdout_format, view=view, force=force, **options
-        )
-        return
-    from roofline.foundation.blocks import ViewOptions
-    from roofline.presentation.output import render, write
-    from roofline.presentation.pictures import Picture
-    from roofline.presentation.reports.machines_report import machines_report
-    from roofline.render.console import print_report
-
-    of_view = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
-    drawn = picture or Picture()
-    if stdout_format is not None:
-        put(render(result, stdout_format, picture=drawn, **of_view))
-    else:
-        print_report(machines_report(result, **of_view), result_console())
-    write(result, files, overwrite=force, picture=drawn, **of_view)
-    say_written(files)
+    Analysis.check_files(files, overwrite=overwrite)
+    for path in files:
+        if path.name.lower().endswith(".trace.json") and not is_measured:
+            raise InputError(f"{path}: {NOT_MEASURED}")
+        if path.name.lower().endswith(".tfevents"):
+            check_event_file(path)

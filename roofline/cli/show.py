@@ -16,12 +16,11 @@ from roofline.cli.options import (
     picture_of,
     view_options,
 )
-from roofline.cli.results import present, present_result
+from roofline.cli.results import check_analysis_files, present_result
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.foundation.blocks import By, View
-    from roofline.result import Result
+    from roofline.foundation.blocks import By
 
 
 @click.command("show")
@@ -48,56 +47,31 @@ def command(
     """
     from roofline.analysis import Analysis
     from roofline.analysis.times import kind_of_time
-    from roofline.design.machine_comparison import (
-        MachineComparison,
-        is_machine_comparison,
-        machine_comparison_from_data,
-    )
     from roofline.foundation.blocks import View
+    from roofline.foundation.files import check_named_once
     from roofline.foundation.reading import read_json
-    from roofline.presentation.output import check_targets
     from roofline.result import result_from_data
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force)
+    check_named_once(files)
     picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
-    data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
-    several = is_machine_comparison(data)
-    result = (machine_comparison_from_data if several else result_from_data)(data, file=str(file))
-    if not isinstance(result, (Analysis, MachineComparison)):
-        _show_result(result, file, files, stdout_format, view, force=force, layers=layers)
-        return
-    # Refused before anything is printed.
-    was_measured = isinstance(result, Analysis) and kind_of_time(result) == "measured"
-    check_targets(files, overwrite=force, will_be_measured=was_measured, are_several=several)
-    present(
-        result,
-        files,
-        stdout_format=stdout_format,
-        view=view,
-        force=force,
-        picture=picture,
-    )
-
-
-def _show_result(
-    result: Result,
-    file: Path,
-    files: tuple[Path, ...],
-    stdout_format: str | None,
-    view: View,
-    *,
-    force: bool,
-    layers: bool,
-) -> None:
-    if layers:
-        raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
-    if view.by != "operator" or view.depth is not None or view.fused:
-        raise InputError(
-            f"{file}: is of kind '{result.kind}'; --by, --depth and --fused are for analyses only"
-        )
-    result.check_files(files, overwrite=force)
-    present_result(result, files, stdout_format=stdout_format, view=view, force=force)
+    data = read_json(file, fix="make it again with `roofline analyze MODEL -o FILE.json`")
+    result = result_from_data(data, file=str(file))
+    if isinstance(result, Analysis):
+        is_measured = kind_of_time(result) == "measured"
+        check_analysis_files(files, overwrite=force, is_measured=is_measured)
+    else:
+        result.check_files(files, overwrite=force)
+        if layers:
+            raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
+        # Comparisons have modules and types too.
+        has_rows = "comparison" in result.kind
+        if not has_rows and (view.by != "operator" or view.depth is not None or view.fused):
+            raise InputError(
+                f"{file}: is of kind '{result.kind}'; --by, --depth and --fused are for analyses"
+                " only"
+            )
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force, **picture)

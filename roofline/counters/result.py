@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, table
+from roofline.foundation.rows import fields_of
+from roofline.foundation.units import MISSING, format_shape, format_si
+from roofline.result import Result
 from roofline.workload.tensors import InputSpec
-
-SCHEMA_VERSION = 1
 
 Measure = Literal["macs", "flop"]
 """Which of our totals a counter's number is held against."""
 
+Source = Literal["rule", "breakdown", "none"]
+
 Outcome = Literal["counted", "not installed", "not run", "failed"]
+
+_COLUMNS = {
+    "counter": "string",
+    "version": "string",
+    "outcome": "string",
+    "measure": "string",
+    "number_name": "string",
+    "per_unit": "Int64",
+    "number": "Float64",
+    "in_our_unit": "Float64",
+    "not_explained": "Float64",
+}
+
+_MEASURES: dict[Measure, tuple[str, str, str]] = {
+    "macs": (
+        "multiply-adds",
+        "Multiply-adds of convolutions and matrix products",
+        "1 a multiply-add",
+    ),
+    "flop": (
+        "FLOP",
+        "All floating-point operations",
+        "2 a multiply-add, and all that does arithmetic",
+    ),
+}
+"""By measure: its unit, the heading of its table, and the way we count it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +60,7 @@ class Difference:
     reason: str
     calls: int
     amount: int | float
-    source: Literal["rule", "breakdown", "none"]
+    source: Source
 
     @property
     def is_explained(self) -> bool:
@@ -79,7 +106,7 @@ class CountedBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Crosscheck:
+class Crosscheck(Result):
     """One model through several counters; ``macs`` and ``flop`` are our own totals.
 
     ``train`` says that they are of a forward and a backward pass; the update of the parameters, in
@@ -87,7 +114,11 @@ class Crosscheck:
     ``unknown_operators`` calls are not in them: their FLOP is unknown to us.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    kind: ClassVar = "crosscheck"
+    made_by: ClassVar = "roofline crosscheck MODEL -o FILE.json"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = _COLUMNS
+
     model: str
     inputs: tuple[InputSpec, ...]
     train: bool = False
@@ -97,35 +128,112 @@ class Crosscheck:
     counters: tuple[CountedBy, ...]
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        others = ", ".join(
-            f"{each.counter} {each.number:,}" for each in self.counters if each.number is not None
-        )
-        return f"<Crosscheck of {self.model}: {self.macs:,} multiply-adds; {others}>"
-
     def ours(self, measure: Measure) -> int:
         """Our total of a measure."""
         return self.macs if measure == "macs" else self.flop
 
-    def to_json(self) -> str:
-        """The crosscheck as JSON text."""
-        return json_text(schema.to_data(self))
+    @property
+    def summary(self) -> str:
+        """Our multiply-adds, and whether the numbers of other counters agree."""
+        at_least = "at least " if self.unknown_operators else ""
+        in_training = " in a step of training" if self.train else ""
+        said = (
+            f"{self.model}{in_training} takes {at_least}{self.macs:,} multiply-adds"
+            f" ({format_si(self.macs, '', 4)})"
+        )
+        numbers = [each for each in self.counters if each.outcome == "counted"]
+        others = [each for each in numbers if each.in_our_unit != self.ours(each.measure)]
+        if not numbers:
+            return f"{said}; no other counter has a number for it"
+        only = "the number of the only other counter"
+        if not others:
+            agree = f"{only} agrees"
+            if len(numbers) > 1:
+                agree = f"all {len(numbers)} numbers of other counters agree"
+            return f"{said}; {agree}"
+        verdict = "every difference has its reason"
+        if open_ones := [each for each in others if each.not_explained]:
+            names = dict.fromkeys(f"{each.counter} ({each.number_name})" for each in open_ones)
+            verdict = f"not all of the difference of {' and '.join(names)} is explained"
+        if len(numbers) == 1:
+            return f"{said}; {only} differs, and {verdict}"
+        differ = f"{len(others)} differ{'s' * (len(others) == 1)}"
+        return f"{said}; of {len(numbers)} numbers of other counters {differ}, and {verdict}"
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the crosscheck to a file whose suffix says how: .json .md.
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each number of a counter, and for each counter without one."""
+        return fields_of(_COLUMNS, self.counters)
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.foundation.files import write_atomically
-        from roofline.presentation.reports.crosscheck_report import check_suffix, render_crosscheck
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return the numbers and the reasons of each measure, then what has no number."""
+        del view
+        if self.inputs:
+            given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
+            yield Facts(lines=(("input", given),))
+        for measure in _MEASURES:
+            if counters := [each for each in self.counters if each.measure == measure]:
+                yield self._numbers(counters, measure)
+                yield from _reasons(counters, measure)
+        without = [each for each in self.counters if each.outcome != "counted"]
+        yield from notes("Without a number", (f"{each.counter}: {each.note}" for each in without))
+        # What a counter says itself that it left out, where something of it is not explained.
+        lacking = (
+            f"{each.counter} says that it has no rule for: "
+            + ", ".join(f"{op} ({calls})" for op, calls in sorted(each.no_rule_for.items()))
+            for each in self.counters
+            if each.not_explained and each.no_rule_for
+        )
+        yield from notes("Warnings", (*lacking, *self.warnings), urgent=True)
 
-        check_suffix(Path(path))
-        write_atomically(
-            Path(path), render_crosscheck(self, Path(path).suffix), overwrite=overwrite
+    def _numbers(self, counters: Iterable[CountedBy], measure: Measure) -> Grid:
+        ours = self.ours(measure)
+        unit, title, our_way = _MEASURES[measure]
+        total = f"{'≥ ' if self.unknown_operators else ''}{ours:,}"
+        rows: list[tuple[str, ...]] = [("roofline", "", our_way, total, total, "")]
+        for each in counters:
+            cells = (each.outcome, MISSING, MISSING, MISSING)
+            if each.number is not None and each.in_our_unit is not None:
+                ratio = f"× {each.in_our_unit / ours:.4f}" if ours else MISSING
+                cells = (
+                    f"{each.number_name}: {each.meaning}",
+                    f"{each.number:,}",
+                    f"{each.in_our_unit:,}",
+                    "equal" if each.in_our_unit == ours else ratio,
+                )
+            rows.append((each.counter, each.version, *cells))
+        columns = (
+            Column(heading="counter"),
+            Column(heading="version", sacrifice=2),
+            Column(heading="its number is", sacrifice=1),
+            Column(heading="its number", align="right"),
+            Column(heading=f"in {unit}", align="right"),
+            Column(heading="against ours", align="right"),
+        )
+        return Grid(title=title, columns=columns, rows=tuple(rows))
+
+
+def _reasons(counters: Iterable[CountedBy], measure: Measure) -> Iterable[Grid]:
+    rows: list[tuple[str, str, str]] = []
+    for counter in counters:
+        reasons = [(f"{each.amount:+,}", each.reason) for each in counter.differences]
+        if counter.number and (unit := _unit_reason(counter)):
+            reasons.insert(0, ("", unit))
+        names = (counter.counter, *[""] * len(reasons))
+        rows += [(name, *each) for name, each in zip(names, reasons, strict=False)]
+    if rows:
+        names, unit = ("counter", "why its number is not ours"), _MEASURES[measure][0]
+        yield table(
+            "",
+            rows,
+            {names[0]: lambda row: row[0], unit: lambda row: row[1], names[1]: lambda row: row[2]},
+            left=names,
         )
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.crosscheck_report import crosscheck_html
 
-        return crosscheck_html(self)
+def _unit_reason(counted: CountedBy) -> str:
+    """What its unit does to its number, where it is another than ours by its name or its size."""
+    if counted.per_unit != 1:
+        return f"counts {counted.per_unit} for a multiply-add: divided by {counted.per_unit} here"
+    if counted.measure == "macs" and counted.number_name.lower().startswith("flop"):
+        return f"its '{counted.number_name}' is one multiply-add, not two operations"
+    return ""

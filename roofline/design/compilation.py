@@ -1,28 +1,31 @@
-"""A pass under torch.compile beside the same pass in eager torch: launches, bytes, buffers."""
+"""A pass under torch.compile compared with eager torch: launches, bytes, buffers, the report."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from roofline.analysis import Analysis, OperatorRow
-from roofline.foundation import schema
-from roofline.foundation.rows import cells_of, csv_text, finite, frame_of, json_text
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes
-from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, CompiledPass
+from roofline.analysis import Analysis, OperatorRow, fit_warnings
+from roofline.analysis.words import hardware_fact, model_fact, run_fact
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.text import counted
+from roofline.foundation.units import MISSING, format_bytes
+from roofline.result import Result
+from roofline.workload.compiled_kernels import CompiledKernel, CompiledPass, Part
 from roofline.workload.operators import Phase, State
 
-if TYPE_CHECKING:
-    import pandas
-
-SCHEMA_VERSION = 1
-
-KIND = "compilation"
-"""What such a JSON file says it is."""
-
 _LOSS = "<loss>"
+
+_NAMED = 4
+"""How many operators or modules of a kernel are named."""
+
+_WHEN: dict[Part, str] = {
+    "forward": "between graphs",
+    "loss": "the loss",
+    "backward": "backward, of the loss and of what was between graphs",
+    "optimizer": "the update",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +47,34 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Compilation:
+class Compilation(Result):
     """What torch.compile makes of a model, beside its eager pass.
 
     ``analysis`` is of the eager pass. Sides leave out the loss and the update of a training step:
     torch.compile(model) compiles neither.
     """
 
+    kind: ClassVar = "compilation"
+    made_by: ClassVar = "roofline analyze MODEL --compiled -o FILE.json"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = {
+        "graph": "Int64",
+        "phase": "string",
+        "calls": "Int64",
+        "launch": "Int64",
+        "kernel": "string",
+        "kind": "string",
+        "loops": "Int64",
+        "operators": "string",
+        "modules": "string",
+        "read_bytes": "Int64",
+        "written_bytes": "Int64",
+        "traffic_bytes": "Int64",
+    }
+    ALSO_WRITTEN: ClassVar = ("model", "summary", "sides")
+
     analysis: Analysis
     compiled: CompiledPass
-
-    def __repr__(self) -> str:
-        return f"<Compilation: {self.summary}>"
 
     @property
     def model(self) -> str:
@@ -67,6 +86,11 @@ class Compilation:
         """Whether Inductor's schedule is known."""
         return not self.compiled.why_not
 
+    @property
+    def sides(self) -> Mapping[str, Side | None]:
+        """The whole pass in eager torch, fused by our rules, and by Inductor; None: not known."""
+        return {"eager": self.eager(), "fused": self.fused(), "inductor": self.inductor()}
+
     def eager(self, phase: Phase | None = None) -> Side:
         """The operators that eager torch calls, free ones left out; one is taken as one launch."""
         rows = self._eager_rows(phase)
@@ -75,9 +99,8 @@ class Compilation:
     def fused(self, phase: Phase | None = None) -> Side | None:
         """What this project's own rules of fusion make of them; None where it is not known."""
         rows = self._eager_rows(phase)
-        byte = [row.fused_bytes for row in rows]
-        known = [each for each in byte if each is not None]
-        if len(known) < len(byte):
+        known = [row.fused_bytes for row in rows if row.fused_bytes is not None]
+        if len(known) < len(rows):
             return None
         kernels = {row.chain for row in rows if row.fused_bytes}
         return Side(launches=len(kernels), traffic_bytes=sum(known))
@@ -94,64 +117,6 @@ class Compilation:
             unknown=compiled.unknown_launches(phase) + between,
         )
 
-    @property
-    def summary(self) -> str:
-        """The verdict, in a sentence."""
-        name = printable(self.model)
-        eager, inductor = self.eager(), self.inductor()
-        if inductor is None:
-            return f"{name}: what Inductor makes of it is not known: {self.compiled.why_not}"
-        said = f"{name} under torch.compile: {inductor.launches:,} launches move {inductor.traffic}"
-        beside = f"eager torch ({eager.launches:,} operators, {eager.traffic})"
-        if inductor.unknown or not eager.traffic_bytes:
-            return f"{said}, beside {beside}"
-        ratio = inductor.traffic_bytes / eager.traffic_bytes
-        return f"{said}, {ratio:.2f} × the bytes of {beside}"
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a kernel of every graph; what is unknown is missing, never 0."""
-        return frame_of(COLUMNS, cells_of(COLUMNS, self._rows()))
-
-    def to_csv(self) -> str:
-        """One line a kernel of every graph; what is unknown is empty, never 0."""
-        return csv_text(COLUMNS, cells_of(COLUMNS, self._rows()))
-
-    def to_json(self) -> str:
-        """All of it as JSON text, the analysis whole."""
-        sides = {
-            name: None if side is None else schema.to_data(side)
-            for name, side in (
-                ("eager", self.eager()),
-                ("fused", self.fused()),
-                ("inductor", self.inductor()),
-            )
-        }
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "model": self.model,
-            "summary": self.summary,
-            **sides,
-            "compiled": schema.to_data(self.compiled),
-            "analysis": schema.to_data(self.analysis),
-        }
-        return json_text(finite(data))
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file whose suffix says how: .json .csv .md .html.
-
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.presentation.compilation_output import write_compilation
-
-        write_compilation(self, [Path(path)], overwrite=overwrite)
-
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.compilation_report import compilation_html
-
-        return compilation_html(self)
-
     def _eager_rows(self, phase: Phase | None) -> list[OperatorRow]:
         return [
             row
@@ -162,43 +127,195 @@ class Compilation:
             and phase in (None, row.phase)
         ]
 
-    def _rows(self) -> list[dict[str, Any]]:
-        return [
-            _row(number, graph, place, kernel)
-            for number, graph in enumerate(self.compiled.graphs)
-            for place, kernel in enumerate(graph.kernels)
+    @property
+    def summary(self) -> str:
+        """The verdict, in a sentence."""
+        eager, inductor = self.eager(), self.inductor()
+        if inductor is None:
+            return f"{self.model}: what Inductor makes of it is not known: {self.compiled.why_not}"
+        said = f"{self.model} under torch.compile: {inductor.launches:,} launches move"
+        said += f" {inductor.traffic}"
+        beside = f"eager torch ({eager.launches:,} operators, {eager.traffic})"
+        if inductor.unknown or not eager.traffic_bytes:
+            return f"{said}, beside {beside}"
+        ratio = inductor.traffic_bytes / eager.traffic_bytes
+        return f"{said}, {ratio:.2f} × the bytes of {beside}"
+
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows of the analysis."""
+        return self.analysis.contradictions()
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each kernel of every graph."""
+        for number, graph in enumerate(self.compiled.graphs):
+            for launch, each in enumerate(graph.kernels):
+                yield [
+                    *(number, graph.phase, graph.calls, launch, each.name, each.kind, each.loops),
+                    *(" ".join(each.operators), " ".join(each.modules)),
+                    *(each.read_bytes, each.written_bytes, each.traffic_bytes),
+                ]
+
+    def page(self, view: View) -> str:
+        """Return an HTML page: the roofline of the eager pass, and the report."""
+        from roofline.render.pages import page_html
+
+        return page_html(self.report(view), str(self.analysis.render("svg")))
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, the three ways of running the pass, and the kernels that move most."""
+        yield Facts(lines=tuple(self._facts(view)))
+        yield self._sides_grid()
+        compiled, analysis = self.compiled, self.analysis
+        if compiled.graphs:
+            yield self._kernels_grid(view.rows())
+        warnings = [*fit_warnings(analysis), *analysis.warnings]
+        if compiled.breaks and analysis.run.train:
+            warnings.insert(
+                0,
+                "what runs between graphs is differentiated outside of them: the backward pass of"
+                " Inductor lacks it",
+            )
+        yield from notes("Graphs end because of", dict.fromkeys(compiled.breaks))
+        yield from notes("Notes", dict.fromkeys(compiled.notes))
+        yield from notes("Warnings", dict.fromkeys(warnings), urgent=True)
+
+    def _facts(self, view: View) -> Iterable[tuple[str, str]]:
+        compiled = self.compiled
+        yield model_fact(self.analysis)
+        yield from run_fact(self.analysis)
+        yield hardware_fact(self.analysis, view.today)
+        yield "Compiler", compiled.compiler
+        if not self.is_available:
+            yield "Compiled", f"not known: {compiled.why_not}"
+            return
+        graphs = compiled.graphs
+        phases = [each.phase for each in graphs]
+        of_phases = [
+            counted(phases.count(phase), "graph") + f" {phase}" * ("backward" in phases)
+            for phase in dict.fromkeys(phases)
         ]
+        calls = sum(each.calls for each in graphs)
+        again = f", called {calls:,} times in a pass" if calls > len(graphs) else ""
+        yield "Graphs", " · ".join(of_phases) + again
+        loops = sum(
+            kernel.loops * graph.calls
+            for graph in graphs
+            for kernel in graph.kernels
+            if kernel.kind == "generated"
+        )
+        generated = counted(compiled.launches_of("generated"), "generated function")
+        parts = [
+            f"{generated} with {counted(loops, 'loop nest')}",
+            f"{counted(compiled.launches_of('library'), 'call')} of libraries",
+        ]
+        if unknown := compiled.unknown_launches():
+            parts.append(f"bytes of {counted(unknown, 'launch', 'launches')} unknown")
+        yield "Launches", " · ".join(parts)
+        yield "Buffers", self._buffers()
+        outside = [
+            f"{when}: {counted(calls, 'operator')}"
+            f" ({_some(each.op for each in compiled.outside if each.part == part)})"
+            for part, when in _WHEN.items()
+            if (calls := compiled.called_outside(part))
+        ]
+        if outside:
+            yield "Outside", " · ".join(outside)
+
+    def _buffers(self) -> str:
+        """Intermediate buffers of all graphs, and what the eager pass has alive at most."""
+        graphs = self.compiled.graphs
+        buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
+        allocated = sum(each.allocated_bytes * each.calls for each in graphs)
+        said = (
+            f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
+            f" {format_bytes(allocated)} allocated"
+        )
+        if len(graphs) > 1:
+            return said
+        eager = self.analysis.peak
+        beside = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager else ""
+        alive = format_bytes(sum(each.peak_bytes for each in graphs))
+        return f"{said}, {alive} alive at the most{beside}"
+
+    def _sides_grid(self) -> Grid:
+        is_training = self.analysis.run.train
+        phases: tuple[Phase | None, ...] = ("forward", "backward", None) if is_training else (None,)
+        rows: list[tuple[str, ...]] = []
+        for phase in phases:
+            eager = self.eager(phase)
+            for name, side in (
+                ("eager torch", eager),
+                ("fused, by the rules of --fused", self.fused(phase)),
+                ("Inductor", self.inductor(phase)),
+            ):
+                cells = (MISSING, MISSING, MISSING)
+                if side is not None:
+                    share = MISSING
+                    if eager.traffic_bytes and not side.unknown:
+                        share = f"{side.traffic_bytes / eager.traffic_bytes:.0%}"
+                    cells = (f"{side.launches:,}", side.traffic, share)
+                rows.append((*[phase or "both"] * is_training, name, *cells))
+        columns = (
+            *[Column(heading="phase", sacrifice=2)] * is_training,
+            Column(heading="run as"),
+            Column(heading="launches", align="right"),
+            Column(heading="traffic", align="right"),
+            Column(heading="of eager", align="right", sacrifice=1),
+        )
+        left_out = ", loss and update left out" if is_training else ""
+        return Grid(
+            title=f"The pass, beside eager torch{left_out}", columns=columns, rows=tuple(rows)
+        )
+
+    def _kernels_grid(self, top: int) -> Grid:
+        """Kernels that no table can tell apart share a row."""
+        calls: dict[object, int] = {}
+        kernels: dict[object, CompiledKernel] = {}
+        for graph in self.compiled.graphs:
+            for kernel in graph.kernels:
+                key = (graph.phase, kernel.name, kernel.operators, kernel.traffic_bytes)
+                kernels.setdefault(key, kernel)
+                calls[key] = calls.get(key, 0) + graph.calls
+        byte = {key: (kernel.traffic_bytes or 0) * calls[key] for key, kernel in kernels.items()}
+        ranked = sorted(kernels, key=lambda key: -byte[key])
+        rows: list[tuple[str, ...]] = []
+        for key in ranked[:top]:
+            each = kernels[key]
+            moved = (each.read_bytes, each.written_bytes, each.traffic_bytes)
+            rows.append(
+                (
+                    *(each.name, f"{calls[key]:,}", _some(each.operators), _some(each.modules)),
+                    *(
+                        MISSING if part is None else format_bytes(part * calls[key])
+                        for part in moved
+                    ),
+                )
+            )
+        sums: list[tuple[str, ...]] = []
+        if rest := ranked[top:]:
+            launches, moved = sum(calls[key] for key in rest), sum(byte[key] for key in rest)
+            name = f"({counted(len(rest), 'more row')})"
+            sums.append((name, f"{launches:,}", "", "", "", "", format_bytes(moved)))
+        if inductor := self.inductor():
+            total = f"{self.compiled.launches():,}"
+            sums.append(("total", total, "", "", "", "", inductor.traffic))
+        return Grid(
+            title="Kernels that move most, as Inductor schedules them",
+            columns=(
+                Column(heading="kernel", least=16, sacrifice=2),
+                Column(heading="launches", align="right", sacrifice=5),
+                Column(heading="operators in it", least=16, sacrifice=1),
+                Column(heading="modules", least=10, sacrifice=4),
+                Column(heading="read", align="right", sacrifice=3),
+                Column(heading="written", align="right", sacrifice=3),
+                Column(heading="traffic", align="right"),
+            ),
+            rows=tuple(rows),
+            sums=tuple(sums),
+        )
 
 
-COLUMNS = {
-    "graph": "Int64",
-    "phase": "string",
-    "calls": "Int64",
-    "launch": "Int64",
-    "kernel": "string",
-    "kind": "string",
-    "loops": "Int64",
-    "operators": "string",
-    "modules": "string",
-    "read_bytes": "Int64",
-    "written_bytes": "Int64",
-    "traffic_bytes": "Int64",
-}
-"""The columns of `Compilation.to_frame` and of CSV files, with pandas' types."""
-
-
-def _row(number: int, graph: CompiledGraph, place: int, kernel: CompiledKernel) -> dict[str, Any]:
-    return {
-        "graph": number,
-        "phase": graph.phase,
-        "calls": graph.calls,
-        "launch": place,
-        "kernel": kernel.name,
-        "kind": kernel.kind,
-        "loops": kernel.loops,
-        "operators": " ".join(kernel.operators),
-        "modules": " ".join(kernel.modules),
-        "read_bytes": kernel.read_bytes,
-        "written_bytes": kernel.written_bytes,
-        "traffic_bytes": kernel.traffic_bytes,
-    }
+def _some(names: Iterable[str]) -> str:
+    known = [each.removeprefix("aten.") for each in dict.fromkeys(names)]
+    more = f", {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return ", ".join(known[:_NAMED]) + more

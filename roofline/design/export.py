@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from roofline.foundation import schema
-from roofline.foundation.rows import finite, json_text
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.rows import fields_of
+from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape, format_si
+from roofline.result import Result
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import InputSpec
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,28 @@ class ExportedFile:
     changes: tuple[OperatorChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Export(Result):
     """A model that was written into files; ``macs`` and ``flop`` are of one of its passes.
 
     ``unknown_operators`` calls have unknown FLOP, which are in no sum.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    kind: ClassVar = "export"
+    made_by: ClassVar = "roofline export MODEL -o FILE.onnx --format json"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = {
+        "path": "string",
+        "format": "string",
+        "opset": "Int64",
+        "size_bytes": "Int64",
+        "largest_error": "Float64",
+        "limit": "Float64",
+        "macs": "Int64",
+        "flop": "Int64",
+        "unknown_operators": "Int64",
+    }
+
     model: str
     inputs: tuple[InputSpec, ...]
     macs: int
@@ -68,9 +83,78 @@ class Export:
     files: tuple[ExportedFile, ...]
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> str:
-        """All of it as JSON."""
-        return json_text(finite(schema.to_data(self)))
+    @property
+    def summary(self) -> str:
+        """How far the files compute the same as the model."""
+        worst = max(each.largest_error for each in self.files)
+        is_one = len(self.files) == 1
+        counted = "multiply-adds differ from the model's"
+        if all(each.macs == self.macs for each in self.files):
+            counted = f"{'its' if is_one else 'their'} multiply-adds are those of the model"
+            counted += f" ({format_si(self.macs, '', 4)})"
+        names = " and ".join(each.path for each in self.files)
+        what = f"{'gives' if is_one else 'give'} {'what' if worst else 'exactly what'}"
+        within = f" to {worst:.1e} of the largest value" if worst else ""
+        return f"{names} {what} {self.model} gives{within}; {counted}"
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each file."""
+        return fields_of(self.columns, self.files)
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return the files as they were read again, and the operators that differ in each."""
+        del view
+        if self.inputs:
+            given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
+            yield Facts(lines=(("input", given),))
+        columns = (
+            Column(heading="file", least=12, cut="start"),
+            Column(heading="size", align="right"),
+            Column(heading="largest difference", align="right"),
+            Column(heading="multiply-adds", align="right"),
+            Column(heading="FLOP", align="right"),
+            Column(heading="operators of unknown FLOP", align="right", sacrifice=1),
+        )
+        rows = [
+            (
+                *(name, size, error, f"{each.macs:,}", format_flop(each.flop)),
+                str(each.unknown_operators),
+            )
+            for each, name, size, error in (
+                (self, "(the model)", MISSING, MISSING),
+                *(
+                    (
+                        *(each, each.path + (f" (opset {each.opset})" if each.opset else "")),
+                        format_bytes(each.size_bytes),
+                        f"{each.largest_error:.1e} ≤ {each.limit:.0e}",
+                    )
+                    for each in self.files
+                ),
+            )
+        ]
+        yield Grid(title="Read again", columns=columns, rows=tuple(rows))
+        yield from (_changes(each) for each in self.files if each.changes)
+        yield from notes("Warnings", self.warnings, urgent=True)
+
+
+def _changes(file: ExportedFile) -> Grid:
+    columns = (
+        Column(heading="operator"),
+        Column(heading="calls", align="right"),
+        Column(heading="in the file", align="right"),
+        Column(heading="FLOP", align="right"),
+        Column(heading="in the file", align="right"),
+        Column(heading="why", least=30),
+    )
+    rows = tuple(
+        (
+            *(each.op.removeprefix("aten."), str(each.calls_before), str(each.calls_after)),
+            *(format_flop(each.flop_before), format_flop(each.flop_after)),
+            each.reason or "not explained",
+        )
+        for each in file.changes
+    )
+    return Grid(title=f"Operators with other FLOP in {file.path}", columns=columns, rows=rows)
 
 
 def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
@@ -94,7 +178,7 @@ def changes_between(
         before: a pass of the model.
         after: one of what was read from the file.
     """
-    sides = _Side.of(before), _Side.of(after)
+    sides = _Side(before), _Side(after)
     names = {**sides[0].calls, **sides[1].calls}
     differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
     gone = {name for name in differing if sides[1].calls[name] < sides[0].calls[name]}
@@ -114,44 +198,26 @@ def changes_between(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     """Operators by name: how often each is called, its FLOP, and how many calls add a bias."""
 
-    calls: Counter[str]
-    flop: Mapping[str, int | None]
-    biased: Counter[str]
-
-    @classmethod
-    def of(cls, records: Sequence[OperatorRecord]) -> _Side:
-        return cls(
-            calls=Counter(map(_name, records)),
-            flop=_flop_by_name(records),
-            biased=Counter(
-                _name(each)
-                for each in records
-                if _name(each) == "aten.addmm"
-                or (_name(each) == "aten.convolution" and len(each.inputs) > 2)
-            ),
-        )
+    def __init__(self, records: Iterable[OperatorRecord]) -> None:
+        self.calls: Counter[str] = Counter()
+        self.biased: Counter[str] = Counter()
+        self._flop: dict[str, int | None] = {}
+        for each in records:
+            # In place or not, it computes the same.
+            name = each.op.removesuffix("_")
+            flop = each.work.flop if each.state is not State.UNKNOWN else None
+            known = self._flop.get(name, 0)
+            self._flop[name] = None if known is None or flop is None else known + flop
+            self.calls[name] += 1
+            is_biased = name == "aten.convolution" and len(each.inputs) > 2
+            self.biased[name] += is_biased or name == "aten.addmm"
 
     def flop_of(self, name: str) -> int | None:
         """FLOP of all calls of an operator; None where they are unknown."""
-        return self.flop.get(name, 0)
-
-
-def _name(record: OperatorRecord) -> str:
-    """The operator's name; in place or not, it computes the same."""
-    return record.op.removesuffix("_")
-
-
-def _flop_by_name(records: Iterable[OperatorRecord]) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for each in records:
-        name, flop = _name(each), each.work.flop if each.state is not State.UNKNOWN else None
-        known = found.get(name, 0)
-        found[name] = None if known is None or flop is None else known + flop
-    return found
+        return self._flop.get(name, 0)
 
 
 # -- reasons ---------------------------------------------------------------------------------------

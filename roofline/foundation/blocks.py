@@ -7,7 +7,7 @@ HTML.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, TypedDict, TypeVar
 
@@ -118,6 +118,14 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Lines to be copied as they are."""
+
+    text: str
+    language: str = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One table laid out for several widths, the fullest first.
 
@@ -127,10 +135,10 @@ class Choice:
     grids: tuple[Grid, ...]
 
 
-Block = Facts | Grid | Notes | Choice
+Block = Facts | Grid | Notes | Code | Choice
 
 
-def fullest(block: Block) -> Facts | Grid | Notes:
+def fullest(block: Block) -> Facts | Grid | Notes | Code:
     """The block as it stands where lines may be as wide as they need."""
     return block.grids[0] if isinstance(block, Choice) else block
 
@@ -248,5 +256,7 @@ def safe(report: Report) -> Report:
                 return Choice(grids=tuple(map(grid, block.grids)))
             case Notes():
                 return Notes(title=block.title, lines=row(block.lines), urgent=block.urgent)
+            case Code():
+                return replace(block, text="\n".join(map(printable, block.text.split("\n"))))
 
     return Report(headline=printable(report.headline), blocks=tuple(map(made, report.blocks)))

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from roofline.errors import InputError
+
+
+def check_named_once(paths: Sequence[Path]) -> None:
+    """Refuse the same file twice.
+
+    Raises:
+        InputError: naming it.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise InputError(f"{path}: is named twice; give each file once")
+        seen.add(path.resolve())
 
 
 def check_writable(path: Path, *, overwrite: bool) -> None:

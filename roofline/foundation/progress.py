@@ -13,3 +13,16 @@ Say = Callable[[str], None]
 
 def silent(*_: object) -> None:
     """Report nothing: where no `Progress` or `Say` is given."""
+
+
+def onwards(progress: Progress | None) -> Progress:
+    """Return progress that never goes back: several things report theirs."""
+    most = 0.0
+
+    def told(done: float, what: str) -> None:
+        nonlocal most
+        most = max(most, done)
+        if progress is not None:
+            progress(most, what)
+
+    return told

@@ -140,8 +140,10 @@ def _reader(hint: Any) -> _Reader:
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        (rest,) = [each for each in arguments if each is not type(None)]
-        return _or_none(_reader(rest))
+        *others, rest = [each for each in arguments if each is not type(None)]
+        # Of int and float, a number stays what it is.
+        read = _count_or_number if others else _reader(rest)
+        return _or_none(read) if type(None) in arguments else read
     if origin is typing.Literal:
         return _one_of({each: each for each in arguments})
     if origin is tuple:
@@ -307,6 +309,10 @@ def _number(data: Any) -> float:
     if data and abs(data) * _LARGEST < 1:
         raise _WrongError(f"expected 0 or a number from 2^-256, got {_shown(data)}")
     return float(data)
+
+
+def _count_or_number(data: Any) -> float:
+    return _whole(data) if type(data) is int else _number(data)
 
 
 def _finite(data: float) -> float:

@@ -12,14 +12,231 @@ from typing import Any, Literal
 
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.language.keys import Keys
-from roofline.language.layers import (
-    ExpertSizes,
-    chunked_of,
-    expert_layers_of,
-    expert_sizes_of,
-    windows_of,
-)
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "width": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "key-value heads": (
+        *("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+        "attn_config.kv_n_heads",
+    ),
+    "head size": ("head_dim", "attention_head_size"),
+    "inner width": (
+        *("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+        *("ffn_config.ffn_hidden_size", "dff", "dim_ff", "decoder_ffn_dim"),
+    ),
+    "vocabulary": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "window": ("sliding_window", "sliding_window_size", "attention_window"),
+    "chunk": ("attention_chunk_size",),
+    "key-value rank": ("kv_lora_rank",),
+    "query rank": ("q_lora_rank",),
+    "plain size": ("qk_nope_head_dim",),
+    "rotary size": ("qk_rope_head_dim",),
+    "value size": ("v_head_dim",),
+    "experts": (
+        *("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
+        "ffn_config.moe_num_experts",
+    ),
+    "experts per token": (
+        *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"),
+        "ffn_config.moe_top_k",
+    ),
+    "expert width": ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    "llama4 expert width": ("intermediate_size",),
+    "shared experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "shared width": ("shared_expert_intermediate_size",),
+    "dense before": ("first_k_dense_replace", "moe_layer_start_index"),
+    "sparse every": ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step"),
+}
+"""Each size by the keys that families have for it, the usual one first; a dot leads inwards."""
+
+_MOST = 2**40
+"""No size of a model is as large."""
+
+
+class _Keys:
+    """The sizes of a configuration, by our names for them."""
+
+    def __init__(self, configuration: Mapping[str, Any]) -> None:
+        self._configuration = configuration
+
+    def name(self, what: str) -> str:
+        """The key under which the configuration has a size; the usual one where it has none."""
+        return self._found(what)[0]
+
+    def size(self, what: str) -> int:
+        """A size that every configuration has, at least 1.
+
+        Raises:
+            InputError: it is missing, or no such number.
+        """
+        found = self.optional(what)
+        if found is None:
+            keys = " or ".join(_NAMES[what][:2])
+            raise InputError(
+                f"the configuration has no {keys}, so the number of its {what} is not known;"
+                f" give it: --config {_NAMES[what][0]}=N"
+            )
+        return found
+
+    def optional(self, what: str) -> int | None:
+        """A size, at least 1; None where the configuration has none; raises as `size`."""
+        found = self.count(what)
+        if found == 0:
+            raise InputError(f"{self.name(what)}=0: must be a whole number from 1")
+        return found
+
+    def count(self, what: str) -> int | None:
+        """A number that may be 0; None where the configuration has none; raises as `size`."""
+        key, value = self._found(what)
+        if value is None:
+            return None
+        if type(value) is not int or not 0 <= value < _MOST:
+            shown = printable(repr(value))[:60]
+            raise InputError(f"{key}={shown}: must be a whole number from 1 to {_MOST:,}")
+        return value
+
+    def get(self, key: str) -> Any:
+        """What stands under a key; None: nothing."""
+        return self._configuration.get(key)
+
+    def listed(self, key: str, layers: int | None = None) -> list[Any] | None:
+        """A list, such as one of what each layer is; None: there is none.
+
+        Raises:
+            InputError: it has not one entry for each of `layers` (None: any number).
+        """
+        value = self.get(key)
+        if not isinstance(value, (list, tuple)):
+            return None
+        if layers is not None and len(value) != layers:
+            raise InputError(
+                f"{key} has {len(value)} entries, and {self.name('layers')} is {layers}; give as"
+                f" many, or leave {key} out"
+            )
+        return list(value)
+
+    def _found(self, what: str) -> tuple[str, Any]:
+        """The first of its keys that the configuration has a value for, and that."""
+        for key in _NAMES[what]:
+            value: Any = self._configuration
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if value is not None:
+                return key, value
+        return _NAMES[what][0], None
+
+
+_ALL = frozenset(("full_attention", "global", "global_attention", "attention"))
+_WINDOW = frozenset(("sliding_attention", "sliding_window", "local_sliding"))
+_CHUNK = frozenset(("chunked_attention",))
+_NO_WINDOW = frozenset(("gpt_neo",))
+"""Types whose windows are masks: what they keep does not end with them."""
+
+
+def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
+    """For each layer how many tokens it sees at most, its own included (None: all), and whether
+    these are a chunk: tokens see those of their own chunk alone.
+
+    Raises:
+        InputError: a layer that is no attention, or another number of kinds than of layers.
+    """
+    is_free = keys.get("model_type") in _NO_WINDOW
+    kinds = keys.listed("layer_types", None if is_free else layers)
+    if kinds is None:
+        is_used = not is_free and keys.get("use_sliding_window") is not False
+        return [(keys.optional("window") if is_used else None, False)] * layers
+    found: list[tuple[int | None, bool]] = []
+    for kind in map(str, kinds):
+        if is_free or kind in _ALL:
+            found.append((None, kind in _CHUNK))
+        elif kind in _WINDOW:
+            found.append((keys.size("window"), False))
+        elif kind in _CHUNK:
+            found.append((keys.size("chunk"), True))
+        else:
+            raise InputError(
+                f"layer_types: what a layer of type '{printable(kind)}' keeps is not known here;"
+                " known are full_attention, sliding_attention and chunked_attention"
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSizes:
+    """The experts of a layer: of ``count`` each token takes ``per_token``.
+
+    ``width`` is the inner width of one; ``shared_width`` that of what every token goes through
+    besides, 0 where there is nothing.
+
+    Raises:
+        InputError: a token takes more than there are.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    shared_width: int = 0
+
+    def __post_init__(self) -> None:
+        if self.per_token > self.count:
+            raise InputError(
+                f"a token takes {self.per_token} experts, and there are {self.count}; give"
+                " num_experts_per_tok at most as many"
+            )
+
+
+def _expert_sizes_of(keys: _Keys) -> ExpertSizes | None:
+    """The experts of a configuration; None: it has none."""
+    count = keys.count("experts")
+    # Families whose dense models share the configuration name one expert, or none, or switch it.
+    is_one = count == 1 and keys.count("experts per token") in (None, 0, 1)
+    if not count or is_one or keys.get("is_moe") is False:
+        return None
+    is_llama4 = str(keys.get("model_type")).startswith("llama4")
+    width = keys.optional("expert width")
+    if width is None and is_llama4:
+        width = keys.size("llama4 expert width")
+    elif width is None:
+        width = keys.optional("inner width") or 4 * keys.size("width")
+    shared = keys.count("shared width")
+    if shared is None:
+        shared = (keys.count("shared experts") or 0) * width
+    return ExpertSizes(
+        count=count,
+        per_token=keys.optional("experts per token") or 1,
+        width=width,
+        # Its layers of experts have one more that all tokens take, and no key says so.
+        shared_width=width if is_llama4 else shared,
+    )
+
+
+def _expert_layers_of(keys: _Keys, layers: int, experts: ExpertSizes | None) -> tuple[bool, ...]:
+    """For each layer whether its products are experts.
+
+    Raises:
+        InputError: another number of kinds than of layers.
+    """
+    if experts is None:
+        return (False,) * layers
+    kinds = keys.listed("mlp_layer_types", layers)
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    named = keys.listed("moe_layers")
+    if named is not None:
+        return tuple(layer in named for layer in range(layers))
+    dense = set(keys.listed("mlp_only_layers") or ())
+    first = keys.count("dense before") or 0
+    step = keys.optional("sparse every") or 1
+    # DeepSeek counts the layers of its step from 0, all others from 1.
+    start = 0 if keys.name("sparse every") == "moe_layer_freq" else 1
+    return tuple(
+        layer >= first and layer not in dense and (layer + start) % step == 0
+        for layer in range(layers)
+    )
+
 
 AttentionKind = Literal["multi-head", "grouped-query", "multi-query", "latent"]
 
@@ -116,7 +333,45 @@ class Architecture:
         Raises:
             InputError: a size is missing or impossible, or the model is none that continues text.
         """
-        return _architecture(_text(configuration))
+        if configuration.get("is_encoder_decoder"):
+            name = printable(str(configuration.get("model_type", "the model")))
+            raise InputError(
+                f"{name} has an encoder beside its decoder; stages are of models that only"
+                " continue text, such as hf:llama"
+            )
+        inner = configuration.get("text_config")
+        if isinstance(inner, Mapping):
+            configuration = {**configuration, **inner}
+        if state := next((key for key in configuration if key.startswith(_OF_STATES)), ""):
+            raise InputError(
+                f"{state} is of layers that keep a state beside keys and values, and how they work"
+                " is not known here; stages are of models whose layers keep nothing else, such as"
+                " hf:llama"
+            )
+        keys = _Keys(configuration)
+        layers, width, heads = (keys.size(what) for what in ("layers", "width", "heads"))
+        model_type = str(configuration.get("model_type") or "")
+        is_shared = keys.get("multi_query") is True
+        is_shared = is_shared and keys.get("new_decoder_architecture") is not True
+        latent, experts = _latent_of(keys), _expert_sizes_of(keys)
+        windows = _windows_of(keys, layers)
+        return Architecture(
+            model_type=model_type,
+            width=width,
+            heads=heads,
+            key_value_heads=1 if is_shared else keys.optional("key-value heads") or heads,
+            head_size=_head_size(keys, width, heads, is_latent=latent is not None),
+            inner_width=keys.optional("inner width") or 4 * width,
+            is_gated=model_type not in _TWO_PRODUCTS,
+            vocabulary=keys.size("vocabulary"),
+            is_tied=configuration.get("tie_word_embeddings") is not False,
+            windows=tuple(window for window, _ in windows),
+            chunked=tuple(is_chunk for _, is_chunk in windows),
+            sparse=_expert_layers_of(keys, layers, experts),
+            experts=experts,
+            latent=latent,
+            positions=keys.optional("positions"),
+        )
 
     @property
     def layers(self) -> int:
@@ -143,57 +398,7 @@ class Architecture:
         return self.latent.value_size if self.latent else self.head_size
 
 
-def _text(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
-    if configuration.get("is_encoder_decoder"):
-        name = printable(str(configuration.get("model_type", "the model")))
-        raise InputError(
-            f"{name} has an encoder beside its decoder; stages are of models that only continue"
-            " text, such as hf:llama"
-        )
-    inner = configuration.get("text_config")
-    return {**configuration, **inner} if isinstance(inner, Mapping) else configuration
-
-
-def _architecture(configuration: Mapping[str, Any]) -> Architecture:
-    keys = Keys(configuration)
-    state = next((key for key in configuration if key.startswith(_OF_STATES)), "")
-    if state:
-        raise InputError(
-            f"{state} is of layers that keep a state beside keys and values, and how they work is"
-            " not known here; stages are of models whose layers keep nothing else, such as hf:llama"
-        )
-    layers = keys.size("layers")
-    width = keys.size("width")
-    heads = keys.size("heads")
-    model_type = str(configuration.get("model_type") or "")
-    latent = _latent(keys)
-    experts = expert_sizes_of(keys)
-    return Architecture(
-        model_type=model_type,
-        width=width,
-        heads=heads,
-        key_value_heads=_key_value_heads(keys, heads),
-        head_size=_head_size(keys, width, heads, is_latent=latent is not None),
-        inner_width=keys.optional("inner width") or 4 * width,
-        is_gated=model_type not in _TWO_PRODUCTS,
-        vocabulary=keys.size("vocabulary"),
-        is_tied=configuration.get("tie_word_embeddings") is not False,
-        windows=windows_of(keys, layers),
-        chunked=chunked_of(keys, layers),
-        sparse=expert_layers_of(keys, layers, experts),
-        experts=experts,
-        latent=latent,
-        positions=keys.optional("positions"),
-    )
-
-
-def _key_value_heads(keys: Keys, heads: int) -> int:
-    if keys.is_true("multi_query") and not keys.is_true("new_decoder_architecture"):
-        return 1
-    return keys.optional("key-value heads") or heads
-
-
-def _head_size(keys: Keys, width: int, heads: int, *, is_latent: bool) -> int:
+def _head_size(keys: _Keys, width: int, heads: int, *, is_latent: bool) -> int:
     known = keys.optional("head size")
     if known or is_latent:
         return known or max(1, width // heads)
@@ -205,7 +410,7 @@ def _head_size(keys: Keys, width: int, heads: int, *, is_latent: bool) -> int:
     return width // heads
 
 
-def _latent(keys: Keys) -> LatentSizes | None:
+def _latent_of(keys: _Keys) -> LatentSizes | None:
     rank = keys.optional("key-value rank")
     if rank is None:
         return None

@@ -116,7 +116,7 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     yield hardware_fact(language.stages[0].analysis, view.today)
     footprint = language.footprint
     memory = (
-        f"{format_bytes(footprint.byte)} = weights {format_bytes(weight_bytes)} + KV cache"
+        f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"
         f" {format_bytes(footprint.cache_bytes)} + activations at least"
         f" {format_bytes(footprint.activation_bytes)}"
     )
@@ -128,10 +128,10 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
 
 def _fits(footprint: Footprint) -> str:
     memory = footprint.memory
-    if memory.byte is None:
+    if memory.size_bytes is None:
         return f"not known: {memory.source}"
-    verdict = f"{_FITS[footprint.fit]}: {format_bytes(memory.byte)} ({memory.source})"
-    if footprint.weight_bytes > memory.byte:
+    verdict = f"{_FITS[footprint.fit]}: {format_bytes(memory.size_bytes)} ({memory.source})"
+    if footprint.weight_bytes > memory.size_bytes:
         return f"{verdict} · the weights alone take more"
     room = f"room for {counted(footprint.max_sequences or 0, 'sequence')} of"
     longest = "and for any context, as all layers have windows"

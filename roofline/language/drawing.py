@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import roof_lines
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.language.result import Language
 from roofline.language.stages import StageResult, rate_text

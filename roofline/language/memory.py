@@ -90,9 +90,9 @@ def cache_of(architecture: Architecture, dtype: DType) -> Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Available memory: ``byte`` (None: not known), and the source of that number."""
+    """Available memory: ``size_bytes`` (None: not known), and the source of that number."""
 
-    byte: int | None
+    size_bytes: int | None
     source: str
 
 
@@ -142,7 +142,7 @@ class Footprint:
         max_context: that fits at this batch; None: memory is not known, or any context fits.
     """
 
-    ALSO_WRITTEN: ClassVar = ("byte", "fit")
+    ALSO_WRITTEN: ClassVar = ("total_bytes", "fit")
 
     context: int
     batch: int
@@ -155,14 +155,14 @@ class Footprint:
     max_context: int | None
 
     @property
-    def byte(self) -> int:
+    def total_bytes(self) -> int:
         """Minimum memory."""
         return self.weight_bytes + self.cache_bytes + self.activation_bytes
 
     @property
     def fit(self) -> Fit:
         """Whether it fits."""
-        return fit_of(self.byte, self.peak_bytes, self.memory.byte)
+        return fit_of(self.total_bytes, self.peak_bytes, self.memory.size_bytes)
 
 
 def fit_of(min_bytes: int, peak_bytes: int | None, memory_bytes: int | None) -> Fit:
@@ -195,8 +195,8 @@ def footprint_of(
 ) -> Footprint:
     """Return the footprint of a batch of sequences; the arguments are fields of `Footprint`."""
     max_sequences = max_context = None
-    if memory.byte is not None:
-        room = max(0, memory.byte - weight_bytes)
+    if memory.size_bytes is not None:
+        room = max(0, memory.size_bytes - weight_bytes)
         max_sequences = room // (cache.byte(context) + activations.byte(context))
         max_context = _most_context(cache, activations, batch, room)
     return Footprint(

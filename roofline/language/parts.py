@@ -8,12 +8,89 @@ written once.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
+
+# Each token takes k of E experts. Under uniform routing every choice of k is as likely as any
+# other, and tokens choose independently: the formulas are exact. Real routers prefer some experts,
+# so that fewer are touched.
+
+_LEAST_VARIANCE = 1e-60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSpread:
+    """The distinct experts that tokens touch in one layer, and the bytes of their weights.
+
+    ``least`` if all tokens choose alike, ``most`` if they avoid each other; ``expected`` under
+    uniform routing, with the standard deviation ``deviation``. ``layers`` have experts;
+    ``expert_bytes`` is one of them, ``shared_bytes`` what every token goes through besides.
+    """
+
+    tokens: int
+    count: int
+    per_token: int
+    layers: int
+    least: int
+    expected: float
+    deviation: float
+    most: int
+    expert_bytes: int
+    shared_bytes: int
+
+    @property
+    def typical(self) -> int:
+        """The whole number nearest to the mean of uniform routing."""
+        return round(self.expected)
+
+    def byte(self, distinct: float) -> float:
+        """Return the bytes of `distinct` experts in each layer, shared ones included."""
+        return self.layers * (distinct * self.expert_bytes + self.shared_bytes)
+
+
+def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the distinct experts under uniform routing.
+
+    An expert is left out by one token with the chance (E - k) / E, by all with its power; two are
+    left out together with (E - k)(E - k - 1) / E(E - 1). Both follow, as the number of those left
+    out is a sum over experts.
+    """
+    free = count - per_token
+    alone = (free / count) ** tokens
+    pair = (free * (free - 1) / (count * (count - 1))) ** tokens if count > 1 else 0.0
+    left = count * alone
+    variance = count * (count - 1) * pair + left - left**2
+    # Beyond any meaning, and smaller than numbers in files may be.
+    return count - left, math.sqrt(variance) if variance > _LEAST_VARIANCE else 0.0
+
+
+def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> ExpertSpread | None:
+    """Return the experts that tokens touch; None: no layer has any."""
+    sizes = architecture.experts
+    layers = sum(architecture.sparse)
+    if sizes is None or not layers:
+        return None
+    expected, deviation = distinct_experts(sizes.count, sizes.per_token, tokens)
+    products = 3 if architecture.is_gated else 2
+    return ExpertSpread(
+        tokens=tokens,
+        count=sizes.count,
+        per_token=sizes.per_token,
+        layers=layers,
+        least=sizes.per_token if tokens else 0,
+        expected=expected,
+        deviation=deviation,
+        most=min(sizes.count, tokens * sizes.per_token),
+        expert_bytes=dtype.byte(products * architecture.width * sizes.width),
+        shared_bytes=dtype.byte(products * architecture.width * sizes.shared_width),
+    )
+
 
 Stage = Literal["prefill", "decode"]
 STAGES: tuple[Stage, ...] = ("prefill", "decode")
@@ -74,7 +151,7 @@ class Part:
 def parts_of(
     architecture: Architecture, size: StageSize, distinct: int | None = None
 ) -> tuple[Part, ...]:
-    """The parts of one pass of a stage, in their order.
+    """Return the parts of one pass of a stage, in their order.
 
     Args:
         architecture: the model.
@@ -84,68 +161,56 @@ def parts_of(
     return tuple(_parts(architecture, size, distinct))
 
 
-def _parts(architecture: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
-    kinds = Counter(zip(architecture.windows, architecture.chunked, strict=True))
-    sparse = sum(architecture.sparse)
-    yield from _projections(architecture, size, architecture.layers)
-    for (window, is_chunk), count in kinds.items():
-        yield _attention(architecture, size, window, count, is_chunk=is_chunk)
-    if dense := architecture.layers - sparse:
-        yield _feed_forward(architecture, size, "feed-forward", dense, architecture.inner_width)
-    if architecture.experts is not None and sparse:
-        yield from _experts(architecture, size, sparse, distinct)
-    yield _product(
-        "vocabulary",
-        1,
-        size.batch,
-        architecture.width,
-        architecture.vocabulary,
-        is_quantized=False,
-    )
+def _parts(of: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
+    tokens, products, sparse = size.new_tokens, 3 if of.is_gated else 2, sum(of.sparse)
+    yield from _projections(of, tokens)
+    for (window, is_chunk), count in Counter(zip(of.windows, of.chunked, strict=True)).items():
+        yield _attention(of, size, window, count, is_chunk=is_chunk)
+    if dense := of.layers - sparse:
+        yield _product("feed-forward", dense, tokens, products * of.width, of.inner_width)
+    if (experts := of.experts) is not None and sparse:
+        yield _product("router", sparse, tokens, of.width, experts.count, is_quantized=False)
+        if experts.shared_width:
+            width = experts.shared_width
+            yield _product("shared experts", sparse, tokens, products * of.width, width)
+        touched = min(experts.per_token, experts.count) if distinct is None else distinct
+        each = tokens * experts.per_token
+        every = _product("experts", sparse, each, products * of.width, experts.width)
+        yield replace(every, weights=touched * every.weights)
+    yield _product("vocabulary", 1, size.batch, of.width, of.vocabulary, is_quantized=False)
 
 
 def _product(
-    name: PartName,
-    count: int,
-    tokens: int,
-    read: int,
-    written: int,
-    *,
-    is_quantized: bool = True,
+    name: PartName, count: int, tokens: int, read: int, written: int, *, is_quantized: bool = True
 ) -> Part:
-    macs = tokens * read * written
+    macs, weights = tokens * read * written, read * written
     return Part(
         name=name,
         count=count,
         macs=macs,
         min_flop=2 * macs,
-        weights=read * written,
+        weights=weights,
         is_quantized=is_quantized,
     )
 
 
-def _projections(architecture: Architecture, size: StageSize, layers: int) -> Iterable[Part]:
+def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
     """Queries, keys, values and what leaves attention: a product each."""
-    tokens, width = size.new_tokens, architecture.width
-    name: PartName = "attention projections"
-    heads, latent = architecture.heads, architecture.latent
+    heads, latent = of.heads, of.latent
     if latent is None:
-        keys = architecture.key_value_heads * architecture.head_size
-        yield _product(name, layers, tokens, width, heads * architecture.head_size)
-        yield _product(name, layers, tokens, width, 2 * keys)
+        sizes = [
+            (of.width, heads * of.head_size),
+            (of.width, 2 * of.key_value_heads * of.head_size),
+        ]
     else:
-        queries = heads * latent.key_size
-        if latent.query_rank is None:
-            yield _product(name, layers, tokens, width, queries)
-        else:
-            yield _product(name, layers, tokens, width, latent.query_rank)
-            yield _product(name, layers, tokens, latent.query_rank, queries)
-        yield _product(name, layers, tokens, width, latent.kept)
-        # In prefill it makes keys and values; in decode the same weights are applied to queries
-        # and to what was summed instead, and keys of the cache are never made.
+        queries, rank = heads * latent.key_size, latent.query_rank
+        sizes = [(of.width, queries)] if rank is None else [(of.width, rank), (rank, queries)]
+        # In prefill the last makes keys and values; in decode the same weights are applied to
+        # queries and to what was summed instead, and keys of the cache are never made.
         expanded = heads * (latent.plain_size + latent.value_size)
-        yield _product(name, layers, tokens, latent.key_value_rank, expanded)
-    yield _product(name, layers, tokens, heads * architecture.value_size, width)
+        sizes += [(of.width, latent.kept), (latent.key_value_rank, expanded)]
+    for read, written in (*sizes, (heads * of.value_size, of.width)):
+        yield _product("attention projections", of.layers, tokens, read, written)
 
 
 def seen_tokens(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
@@ -201,58 +266,24 @@ def _attention(
     )
 
 
-def _feed_forward(
-    architecture: Architecture, size: StageSize, name: PartName, count: int, inner: int
-) -> Part:
-    tokens = size.new_tokens
-    products = 3 if architecture.is_gated else 2
-    weights = products * architecture.width * inner
-    return Part(
-        name=name,
-        count=count,
-        macs=tokens * weights,
-        min_flop=2 * tokens * weights,
-        weights=weights,
-    )
-
-
-def _experts(
-    architecture: Architecture, size: StageSize, count: int, distinct: int | None
-) -> Iterable[Part]:
-    sizes, tokens = architecture.experts, size.new_tokens
-    assert sizes is not None
-    yield _product("router", count, tokens, architecture.width, sizes.count, is_quantized=False)
-    if sizes.shared_width:
-        yield _feed_forward(architecture, size, "shared experts", count, sizes.shared_width)
-    touched = min(sizes.per_token, sizes.count) if distinct is None else distinct
-    one = (3 if architecture.is_gated else 2) * architecture.width * sizes.width
-    macs = tokens * sizes.per_token * one
-    yield Part(
-        name="experts",
-        count=count,
-        macs=macs,
-        min_flop=2 * macs,
-        weights=touched * one,
-    )
-
-
 def product_weights(architecture: Architecture) -> int:
-    """The weights of all products in elements, all experts among them; embeddings left out."""
-    sizes = architecture.experts
-    size = StageSize(stage="decode", batch=1, context=1)
-    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
-    return sum(each.count * each.weights for each in every)
+    """Return the weights of all products in elements, all experts among them; no embeddings."""
+    return sum(each.count * each.weights for each in _with_all_experts(architecture))
 
 
 def weights_of(architecture: Architecture) -> int:
-    """Elements of all products and of the table of embeddings; norms and biases left out."""
+    """Return the elements of all products and of the embeddings; norms and biases left out."""
     table = 0 if architecture.is_tied else architecture.vocabulary * architecture.width
     return product_weights(architecture) + table
 
 
 def quantized_weights(architecture: Architecture) -> int:
-    """The weights of products that are quantized where weights have few bits, in elements."""
+    """Return the elements of products that are quantized where weights have few bits."""
+    parts = _with_all_experts(architecture)
+    return sum(each.count * each.weights for each in parts if each.is_quantized)
+
+
+def _with_all_experts(architecture: Architecture) -> tuple[Part, ...]:
     sizes = architecture.experts
     size = StageSize(stage="decode", batch=1, context=1)
-    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
-    return sum(each.count * each.weights for each in every if each.is_quantized)
+    return parts_of(architecture, size, sizes.count if sizes is not None else None)

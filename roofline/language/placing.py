@@ -9,8 +9,8 @@ from beyond. What one part hands to the next is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
@@ -265,42 +265,21 @@ def _together(parts: Sequence[PlacedPart]) -> tuple[PlacedPart, ...]:
 
 def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
     decisive = max(parts, key=lambda each: each.min_time_s or 0.0)
-    flop = sum(each.flop for each in parts)
-    return PlacedPart(
-        name=decisive.name,
+    summed = ("macs", "flop", "min_flop", "weight_bytes", "cache_bytes")
+    whole = {name: sum(getattr(each, name) for each in parts) for name in summed}
+
+    def mean(name: str) -> float | None:
+        """The FLOP of all parts over the sum of their bytes or seconds."""
+        each = [(part.flop, getattr(part, name)) for part in parts]
+        over = sum(flop / rate for flop, rate in each if rate)
+        return whole["flop"] / over if over and all(rate for _, rate in each) else None
+
+    times_s = [each.min_time_s for each in parts if each.min_time_s is not None]
+    return replace(
+        decisive,
         count=max(each.count for each in parts),
-        macs=sum(each.macs for each in parts),
-        flop=flop,
-        min_flop=sum(each.min_flop for each in parts),
-        weight_bytes=sum(each.weight_bytes for each in parts),
-        cache_bytes=sum(each.cache_bytes for each in parts),
-        level=decisive.level,
-        ceiling=decisive.ceiling,
-        bound=decisive.bound,
-        intensity_flop_per_byte=_ratio(
-            flop,
-            _all(
-                each.flop / each.intensity_flop_per_byte if each.intensity_flop_per_byte else None
-                for each in parts
-            ),
-        ),
-        attainable_flop_per_s=_ratio(
-            flop,
-            _all(
-                each.flop / each.attainable_flop_per_s if each.attainable_flop_per_s else None
-                for each in parts
-            ),
-        ),
-        min_time_s=_all(each.min_time_s for each in parts),
+        **whole,
+        intensity_flop_per_byte=mean("intensity_flop_per_byte"),
+        attainable_flop_per_s=mean("attainable_flop_per_s"),
+        min_time_s=sum(times_s) if len(times_s) == len(parts) else None,
     )
-
-
-def _all(values: Iterable[float | None]) -> float | None:
-    """The sum; None where one is not known."""
-    found = list(values)
-    known = [each for each in found if each is not None]
-    return sum(known) if len(known) == len(found) else None
-
-
-def _ratio(of: float, over: float | None) -> float | None:
-    return of / over if over else None

@@ -138,7 +138,7 @@ class Language(Result):
             "predicted_high_tokens_per_s": predicted and predicted.high_per_s,
             **_cells(stage.asked, _ASKED, "asked_"),
             "footprint_bytes": byte,
-            "fit": fit_of(byte, totals.peak_memory_bytes, of.memory.byte),
+            "fit": fit_of(byte, totals.peak_memory_bytes, of.memory.size_bytes),
         }
 
     def blocks(self, view: View) -> Iterable[Block]:
@@ -205,7 +205,7 @@ def _verdict(stage: StageResult) -> str:
 
 
 def _memory_words(footprint: Footprint) -> str:
-    takes, memory = format_bytes(footprint.byte), format_bytes(footprint.memory.byte)
+    takes, memory = format_bytes(footprint.total_bytes), format_bytes(footprint.memory.size_bytes)
     peak = f"not the peak of {format_bytes(footprint.peak_bytes)} in transformers"
     return {
         "fits": f"{takes} fit into {memory}",

@@ -2,21 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import MISSING, format_bytes, format_si
 from roofline.language.architecture import Architecture
-from roofline.language.experts import ExpertSpread
-from roofline.language.generation import is_cache
 from roofline.language.memory import Cache
-from roofline.language.parts import Stage
+from roofline.language.parts import ExpertSpread, Stage
 from roofline.language.placing import PlacedStage
 from roofline.placement import Bound
-from roofline.workload.tensors import Role
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import Residency
+from roofline.workload.tensors import Role, TensorSpec
+
+# A pass that is captured gets its cache from a caller who keeps it. In a loop nobody but the model
+# holds the cache: as soon as a layer has copied its keys beside the new one, the old ones are gone.
+# So memory is fullest with the whole cache, and once more what grows at that moment.
+
+
+def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -> Residency:
+    """Where and how full memory is when a decode pass is one of many; else as `reuse`.
+
+    Args:
+        records: of the pass.
+        reuse: of its operands, as if the caller kept what it gave.
+
+    Returns:
+        With ``peak_activation_bytes`` in bytes beyond those of the inputs: what grows in the place
+        of an old cache that is gone does not count twice.
+    """
+    last = _last_uses(records)
+    sizes = _sizes(records)
+    alive: set[int] = set()
+    live, peak, peak_index = 0, 0, None
+    for index, record in enumerate(records):
+        for spec in (*record.inputs, *record.outputs):
+            if not spec.role.persists and spec.storage not in alive:
+                alive.add(spec.storage)
+                live += sizes[spec.storage]
+        if live > peak:
+            peak, peak_index = live, index
+        gone = {each for each in record.freed if each in alive}
+        alive -= gone
+        live -= sum(sizes[each] for each in gone)
+        live -= sum(sizes[each] for each, end in last.items() if end == index)
+    return replace(reuse, peak_index=peak_index, peak_activation_bytes=peak)
+
+
+def _last_uses(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
+    """For each old cache that is copied into a new one, the operator that touches it last."""
+    grown = {
+        spec.storage
+        for record in records
+        if record.op == "aten.cat"
+        for spec in record.inputs
+        if is_cache(spec)
+    }
+    return {
+        spec.storage: index
+        for index, record in enumerate(records)
+        for spec in (*record.inputs, *record.outputs)
+        if spec.storage in grown
+    }
+
+
+def _sizes(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
+    """Bytes of every storage."""
+    sizes: dict[int, int] = {}
+    for record in records:
+        for spec in (*record.inputs, *record.outputs):
+            end = spec.offset_bytes + spec.byte
+            sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
+    return sizes
+
+
+def is_cache(spec: TensorSpec) -> bool:
+    """Whether an operand is of the cache that a pass was given: tokens are whole numbers."""
+    return spec.role is Role.INPUT and spec.dtype.kind == "float"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +223,7 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
 
 
 def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
-    """Yield a warning where an architecture, as it was read, contradicts the pass of transformers.
-
-    Args:
-        stage: by transformers and by the architecture.
-        architecture: as read from the configuration.
-        cache: of the architecture.
-    """
+    """Yield a warning where an architecture, as read, contradicts the pass of transformers."""
     found: list[str] = []
     called, asked = stage.analysis.totals.macs, stage.asked.macs
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from roofline.analysis import fits
 from roofline.language.architecture import Architecture
-from roofline.language.experts import expert_spread
 from roofline.language.memory import Fit, Memory, activations_of, cache_of, fit_of
-from roofline.language.parts import Stage, StageSize
+from roofline.language.parts import Stage, StageSize, expert_spread
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.placement import Bound, Roof
 
@@ -152,22 +151,16 @@ def sweep_of(
 
 
 def _cell(model: SweptModel, size: StageSize) -> SweepCell:
-    placed = model.placed(size)
-    footprint_bytes = model.footprint_bytes(size)
+    placed, footprint_bytes = model.placed(size), model.footprint_bytes(size)
+    names = ("flop", "traffic_bytes", "weight_bytes", "cache_bytes", "bound", "compute_share")
+    names = (*names, "model_min_time_s", "tokens_per_s")
     return SweepCell(
         stage=size.stage,
         batch=size.batch,
         context=size.context,
-        flop=placed.flop,
-        traffic_bytes=placed.traffic_bytes,
-        weight_bytes=placed.weight_bytes,
-        cache_bytes=placed.cache_bytes,
-        bound=placed.bound,
-        compute_share=placed.compute_share,
-        model_min_time_s=placed.model_min_time_s,
-        tokens_per_s=placed.tokens_per_s,
+        **{name: getattr(placed, name) for name in names},
         footprint_bytes=footprint_bytes,
-        fit=fit_of(footprint_bytes, None, model.memory.byte),
+        fit=fit_of(footprint_bytes, None, model.memory.size_bytes),
     )
 
 
@@ -207,7 +200,7 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
         cache_flop_per_byte=attention.flop / attention.cache_bytes
         if attention is not None and attention.cache_bytes
         else None,
-        fits=fits(footprint_bytes, model.memory.byte),
+        fits=fits(footprint_bytes, model.memory.size_bytes),
     )
 
 
@@ -216,10 +209,6 @@ def least_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | N
 
     Looked for from above among the powers of two, as what holds of a batch that a cache has room
     for may not hold of the next, and then between the last that fails and the one after it.
-
-    Args:
-        holds: of a batch.
-        most: the largest batch that is tried.
     """
     tried = [1]
     while tried[-1] < most:

@@ -17,10 +17,9 @@ from roofline.foundation.dtypes import DType
 from roofline.foundation.text import printable
 from roofline.language.parts import Stage
 from roofline.language.placing import PlacedStage, Types
-from roofline.quantization.layers import structure_of
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits, structure_of
 from roofline.quantization.result import WhatIf
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 
 _FORM = re.compile(r"w([0-9]{1,2})a([0-9]{1,2})")
 _ACTIVATIONS = (16, 32)
@@ -82,12 +81,7 @@ class WeightBits:
         return Types(compute=compute, weights=weights, cache=compute)
 
     def notes(self, dtype: DType, types: Types) -> tuple[str, ...]:
-        """What to say where it is computed in other floats than were asked for.
-
-        Args:
-            dtype: what the model computes in as it is.
-            types: what it computes in with these bits.
-        """
+        """What to say where it is computed in other floats than were asked for."""
         if types.compute.bits == self.activations:
             return ()
         why = f"the model is in {dtype}"
@@ -141,10 +135,6 @@ class BitsWhatIf:
 def what_if_of(analysis: Analysis, bits: WeightBits) -> WhatIf:
     """The operators of a pass with the weights of its layers in few bits.
 
-    Args:
-        analysis: of a stage.
-        bits: those of weights and activations; the last layer keeps its floats.
-
     Raises:
         InputError: no layer of it has weights that could be quantized.
     """
@@ -171,38 +161,23 @@ def stage_in_bits(
     after: PlacedStage,
     unpacked_weights: int,
 ) -> StageInBits:
-    """A stage in few bits: as the architecture asks for it, and as the library calls it.
-
-    Args:
-        analysis: of the stage as it is.
-        bits: those of weights and activations.
-        stage: which it is.
-        before, after: what the architecture asks for, as it is and in these bits.
-        unpacked_weights: the codes that a pass reads.
-    """
-    minimum = MinTimes(**minimum_times_of(analysis.totals))
+    """A stage in few bits: as the architecture asks for it, and as the library calls it."""
+    before_s, after_s = analysis.totals.eager_min_time_s, None
     try:
         found = what_if_of(analysis, bits)
+        before_s, after_s = found.eager_min_time_before_s, _unfused_s(found, analysis)
+        notes = tuple(f"left in floats: {each}" for each in found.unquantized)
     except InputError as error:
-        return StageInBits(
-            stage=stage,
-            asked_before=before,
-            asked_after=after,
-            eager_min_time_before_s=analysis.totals.eager_min_time_s,
-            eager_min_time_after_s=None,
-            minimum_before=minimum,
-            unpacked_weights=unpacked_weights,
-            notes=(f"{stage}: no operator could be quantized: {error}",),
-        )
+        notes = (f"{stage}: no operator could be quantized: {error}",)
     return StageInBits(
         stage=stage,
         asked_before=before,
         asked_after=after,
-        eager_min_time_before_s=found.eager_min_time_before_s,
-        eager_min_time_after_s=_unfused_s(found, analysis),
-        minimum_before=minimum,
+        eager_min_time_before_s=before_s,
+        eager_min_time_after_s=after_s,
+        minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
         unpacked_weights=unpacked_weights,
-        notes=tuple(f"left in floats: {each}" for each in found.unquantized),
+        notes=notes,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from roofline.errors import FileFormatError, HardwareError, nearest
 from roofline.foundation.files import check_writable, write_together
 from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
-from roofline.machine.measuring.samples import Series, samples_file, samples_text
+from roofline.machine.measuring.estimation import Series, samples_file, samples_text
 
 HOST = "host"
 """The name under which the profile of the user's own machine is found."""

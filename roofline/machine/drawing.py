@@ -18,8 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFor
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, describe_threads
-from roofline.machine.origin import origin
-from roofline.machine.quantities import Line, Quantity, first_of, lines_of, quantities_of
+from roofline.machine.quantities import Line, Quantity, first_of, lines_of, origin, quantities_of
 from roofline.machine.report import by_type, main_unit, signed_percent
 from roofline.machine.roof import ComputeRoof, MachineRoof, ceiling_of, diagonal_of, line_name
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words

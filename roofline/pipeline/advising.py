@@ -19,8 +19,7 @@ from roofline.design.advice.whole_model import (
 from roofline.errors import InputError, RooflineError
 from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, means_host
+from roofline.pipeline.machines import Hardware, means_host, predictor_of
 from roofline.pipeline.predictions import predict
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""analyze and compare_machines: one capture of a model, placed under each machine's ceilings."""
+"""analyze, compare_machines and analyze_compiled: a model counted and placed on machines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
+from roofline.design.compilation import Compilation
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError
 from roofline.foundation.progress import Progress
@@ -15,17 +16,16 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.hosts import check_threads_of_host
-from roofline.pipeline.learned import predictor_of
 from roofline.pipeline.machines import (
     Hardware,
     hardware_for,
     host_hardware,
     means_host,
+    predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.pipeline.measuring import check_threads_of_host
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.placement import Roof
 from roofline.workload.residency import Residency, residency
 from roofline.workload.runs import Run
@@ -304,26 +304,13 @@ def captured_workload(
 ) -> CapturedPass:
     """A workload, run once on fake tensors.
 
-    Args:
-        asked: the model, and what it is called with.
-        options: what teaches it.
-        run: how it is run.
-        is_rebuilt: whether it may be built anew where it needs real weights; else what was done to
-            the module would be lost.
-
     Raises:
         ModelError: the model rejects its inputs.
     """
-    from roofline.workload.capture.passes import capture
 
     source = asked.source
-    captured = capture(
-        source.module,
-        asked.given,
-        name=source.name,
-        run=run,
-        teaching=options.teaching(),
-        rebuild=source.rebuild if is_rebuilt else None,
+    captured = asked.capture(
+        run, options.teaching(), rebuild=source.rebuild if is_rebuilt else None
     )
     return CapturedPass(
         workload=asked, capture=captured, reuse=residency(captured.records), run=run
@@ -338,13 +325,7 @@ def placed_on_each(
     cold: bool,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """A pass under the ceilings of each machine, with so many threads of each CPU.
-
-    Args:
-        passed: gives the pass for a device.
-        machines: where it is placed.
-        threads, cold, progress: as for `analyze`.
-    """
+    """A pass under the ceilings of each machine, with so many threads of each CPU."""
     return [
         placed_on(
             passed(machine.device),
@@ -371,10 +352,6 @@ def placed_on(
     """The pass under the ceilings of a machine, with so many of its threads.
 
     Args:
-        captured: the pass.
-        machine: where it is placed.
-        threads, cold, progress: as for `analyze`.
-        predict: adds what was learned of the machine; False: bounds alone.
         alone: whether it is the only machine; beside others, `threads` are those of CPUs.
     """
     asked = captured.workload
@@ -393,3 +370,66 @@ def placed_on(
         predictor=predictor,
         runs=predictor.runs_here if predictor else (),
     )
+
+
+def analyze_compiled(
+    model: Model,
+    inputs: Any = None,
+    *,
+    hardware: Hardware | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Compilation:
+    """The kernels that Inductor generates for a model, beside the operators that eager torch calls.
+
+    Dynamo, Inductor's scheduler and its code generator run as `torch.compile(model)` runs them; the
+    generated C++ is not built, and no weights are needed where fake tensors do. Bytes, launches and
+    buffers are Inductor's own. Where they cannot be had, ``compiled.why_not`` says why.
+
+    Args:
+        model, inputs, hardware, dtype, batch, seq, threads, cold, train, optimizer, loss, autocast,
+            channels_last, device, progress: as for `analyze`.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, rejects its inputs, or is compiled
+            already.
+        InputError: inputs, data type or batch are wrong.
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    if isinstance(hardware, (list, tuple, set)):
+        raise InputError("hardware: one machine, whose caches change nothing of what is generated")
+    options = RunOptions(
+        dtype=dtype,
+        train=train,
+        optimizer=optimizer,
+        loss=loss,
+        autocast=autocast,
+        channels_last=channels_last,
+        device=device,
+    )
+    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    (known,) = known_machines([hardware], threads)
+    run = options.run(known.device)
+    captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+    from roofline.workload.capture.inductor import compiled_pass
+
+    asked = captured.workload
+    compiled = compiled_pass(
+        asked.source.module,
+        asked.given,
+        run=run,
+        teaching=options.teaching(),
+        rebuild=asked.source.rebuild,
+    )
+    analysis = placed_on(captured, known, threads=threads, cold=cold, progress=progress)
+    return Compilation(analysis=with_findings(analysis, hardware), compiled=compiled)

@@ -59,16 +59,8 @@ def assemble(
     """The analysis of a capture under one machine's roof; `notes` come first in its warnings.
 
     Args:
-        name: what the model is called.
-        inputs: what it takes.
-        capture: what it asked for.
-        reuse: of its operands.
-        roof: the machine's.
-        cold: bounds of a first pass.
-        notes: what to know beside what follows from the rest.
         predictor: what was learned on that machine; None: nothing.
         timed: how long the operators of `capture` took; None: they were not measured.
-        runs: what was measured on that machine before, the last one last.
     """
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     fused = fused_traffic(capture.records)

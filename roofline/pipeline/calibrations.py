@@ -5,27 +5,230 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roofline.errors import RooflineError
+from roofline.errors import InputError, RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
-from roofline.latency.curriculum import DESIGN, designs, models
+from roofline.latency.curriculum import DESIGN, Subject, designs, models
 from roofline.latency.int8_curriculum import int8_designs, int8_models
 from roofline.latency.learning import Z_80
-from roofline.latency.samples import INT8
+from roofline.latency.measuring.rounds import Effort
+from roofline.latency.samples import INT8, RunSample
 from roofline.latency.store import Store
-from roofline.pipeline.calibration_runs import measured_steps, problem_of
-from roofline.pipeline.calibration_steps import Settings, Step, int8_problem, mixed, steps_of
+from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import fresh_processes
-from roofline.pipeline.learned import (
-    calibration_of,
-    host_environment,
-    host_latency_file,
-)
-from roofline.pipeline.timing import bench
+from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file
+from roofline.pipeline.profiles import sample_of
+from roofline.pipeline.runs import RunOptions, Workload, workload_of
+from roofline.pipeline.timing import Bench, bench, measure, real_model
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+
+_NATIVE_HALF = ("avx512_bf16", "amx_bf16", "bf16")
+"""Instruction sets that compute in bfloat16: without them nobody runs a model in it for speed."""
+
+_NATIVE_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8")
+"""The same of int8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The types and numbers of threads that all subjects are measured in."""
+
+    dtypes: tuple[str, ...]
+    threads: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        profile: HardwareProfile,
+        dtypes: Sequence[str] | None,
+        int8_problem: Callable[[], str],
+    ) -> Settings:
+        """Those of a machine.
+
+        Args:
+            dtypes: which types were asked for; None: those that the CPU computes in.
+            int8_problem: says why torch cannot compute in int8; ``""``: it can.
+
+        Raises:
+            InputError: a type that there is not.
+        """
+        chosen = tuple(dict.fromkeys(dtypes)) if dtypes else _native(profile)
+        for each in chosen:
+            if each != INT8:
+                RunOptions(dtype=each).run()
+        problem = int8_problem() if INT8 in chosen else ""
+        if problem and dtypes:
+            raise InputError(f"--dtype {INT8}: {problem}; leave it out")
+        most = profile.threads
+        return cls(
+            dtypes=tuple(each for each in chosen if not (problem and each == INT8)),
+            threads=(most, 1) if most > 1 else (1,),
+        )
+
+    @property
+    def floating(self) -> tuple[str, ...]:
+        """The types that the tensors of any model can be taken to have."""
+        return tuple(each for each in self.dtypes if each != INT8)
+
+
+def computes_in_bfloat16(profile: HardwareProfile) -> bool:
+    """Whether the CPU has instructions for it; without, it is converted at every step."""
+    return _has(profile, _NATIVE_HALF)
+
+
+def _has(profile: HardwareProfile, instruction_sets: Sequence[str]) -> bool:
+    return profile.host is not None and bool({*profile.host.instruction_sets} & {*instruction_sets})
+
+
+def _native(profile: HardwareProfile) -> tuple[str, ...]:
+    """float32, and what the CPU has instructions for besides."""
+    half = ("bfloat16",) if computes_in_bfloat16(profile) else ()
+    int8 = (INT8,) if _has(profile, _NATIVE_INT8) else ()
+    return ("float32", *half, *int8)
+
+
+def int8_problem() -> str:
+    """Why torch cannot compute in int8 here; ``""``: it can."""
+    from roofline.quantization.companions import why_no_int8
+
+    return why_no_int8()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A subject in one type: what is measured at a stretch."""
+
+    subject: Subject
+    dtype: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from others."""
+        layout = " channels-last" if self.subject.channels_last else ""
+        return f"{self.subject.name} {self.dtype}{layout}"
+
+
+def steps_of(subjects: Sequence[Subject], dtypes: Sequence[str], done: set[str]) -> list[Step]:
+    """Each subject in each type, but for those that were done."""
+    steps = (Step(subject=each, dtype=dtype) for each in subjects for dtype in dtypes)
+    return [each for each in steps if each.key not in done]
+
+
+def mixed(first: Sequence[Step], second: Sequence[Step], *, every: int) -> list[Step]:
+    """One of the `second` behind every so many of the `first`, and what is left of either."""
+    found: list[Step] = []
+    others = iter(second)
+    for place in range(0, len(first), every):
+        found += [*first[place : place + every], *islice(others, 1)]
+    return [*found, *others]
+
+
+MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
+DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
+
+
+def measured_steps(
+    here: Bench, steps: Sequence[Step], teams: Sequence[int]
+) -> list[list[RunSample] | str]:
+    """What each step gave, or why it could not be measured."""
+    found: list[list[RunSample] | str] = []
+    for step in steps:
+        try:
+            found.append(measured_runs(here, step, teams))
+        except (RooflineError, MemoryError) as error:
+            found.append(problem_of(error))
+    return found
+
+
+def problem_of(error: BaseException) -> str:
+    """Why something could not be measured, in words."""
+    return str(error) or "ran out of memory"
+
+
+def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSample]:
+    """One subject in one type, at all of its batches and on all numbers of threads.
+
+    Runs that others disturbed are left out.
+    """
+    if step.dtype != INT8:
+        dtype = "" if step.dtype == "float32" else step.dtype
+        kept: list[torch.nn.Module] = []
+
+        def once(asked: Workload, _threads: int) -> torch.nn.Module:
+            if not kept:
+                kept.append(real_model(asked))
+            return kept[0]
+
+        return _measured_runs(here, step, teams, dtype, once)
+    from roofline.latency.measuring.team import team
+    from roofline.quantization.companions import in_int8, int8_kernels
+
+    def packed(asked: Workload, threads: int) -> torch.nn.Module:
+        # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on
+        # other threads wants them differently, they are reordered at every call, for milliseconds.
+        with team(threads, here.topology.cores):
+            return in_int8(real_model(asked), asked.given)
+
+    with int8_kernels():
+        return _measured_runs(here, step, teams, "", packed)
+
+
+def _measured_runs(
+    here: Bench,
+    step: Step,
+    teams: Sequence[int],
+    dtype: str,
+    made: Callable[[Workload, int], torch.nn.Module],
+) -> list[RunSample]:
+    subject = step.subject
+    run = Run(dtype=dtype, channels_last=subject.channels_last)
+    samples: list[RunSample] = []
+    for batch in subject.batches:
+        asked = subject_workload(subject, run, batch)
+        for threads in teams:
+            found = measure(
+                here,
+                asked,
+                made(asked, threads),
+                run=run,
+                threads=threads,
+                effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,
+            )
+            if not found.timed.run.are_disturbed:
+                samples.append(
+                    sample_of(
+                        asked, found, dtype=step.dtype, origin="calibrate", family=subject.family
+                    )
+                )
+    return samples
+
+
+def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:
+    """The model or the design of a subject, with its inputs.
+
+    Raises:
+        ModelError: its library is not there, or it cannot be built.
+    """
+    if not subject.is_design:
+        return workload_of(subject.name, None, run=run, batch=batch, seq=None)
+    from roofline.workload.models.designs import design
+
+    built = workload_of(
+        design(subject.kind, *subject.sizes), subject.shape, run=run, batch=None, seq=None
+    )
+    return replace(built, source=replace(built.source, name=subject.name))
+
 
 BUDGET_S = 285.0
 """Of a calibration, so that it ends within five minutes: what is running is finished."""

@@ -17,19 +17,18 @@ from roofline.design.gate import (
     read_baseline,
     write_baseline,
 )
-from roofline.design.gate.saved import check_baseline_target
-from roofline.design.gate.settings import check_repeated, check_same_task
+from roofline.design.gate.cost import check_baseline_target, check_repeated
+from roofline.design.gate.result import check_same_task
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
-from roofline.pipeline.analyses import CapturedPass, KnownMachine, known_machines, placed_on
+from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
 from roofline.pipeline.analyses import captured_pass as captured_pass_of
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts
+from roofline.pipeline.runs import RunOptions, check_counts
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +92,8 @@ def check(
     conditions = parse_conditions(fail_if)
     baseline = _baseline(against, conditions, update=update)
     if isinstance(model, (Cost, Analysis)):
-        _refuse_options(
+        now, notes = _known(
+            model,
             inputs=inputs,
             hardware=hardware,
             dtype=dtype,
@@ -107,7 +107,6 @@ def check(
             channels_last=channels_last or None,
             device=device,
         )
-        now, notes = _known(model)
     else:
         now, notes = _counted(
             model,
@@ -131,33 +130,23 @@ def check(
     file = str(against) if against is not None else ""
     if update and against is not None:
         write_baseline(now, against, overwrite=True)
-        is_comparable = baseline is not None and _is_same_task(baseline, now, file=file)
-        return Check(
-            now=now,
-            baseline=baseline if is_comparable else None,
-            file=file,
-            is_new=True,
-            notes=notes,
-        )
+        if baseline is not None:
+            try:
+                check_same_task(baseline, now, file=file)
+            except InputError:
+                baseline = None
+        return Check(now=now, baseline=baseline, file=file, is_new=True, notes=notes)
     if baseline is not None:
         check_same_task(baseline, now, file=file)
     texts = tuple(each.text for each in conditions)
     return Check(now=now, baseline=baseline, file=file, conditions=texts, notes=notes)
 
 
-def _refuse_options(**given: Any) -> None:
-    """Refuses what would have no effect.
-
-    Raises:
-        InputError: naming the first option that is given.
-    """
+def _known(counted: Cost | Analysis, **given: Any) -> tuple[Cost, tuple[str, ...]]:
+    """The cost of what was counted already, and what was noticed then; options have no effect."""
     for name, value in given.items():
         if value is not None:
             raise InputError(f"{name} has no effect on what was counted already; leave it out")
-
-
-def _known(counted: Cost | Analysis) -> tuple[Cost, tuple[str, ...]]:
-    """The cost of what was counted already, and what was noticed then."""
     if isinstance(counted, Cost):
         return counted, ()
     check_repeated(counted, what=counted.model)
@@ -196,25 +185,13 @@ def _baseline(
         return read_baseline(against)
     file = Path(against)
     check_baseline_target(file, overwrite=True)
-    return _if_readable(file) if file.exists() else None
-
-
-def _if_readable(file: Path) -> Cost | None:
-    """The baseline that is about to be replaced, for the table; a damaged one stands in nobody's
-    way.
-    """
+    if not file.exists():
+        return None
     try:
+        # The baseline that is about to be replaced, for the table; a damaged one is in no way.
         return read_baseline(file)
     except InputError:
         return None
-
-
-def _is_same_task(baseline: Cost, now: Cost, *, file: str) -> bool:
-    try:
-        check_same_task(baseline, now, file=file)
-    except InputError:
-        return False
-    return True
 
 
 def _counted(
@@ -249,13 +226,8 @@ def _counted(
         progress=progress,
     )
     cost = cost_of(analysis, versions=versions(), date=today())
-    return cost, _notes(captured, analysis, counts_only=counts_only)
-
-
-def _notes(captured: CapturedPass, analysis: Analysis, *, counts_only: bool) -> tuple[str, ...]:
-    """What a reader of the table must know: not all that a whole analysis warns of."""
     if counts_only:
-        return (*captured.notes, _UNMEASURED)
-    # What follows from the ceilings matters as much for both sides of a comparison.
-    about_host = (each for each in analysis.warnings if is_about_host(each))
-    return (*captured.notes, *about_host)
+        return cost, (*captured.notes, _UNMEASURED)
+    # Not all that a whole analysis warns of: what follows from the ceilings matters as much for
+    # both sides of a comparison.
+    return cost, (*captured.notes, *filter(is_about_host, analysis.warnings))

@@ -22,9 +22,8 @@ from roofline.pipeline.analyses import (
 )
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
-from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.runs import RunOptions, check_counts
 from roofline.pipeline.variants import Variant, names_of, reference_among, variants_of
-from roofline.pipeline.workloads import check_counts
 
 if TYPE_CHECKING:
     import torch

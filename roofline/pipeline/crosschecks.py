@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from roofline.counters import Crosscheck
-from roofline.errors import InputError
 from roofline.foundation.units import format_bytes
-from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.analyses import captured_workload
+from roofline.pipeline.runs import RunOptions, check_counts, workload_of
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
     import torch
 
-    from roofline.counters.peers.known import Peer
-    from roofline.counters.peers.subject import Subject
+    from roofline.counters.peers import Peer
+    from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
 
 
@@ -45,47 +45,28 @@ def crosscheck(
     """
     options = RunOptions(dtype=dtype, train=train, loss=loss, optimizer="none" if train else None)
     run = options.run()
-    for option, value in (("--batch", batch), ("--seq", seq)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InputError(f"{option} {value}: must be a whole number from 1")
-    if seq is not None and inputs is not None:
-        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
+    check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
 
-    from roofline.counters.peers.known import PEERS, NotRunError, ask
-    from roofline.counters.peers.subject import (
+    from roofline.counters.peers import PEERS, NotRunError, ask
+    from roofline.counters.subject import (
         default_loss,
         fake_subject,
         real_subject,
         weights_bytes,
     )
-    from roofline.workload.capture.passes import capture, has_room_for
+    from roofline.workload.capture.passes import has_room_for
     from roofline.workload.capture.restoration import (
         left_as_it_was,
         tensors_left_as_they_were,
         weights_of,
     )
-    from roofline.workload.inputs import inputs_for, inputs_of
-    from roofline.workload.models import sources
-    from roofline.workload.torch_dtypes import input_specs, torch_dtype
+    from roofline.workload.torch_dtypes import torch_dtype
 
-    source = (
-        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
-    )
-    given = inputs_for(
-        source.module, inputs_of(inputs), source.default_inputs, name=source.name, batch=batch
-    )
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    captured = captured_workload(asked, options, run=run)
+    source, given, records = asked.source, asked.given, captured.capture.records
     wanted = torch_dtype(run.dtype) if run.dtype else None
-    captured = capture(
-        source.module,
-        given,
-        name=source.name,
-        run=run,
-        teaching=options.teaching(),
-        rebuild=source.rebuild,
-    )
-
     trained_with = (loss or default_loss) if train else None
-
     has_room = has_room_for(weights_bytes(source.module))
 
     def subject(peer: Peer) -> Subject:
@@ -96,9 +77,9 @@ def crosscheck(
             raise NotRunError(f"it needs the weights, and {format_bytes(byte)} are too many")
         return fake_subject(source.module, given, wanted, trained_with)
 
-    work = [record.work for record in captured.records if record.state is not State.UNKNOWN]
-    unknown = [record for record in captured.records if record.state is State.UNKNOWN]
-    warnings = [*source.notes, *(source.input_notes if inputs is None else ()), *captured.notes]
+    work = [record.work for record in records if record.state is not State.UNKNOWN]
+    unknown = [record for record in records if record.state is State.UNKNOWN]
+    warnings = list(captured.notes)
     if unknown:
         names = ", ".join(sorted({record.op for record in unknown}))
         warnings.append(
@@ -110,12 +91,10 @@ def crosscheck(
         left_as_it_was(source.module),
         tensors_left_as_they_were(source.module, but=() if has_room else weights_of(source.module)),
     ):
-        counters = tuple(
-            counted for peer in PEERS for counted in ask(peer, subject, captured.records)
-        )
+        counters = tuple(counted for peer in PEERS for counted in ask(peer, subject, records))
     return Crosscheck(
         model=source.name,
-        inputs=input_specs(given, wanted),
+        inputs=asked.specs,
         train=train,
         macs=sum(each.macs or 0 for each in work),
         flop=sum(each.flop or 0 for each in work),

@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roofline.machine.links.team import LIMIT_S, in_ranks
+from roofline.machine.links.measurement import LIMIT_S, in_ranks
 from roofline.pipeline.runs import RunOptions
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ def real_buckets(
     """The buckets of one step, once torch knows the order, as rank 0 sent them.
 
     Args:
-        task: what is trained.
-        ranks: how many processes train it.
         limit_s: seconds after which all are ended.
 
     Raises:
@@ -90,14 +88,7 @@ def real_steps(
     """What steps take on each rank, those that send in turn with those that do not.
 
     Args:
-        task: what is trained.
-        ranks: how many processes train it.
-        threads: how many compute in each.
-        steps: how many of each kind are timed.
         limit_s: seconds after which all are ended.
-
-    Raises:
-        MeasurementError, RooflineError: as `real_buckets`.
     """
     found = in_ranks(times_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
     return tuple(found)
@@ -126,12 +117,6 @@ def slowdown_beside(
 
     Nothing is sent: they share memory, caches and the heat. A step beside others is over when it
     is for the last of them.
-
-    Args:
-        task, ranks, threads, steps, limit_s: as for `real_steps`.
-
-    Raises:
-        MeasurementError, RooflineError: as `real_buckets`.
     """
     found = in_ranks(computing_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
     beside = [max(each) for each in zip(*(one.beside_s for one in found), strict=True)]
@@ -223,8 +208,8 @@ class _Trained:
     def __init__(self, task: TrainingTask, *, is_joined: bool = True) -> None:
         import torch
 
+        from roofline.pipeline.runs import workload_of
         from roofline.pipeline.timing import real_model
-        from roofline.pipeline.workloads import workload_of
         from roofline.workload.capture.reals import Reals
         from roofline.workload.capture.training import maker_of
         from roofline.workload.torch_dtypes import dtype_for, torch_dtype

@@ -37,7 +37,7 @@ def _last() -> tuple[HardwareProfile | None, str]:
 
 
 def _kernels(host: Host) -> KernelPlan:
-    from roofline.machine.kernels import amx
+    from roofline.machine.kernels import register_loop
     from roofline.machine.kernels.compute import COMPUTE_KERNELS, compute_kernels
 
     sets = frozenset(host.instruction_sets)
@@ -45,7 +45,7 @@ def _kernels(host: Host) -> KernelPlan:
     refused: dict[str, str] = {}
     if any(each.unit.name == "amx" for each in compute_kernels(host.architecture, sets)):
         try:
-            amx.request_permission()
+            register_loop.request_permission()
         except MeasurementError as error:
             refused["amx"] = str(error)
     able: dict[str, dict[str, list[str]]] = {}

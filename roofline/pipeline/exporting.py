@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import copy
+import io
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
-from roofline.errors import InputError, ModelError, RooflineError
-from roofline.foundation.files import write_together
+from roofline.errors import InputError, ModelError, RooflineError, nearest, said_by
+from roofline.foundation.files import check_writable, write_together
+from roofline.foundation.quiet import quiet
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
-from roofline.pipeline.export_files import ExportedModel, file_of
-from roofline.pipeline.optimization_subject import arguments_of, in_type_of
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
-from roofline.presentation.formats import check_files, check_suffix_among
+from roofline.pipeline.optimization_machine import in_type_of
+from roofline.pipeline.runs import RunOptions, Workload, arguments_of, check_counts, workload_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 
@@ -22,6 +27,263 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.pipeline.analyses import Model
+    from roofline.workload.models.building import Source
+
+
+_LONGEST = 300
+
+
+@dataclass(slots=True, kw_only=True)
+class ExportedModel:
+    """A model with its weights, what it is called with, and what it gives: ``expected`` of one
+    call, ``expected_again`` of the call after it where that gives something else.
+
+    ``notes`` say what was changed of it for the export.
+    """
+
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    name: str
+    expected: list[Any]
+    expected_again: list[Any] | None = None
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        module: torch.nn.Module,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        *,
+        name: str,
+        is_random: bool,
+    ) -> ExportedModel:
+        """The model, once it has run.
+
+        Args:
+            module: with its weights; it is left as it was.
+            arguments: positional ones and keywords.
+            name: what messages call it.
+            is_random: whether its weights were made here.
+
+        Raises:
+            ModelError: it rejects its inputs.
+        """
+        from roofline.substitution.proof import largest_error
+
+        args, kwargs = arguments
+        notes = (f"its weights are those that building {name} gives: random",) if is_random else ()
+        made = cls(module=module, args=args, kwargs=kwargs, name=name, expected=[], notes=notes)
+        with made.for_inference():
+            try:
+                made.expected = _outputs(module, args, kwargs)
+                again = _outputs(module, args, kwargs)
+            # A model may raise anything.
+            except Exception as error:
+                raise ModelError(f"{name} failed: {_said(error)}") from error
+        if not made.expected:
+            raise ModelError(f"{name} gives no tensors, so there is nothing to export")
+        if largest_error(made.expected, again):
+            made.expected_again = again
+        return made
+
+    @contextlib.contextmanager
+    def for_inference(self) -> Iterator[None]:
+        """While this is open the model is in eval mode, keeps no cache, and has no gradients.
+
+        Afterwards it is as it was, with what is in its tensors: every use begins where the first
+        one did.
+        """
+        import torch
+
+        from roofline.workload.capture.restoration import (
+            left_as_it_was,
+            process_left_as_it_was,
+            tensors_left_as_they_were,
+        )
+
+        given = (self.args, dict(self.kwargs))
+        with (
+            process_left_as_it_was(),
+            left_as_it_was(self.module, *given),
+            tensors_left_as_they_were(self.module, *given),
+            torch.no_grad(),
+        ):
+            with contextlib.suppress(NotImplementedError):
+                self.module.eval()
+            config: Any = getattr(self.module, "config", None)
+            if getattr(config, "use_cache", None):
+                # What it keeps for the next token is no tensor, and formats have no place for it.
+                config.use_cache = False
+            torch.manual_seed(0)
+            yield
+
+    def error_of(self, other: torch.nn.Module) -> float:
+        """The largest difference of another module's outputs, over the largest of its tensor.
+
+        Where the model gives something else at its next call, that call is compared as well.
+        """
+        from roofline.substitution.proof import largest_error
+
+        with self.for_inference():
+            try:
+                found = _outputs(other, self.args, self.kwargs)
+                again = None
+                if self.expected_again is not None:
+                    again = _outputs(other, self.args, self.kwargs)
+            # What runs for the model must run for the file.
+            except Exception as error:
+                raise ModelError(
+                    f"{self.name}: what was exported does not run: {_said(error)}"
+                ) from error
+        error = largest_error(self.expected, found)
+        return error if again is None else max(error, largest_error(self.expected_again, again))
+
+    def own_error(self) -> float:
+        """How far the model's outputs are from those in float64; 0 where it cannot run so."""
+        import torch
+
+        from roofline.substitution.proof import largest_error
+
+        def wide(value: Any) -> Any:
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return value.double() if is_float else value
+
+        from torch.utils import _pytree as pytree
+
+        try:
+            with self.for_inference():
+                exact = _outputs(
+                    copy.deepcopy(self.module).double(),
+                    pytree.tree_map(wide, self.args),
+                    pytree.tree_map(wide, dict(self.kwargs)),
+                )
+            error = largest_error(exact, self.expected)
+        # Many a model is written for one type.
+        except Exception:
+            return 0.0
+        return error if error < 1 else 0.0
+
+
+def file_of(
+    subject: ExportedModel, suffix: str, *, opset: int | None, name: str
+) -> tuple[bytes, int | None, Source]:
+    """The model in a format: the content of the file, its opset, and what was read of it again.
+
+    Args:
+        subject: the model.
+        suffix: ``".onnx"`` or ``".pt2"``.
+        opset: of ONNX's operators; None: the exporter's own.
+        name: what the file is called.
+
+    Raises:
+        ModelError: torch cannot export it.
+        FileFormatError: what was written cannot be read.
+    """
+    from roofline.workload.models.files.reading import file_source
+
+    content, version = _ONNX_OR_PROGRAM[suffix](subject, opset)
+    with tempfile.TemporaryDirectory(prefix="roofline-export-") as folder:
+        path = Path(folder) / f"model{suffix}"
+        path.write_bytes(content)
+        source = file_source(str(path))
+    return content, version, replace(source, name=name)
+
+
+def _program(subject: ExportedModel) -> Any:
+    import torch
+
+    try:
+        with subject.for_inference(), _quiet():
+            return torch.export.export(
+                subject.module, subject.args, dict(subject.kwargs), strict=False
+            )
+    # Whatever its code does that torch cannot follow.
+    except Exception as error:
+        raise ModelError(
+            f"{subject.name}: torch.export cannot follow it: {_said(error)}; it takes models whose"
+            " ways do not depend on values"
+        ) from error
+
+
+def _as_program(subject: ExportedModel, _opset: int | None) -> tuple[bytes, None]:
+    import torch
+
+    program = _program(subject)
+    content = io.BytesIO()
+    try:
+        with _quiet():
+            torch.export.save(program, content)
+    except Exception as error:
+        raise ModelError(f"{subject.name}: torch.export cannot save it: {_said(error)}") from error
+    return content.getvalue(), None
+
+
+def _as_onnx(subject: ExportedModel, opset: int | None) -> tuple[bytes, int]:
+    import torch
+
+    from roofline.workload.models.files.onnx_models import onnx_package
+
+    onnx_package()
+    program = _program(subject)
+    try:
+        with subject.for_inference(), _quiet():
+            made: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=opset,
+                verbose=False,
+                external_data=False,
+            )
+            proto = made.model_proto
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"writing .onnx takes the package {error.name}: python -m pip install 'roofline[onnx]'"
+        ) from None
+    except Exception as error:
+        raise ModelError(
+            f"{subject.name}: torch.onnx cannot write it: {_said(error)}; try -o model.pt2"
+        ) from error
+    versions = {each.domain: each.version for each in proto.opset_import}
+    try:
+        return proto.SerializeToString(), versions.get("", 0)
+    except ValueError as error:
+        raise ModelError(
+            f"{subject.name}: more than 2 GiB, which one .onnx file cannot have; try -o model.pt2"
+        ) from error
+
+
+_ONNX_OR_PROGRAM: Mapping[str, Callable[[ExportedModel, int | None], tuple[bytes, int | None]]] = {
+    ".onnx": _as_onnx,
+    ".pt2": _as_program,
+}
+
+
+def _outputs(module: torch.nn.Module, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors that a module gives, in their order."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    given = copy.deepcopy((args, dict(kwargs)))
+    # What a model draws is the same at every call.
+    torch.manual_seed(0)
+    result = module(*given[0], **given[1])
+    leaves = pytree.tree_leaves(result)
+    return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch's exporters print how far they are, and warn of themselves."""
+    with quiet(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
+
+
+def _said(error: BaseException) -> str:
+    said = printable(said_by(error))
+    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+    return f"{type(error).__name__}: {said}"
+
 
 FORMATS = (".onnx", ".pt2")
 """Suffixes of what can be written."""
@@ -63,7 +325,7 @@ def export(
         InputError: files, inputs, data type or batch are wrong.
         RooflineError: what was read again gives something else.
     """
-    paths = _paths(files, opset=opset, overwrite=overwrite)
+    paths = checked_paths(files, opset=opset, overwrite=overwrite)
     options = RunOptions(dtype=dtype)
     run = options.run()
     check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
@@ -73,9 +335,37 @@ def export(
     contents: dict[Path, bytes] = {}
     found: list[ExportedFile] = []
     for path in paths:
-        made = file_of(subject, path.suffix.lower(), opset=opset, name=path.name)
-        contents[path] = made.content
-        found.append(_judged(path, made, asked, run, records, subject))
+        suffix = path.suffix.lower()
+        contents[path], version, read = file_of(subject, suffix, opset=opset, name=path.name)
+        error = subject.error_of(read.module)
+        limit = LIMIT if error <= LIMIT else max(LIMIT, _OWN_ERRORS * subject.own_error())
+        if not error <= limit:
+            reason = f"this is torch's exporter for {path.suffix}, so try the other format"
+            if subject.expected_again is not None:
+                reason = (
+                    "the model gives something else at every call, as it keeps something; keep that"
+                    " in a buffer and write .pt2, or take it out of forward"
+                )
+            raise RooflineError(
+                f"{path}: not written: what it gives differs from what {subject.name} gives by"
+                f" {error:.1e} of the largest value, more than {limit:.0e}; {reason}"
+            )
+        after, _ = _records(replace(asked, source=read), run)
+        macs, flop, unknown = sums_of(after)
+        found.append(
+            ExportedFile(
+                path=str(path),
+                format=suffix.removeprefix("."),
+                opset=version,
+                size_bytes=len(contents[path]),
+                largest_error=error,
+                limit=limit,
+                macs=macs,
+                flop=flop,
+                unknown_operators=unknown,
+                changes=changes_between(records, after),
+            )
+        )
     write_together(contents, overwrite=overwrite)
     macs, flop, unknown = sums_of(records)
     return Export(
@@ -89,24 +379,26 @@ def export(
     )
 
 
-def check_suffix(path: Path) -> None:
-    """Refuses a file that is none of `FORMATS`.
-
-    Raises:
-        InputError: naming them.
-    """
-    check_suffix_among(path, FORMATS, "a model")
-
-
-def _paths(
+def checked_paths(
     files: str | Path | Sequence[str | Path], *, opset: int | None, overwrite: bool
 ) -> tuple[Path, ...]:
-    """The files, all checked before any work is done."""
+    """The files to write, all checked before any work is done.
+
+    Raises:
+        InputError: none, one that is none of `FORMATS`, is named twice or cannot be written, or an
+            opset that has no effect.
+    """
     several = [files] if isinstance(files, (str, Path)) else list(files)
     paths = tuple(map(Path, several))
     if not paths:
         raise InputError("name a file to write: -o model.onnx or -o model.pt2")
-    check_files(paths, check_suffix, overwrite=overwrite)
+    for number, path in enumerate(paths):
+        if (suffix := path.suffix.lower()) not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{path}: a model is written as {known}{nearest(suffix, FORMATS)}")
+        check_writable(path, overwrite=overwrite)
+        if path.resolve() in (each.resolve() for each in paths[:number]):
+            raise InputError(f"{path}: is named twice; give each file once")
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
         raise InputError(f"--opset {opset} is about .onnx files, and none is to be written")
     return paths
@@ -151,51 +443,4 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
         arguments_of(asked.given, run),
         name=source.name,
         is_random=source.rebuild is not None,
-    )
-
-
-def _reason(subject: ExportedModel, path: Path) -> str:
-    if subject.expected_again is None:
-        return f"this is torch's exporter for {path.suffix}, so try the other format"
-    return (
-        "the model gives something else at every call, as it keeps something; keep that in a buffer"
-        " and write .pt2, or take it out of forward"
-    )
-
-
-def _judged(
-    path: Path,
-    made: Any,
-    asked: Workload,
-    run: Run,
-    records: tuple[OperatorRecord, ...],
-    subject: ExportedModel,
-) -> ExportedFile:
-    """What a file gives and asks for when it is read again.
-
-    Raises:
-        RooflineError: it gives something else than the model.
-    """
-    error = subject.error_of(made.module)
-    limit = LIMIT
-    if error > limit:
-        limit = max(LIMIT, _OWN_ERRORS * subject.own_error())
-    if not error <= limit:
-        raise RooflineError(
-            f"{path}: not written: what it gives differs from what {subject.name} gives by"
-            f" {error:.1e} of the largest value, more than {limit:.0e}; {_reason(subject, path)}"
-        )
-    after, _ = _records(made.workload(asked), run)
-    macs, flop, unknown = sums_of(after)
-    return ExportedFile(
-        path=str(path),
-        format=path.suffix.lower().removeprefix("."),
-        opset=made.opset,
-        size_bytes=len(made.content),
-        largest_error=error,
-        limit=limit,
-        macs=macs,
-        flop=flop,
-        unknown_operators=unknown,
-        changes=changes_between(records, after),
     )

@@ -22,8 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from roofline.errors import InputError, MeasurementError, RooflineError, said_by
-from roofline.machine.system.exclusive import held_locks
-from roofline.machine.system.lifeline import end_with
+from roofline.machine.system.exclusive import end_with, held_locks
 
 T = TypeVar("T")
 
@@ -126,7 +125,7 @@ def fresh_processes(
 
 def _files_in(request: bytes) -> list[str]:
     """The users' files that have classes of what is asked: no import finds them by name."""
-    from roofline.workload.models.homes import FILE_MODULE
+    from roofline.workload.models.building import FILE_MODULE
 
     return [
         file
@@ -218,7 +217,7 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
 
 
 def _answer(request: bytes) -> bytes:
-    from roofline.workload.models.homes import home_of
+    from roofline.workload.models.building import home_of
 
     try:
         files, asked = pickle.loads(request)

@@ -1,15 +1,23 @@
-"""Which machine is meant: given, named, or this one, measured first if it never was."""
+"""What was learned of a machine, found beside its profile, and loaded once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from roofline.errors import HardwareError, InputError
+from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.foundation.progress import Progress
+from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
+from roofline.latency.calibration import Calibration
+from roofline.latency.environment import Environment
+from roofline.latency.predictor import Predictor
+from roofline.latency.samples import RunSample
+from roofline.latency.store import Store, latency_file, read_runs
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.hosts import this_host
-from roofline.pipeline.measuring import measure_hardware, measure_with_samples
+from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.system.host import package_version
+from roofline.pipeline.measuring import measure_hardware, measure_with_samples, this_host
+from roofline.workload.runs import Run
 
 Hardware = HardwareProfile | str | Path
 
@@ -44,6 +52,13 @@ def means_host(hardware: str | Path) -> bool:
     return str(hardware) in (catalog.HOST, catalog.name_of_host())
 
 
+def is_this_machine(hardware: object) -> bool:
+    """Whether the host is meant."""
+    if isinstance(hardware, HardwareProfile):
+        return hardware.name == catalog.name_of_host()
+    return hardware is None or means_host(str(hardware))
+
+
 def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) -> int:
     """How many threads of a machine compute; beside others, `threads` means those of CPUs.
 
@@ -58,3 +73,143 @@ def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) ->
             " leave it out, and each machine uses all of its threads"
         )
     return profile.check_threads(threads)
+
+
+_loaded: dict[Path, tuple[tuple[object, ...], Predictor | None]] = {}
+"""By file, with what told that it was the same: a search asks thousands of times."""
+
+
+def host_latency_file() -> Path:
+    """Where the samples of this machine are; it need not exist."""
+    return latency_file(catalog.host_file())
+
+
+def host_environment() -> Environment:
+    """Where and with what is measured now."""
+    return Environment.of(this_host(), package_version("torch"))
+
+
+def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> Predictor | None:
+    """What was learned on the machine of a profile of such runs; None: nothing.
+
+    Learned is of eager inference by operators for the device of the profile: training, autocast and
+    operators for another device are not predicted.
+
+    Samples are beside the file of the profile. Those of this machine are used only with the torch
+    that they were measured with, and the notes of the predictor say so where they are not.
+
+    Args:
+        named: how it was asked for: a name, a file, None for this machine.
+    """
+    if run.train or run.autocast or run.device != profile.device:
+        return None
+    file = latency_file(_file_of(profile, named))
+    return _loaded_from(file, profile) if file.exists() else None
+
+
+def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
+    if named is None or (not isinstance(named, HardwareProfile) and means_host(named)):
+        return catalog.host_file()
+    if not isinstance(named, HardwareProfile):
+        return catalog.find_hardware(str(named))
+    # A value has no file: it is this machine's, or that of a name.
+    of_host = catalog.host_file()
+    if profile.name == catalog.name_of_host() or not of_host.parent.is_dir():
+        return of_host
+    return catalog.user_folder() / f"{profile.name}.toml"
+
+
+def _loaded_from(file: Path, profile: HardwareProfile) -> Predictor | None:
+    stamp = (*_stamps(file), profile.host)
+    known = _loaded.get(file)
+    if known is None or known[0] != stamp:
+        known = _loaded[file] = stamp, _read(file, profile)
+    return known[1]
+
+
+def _stamps(file: Path) -> tuple[object, ...]:
+    """What changes when samples are added: they are in the log before they are in the file."""
+    found: list[object] = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        try:
+            state = path.stat()
+            found += [state.st_mtime_ns, state.st_size]
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
+    if profile.host is None:
+        return None
+    is_of_host = file == host_latency_file()
+    if is_of_host:
+        if profile.host.difference(this_host()):
+            # Measured here, and put under the roof of another machine.
+            return None
+        calibration, notes = _of_host(file, profile)
+    else:
+        try:
+            kept = read_runs(file, profile.host)
+        except FileFormatError as error:
+            return Predictor(calibration=Calibration(()), notes=(str(error),))
+        runs = kept.runs if kept else ()
+        calibration, notes = _calibration(runs, profile), ()
+        if kept is not None:
+            notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
+    if not calibration.runs and not notes:
+        return None
+    allocator = allocator_here() if is_of_host else _usual_allocator(profile.host)
+    return Predictor(
+        calibration=calibration,
+        notes=tuple(notes),
+        is_of_host=is_of_host,
+        allocator=allocator,
+        page_fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
+        lanes=lanes_of(profile),
+    )
+
+
+def _usual_allocator(host: Host) -> Allocator:
+    """Return the allocator of processes on another machine: glibc, unless its system has none."""
+    system = host.operating_system
+    if any(each in system for each in _WITHOUT_GLIBC):
+        return Allocator(library=f"the allocator of {system}", settings=None)
+    return DEFAULT
+
+
+_WITHOUT_GLIBC = ("Darwin", "Windows", "Alpine")
+"""Parts of names of operating systems."""
+
+
+def lanes_of(profile: HardwareProfile) -> int:
+    """float32 elements in a vector register of a CPU."""
+    sets = profile.host.instruction_sets if profile.host else ()
+    return 16 if any(each.startswith("avx512") for each in sets) else 8
+
+
+def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[str, ...]]:
+    """What was learned on this machine, and what to say of it."""
+    said: list[str] = []
+    try:
+        with Store.open(file, host_environment(), say=said.append) as store:
+            return calibration_of(store, profile), (*said, *store.unused())
+    except FileFormatError as error:
+        return Calibration(()), (str(error),)
+    except InputError:
+        # What cannot be written can be read all the same.
+        here = host_environment()
+        kept = read_runs(file, here.host)
+        if kept is None or kept.environment.difference(here):
+            return Calibration(()), ()
+        return _calibration(kept.runs, profile), ()
+
+
+def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
+    """What was learned from all that a store has; page faults cost what the profile says."""
+    return _calibration(store.runs(), profile)
+
+
+def _calibration(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
+    # Settings of the process that predicts say nothing of those that were measured.
+    return Calibration(runs, page_fault_s=profile.page_fault_s())

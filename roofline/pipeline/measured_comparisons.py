@@ -14,17 +14,15 @@ from roofline.errors import InputError, MeasurementError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
-from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
-from roofline.pipeline.machines import means_host
+from roofline.pipeline.machines import is_this_machine
+from roofline.pipeline.runs import Workload, check_rounds, workload_of
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
-from roofline.pipeline.workloads import workload_of
 from roofline.workload.runs import Run
 
 DEFAULT_ROUNDS = 5
-_MOST_ROUNDS = 1000
 _EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
 
 
@@ -40,6 +38,14 @@ class Candidate:
     run: Run
     threads: int
 
+    def workload(self) -> Workload:
+        """The model and its inputs.
+
+        Raises:
+            ModelError: it cannot be built.
+        """
+        return workload_of(self.model, self.inputs, run=self.run, batch=self.batch, seq=self.seq)
+
 
 def check_measurable(
     hardware: object, *, train: bool, device: str | None, cold: bool, rounds: int | None
@@ -51,7 +57,7 @@ def check_measurable(
     """
     machines = hardware if isinstance(hardware, (list, tuple)) else (hardware,)  # pyright: ignore[reportUnknownVariableType]  anything may be given
     for each in machines:  # pyright: ignore[reportUnknownVariableType]
-        if not _is_this_machine(each):
+        if not is_this_machine(each):
             name = each.name if isinstance(each, HardwareProfile) else each
             raise InputError(
                 f"--measure times the models on this machine, and --hardware {name} is another:"
@@ -69,14 +75,7 @@ def check_measurable(
         )
     if cold:
         raise InputError("--measure --cold: repeated passes are measured; leave --cold out")
-    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS):
-        raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {_MOST_ROUNDS}")
-
-
-def _is_this_machine(hardware: object) -> bool:
-    if isinstance(hardware, HardwareProfile):
-        return hardware.name == name_of_host()
-    return hardware is None or means_host(str(hardware))
+    check_rounds(rounds)
 
 
 def measured_in_turn(
@@ -162,13 +161,7 @@ def _who_stays(candidates: Sequence[Candidate]) -> str:
 
 def round_time(here: Bench, candidate: Candidate) -> RoundTime:
     """One candidate in one round; runs in a process of its own."""
-    asked = workload_of(
-        candidate.model,
-        candidate.inputs,
-        run=candidate.run,
-        batch=candidate.batch,
-        seq=candidate.seq,
-    )
+    asked = candidate.workload()
     found = measure_again(
         here,
         asked,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roofline.errors import InputError
-from roofline.pipeline.runs import RunOptions
-from roofline.workload.formulas.missing import Missing, missing_in
+from roofline.pipeline.analyses import captured_workload
+from roofline.pipeline.runs import RunOptions, check_counts, workload_of
+from roofline.workload.formulas.catalogue import Missing, missing_in
 from roofline.workload.operators import OperatorRecord, State
 
 if TYPE_CHECKING:
@@ -33,40 +33,18 @@ def missing_operators(
     """
     options = run or RunOptions()
     asked = options.run()
-    for option, value in (("--batch", batch), ("--seq", seq)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InputError(f"{option} {value}: must be a whole number from 1")
-    if seq is not None and inputs is not None:
-        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
-
-    from roofline.workload.capture.passes import capture
-    from roofline.workload.inputs import inputs_for, inputs_of
-    from roofline.workload.models import sources
-    from roofline.workload.torch_dtypes import input_specs, torch_dtype
-
-    given = inputs_of(inputs)
-    source = (
-        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
-    )
-    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
-    captured = capture(
-        source.module,
-        given,
-        name=source.name,
-        run=asked,
-        teaching=options.teaching(),
-        rebuild=source.rebuild,
-    )
-    working = [each for each in captured.records if each.state is not State.FREE]
-    input_notes = source.input_notes if inputs is None else ()
+    check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
+    workload = workload_of(model, inputs, run=asked, batch=batch, seq=seq)
+    captured = captured_workload(workload, options, run=asked)
+    working = [each for each in captured.capture.records if each.state is not State.FREE]
     return Missing(
-        model=source.name,
-        inputs=input_specs(given, torch_dtype(asked.dtype) if asked.dtype else None),
-        run=captured.run,
+        model=workload.source.name,
+        inputs=workload.specs,
+        run=captured.capture.run,
         calls=len(working),
         operators=len({each.op for each in working}),
         missing=missing_in(working, _parameters),
-        warnings=(*source.notes, *input_notes, *captured.notes),
+        warnings=captured.notes,
     )
 
 

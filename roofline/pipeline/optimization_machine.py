@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import date
+from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.errors import HardwareError, InputError
-from roofline.foundation.progress import Progress, Say
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.errors import (
+    HardwareError,
+    InputError,
+    MeasurementError,
+    ModelError,
+    RooflineError,
+    said_by,
+)
+from roofline.foundation.progress import Progress, Say, silent
+from roofline.foundation.sampling import Sample
+from roofline.foundation.text import printable
+from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
-from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.pipeline.isolation import last_level_bytes
-from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
-from roofline.pipeline.timing import bench
+from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.machines import (
+    Hardware,
+    hardware_for,
+    host_environment,
+    host_latency_file,
+    is_this_machine,
+    predictor_of,
+    threads_on,
+)
+from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
+from roofline.pipeline.predictions import last_level_bytes
+from roofline.pipeline.timing import Bench, bench
 from roofline.placement import Roof
 from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
 from roofline.substitution.costs.cost import CostBasis, Costs
@@ -27,10 +49,233 @@ from roofline.substitution.costs.counted import CountGraph
 from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.costs.measurements import MeasuredCosts, TimeCalls
 from roofline.substitution.costs.predictions import PredictedCosts
+from roofline.substitution.result import Decision, Rounds
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
+    import torch
+
     from roofline.latency.measuring.calls import Call
+
+
+DEFAULT_ROUNDS = 7
+"""With fewer, one model in ten looks faster than itself: the interval leaves out a round in ten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """What was timed one way: the times of the original first, and its rounds with each contender.
+
+    ``conditions`` are what was noticed meanwhile.
+    """
+
+    samples: tuple[Sample, ...]
+    rounds: tuple[Rounds, ...]
+    conditions: tuple[str, ...] = ()
+
+    @property
+    def fastest(self) -> int | None:
+        """The number of the contender that is significantly faster than the original and gains
+        most; None: none is."""
+        faster = [place for place, each in enumerate(self.rounds) if each.is_faster]
+        return max(faster, key=lambda place: self.rounds[place].speedup, default=None)
+
+
+def decided(
+    are_tried: Sequence[bool], eager: Trials | None, compiled: Trials | None
+) -> tuple[int | None, Decision]:
+    """Which contender is told of, and what is made of it.
+
+    Args:
+        are_tried: of each contender whether it costs no less, and was only worth timing.
+    """
+    found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
+    decisive = compiled or eager
+    if decisive is not None and decisive.fastest is not None:
+        return decisive.fastest, "measured faster"
+    if not found:
+        return None, "nothing found"
+    if decisive is None:
+        return found[0], "predicted faster"
+    # The one that came nearest.
+    rounds = decisive.rounds
+    return max(found, key=lambda place: rounds[place].speedup), "not faster"
+
+
+def check_bench(*, force: bool, say: Say | None) -> None:
+    """Refuses to begin what could not be timed.
+
+    Raises:
+        MeasurementError: others compute, and `force` is not set.
+    """
+    with bench(force=force, say=say or silent):
+        pass
+
+
+def eager_trials(
+    candidates: Sequence[Candidate],
+    *,
+    rounds: int | None = None,
+    **how: Any,
+) -> Trials:
+    """All of them as eager torch runs them, once in each round, each time in a new process.
+
+    Args:
+        candidates: the original, then those that may be faster.
+        rounds: how many rounds; None: 7.
+        how: as for `measured_in_turn`.
+
+    Raises:
+        MeasurementError: the machine is busy, or a process died.
+        ModelError: a model raised.
+    """
+    count = DEFAULT_ROUNDS if rounds is None else rounds
+    return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
+
+
+class CompileError(Exception):
+    """`torch.compile` cannot be timed; says why in a line."""
+
+
+def compiled_trials(
+    candidates: Sequence[Candidate],
+    *,
+    rounds: int | None = None,
+    force: bool = False,
+    say: Say | None = None,
+    processes: Callable[[], AbstractContextManager[Runs]] = fresh_processes,
+    on: Callable[..., AbstractContextManager[Bench]] = bench,
+) -> Trials:
+    """All of them under `torch.compile` with freezing, in turn in one new process.
+
+    Args:
+        rounds: how many rounds; None: 7.
+
+    Raises:
+        CompileError: there is no compiler, or it failed.
+        MeasurementError: the machine is busy, or the process died.
+    """
+    if not any(map(shutil.which, ("g++", "gcc", "clang++", "c++", "cl"))):
+        raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
+    say = say or silent
+    count = DEFAULT_ROUNDS if rounds is None else rounds
+    with on(force=force, say=say) as here, processes() as process:
+        say(f"compiling {len(candidates)} models with torch.compile")
+        try:
+            found = process(compiled_rounds, here, candidates, count)
+        except MeasurementError:
+            raise
+        except RooflineError as error:
+            raise CompileError(f"torch.compile failed: {said_by(error)[:300]}") from None
+    measured = MeasuredRounds(
+        rounds=found,
+        date=date.today().isoformat(),
+        allocator=allocator_here().name,
+        conditions=here.conditions,
+    )
+    return _trials(measured, "compile", candidates)
+
+
+def compiled_rounds(
+    here: Bench, candidates: Sequence[Candidate], count: int
+) -> tuple[tuple[RoundTime, ...], ...]:
+    """Rounds of modules, each compiled for inference; runs in a process of its own.
+
+    Raises:
+        RooflineError: one of them cannot be compiled.
+    """
+    import torch
+    from torch._inductor import config
+
+    from roofline.latency.measuring.gauges import Gauges
+    from roofline.latency.measuring.rounds import Effort, run_rounds
+    from roofline.latency.measuring.team import team
+    from roofline.machine.measuring.pace_gauge import pace_gauge
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.capture.stage import staged
+
+    effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
+    cores, threads = here.topology.cores, candidates[0].threads
+    found: list[tuple[RoundTime, ...]] = []
+    # One process compiles: workers would outlive it, and take the cores of what is timed.
+    settings = config.patch({"freezing": True, "compile_threads": 1})
+    with (
+        settings,
+        team(threads, cores),
+        pace_gauge(cores[:threads]) as pace,
+        ExitStack() as stages,
+    ):
+        subjects: list[Callable[[], object]] = []
+        for each in candidates:
+            stage = stages.enter_context(staged(each.model, each.inputs, each.run, Reals(each.run)))
+            compiled: Any = torch.compile(stage.model)
+            args, kwargs = stage.args, dict(stage.kwargs)
+            subjects.append(
+                lambda compiled=compiled, args=args, kwargs=kwargs: compiled(*args, **kwargs)
+            )
+            try:
+                # Twice: the second pass may be of other strides, and compile once more.
+                subjects[-1]()
+                subjects[-1]()
+            except Exception as error:
+                raise RooflineError(said_by(error) or type(error).__name__) from error
+        gauges = replace(Gauges(), pace=pace)
+        for _ in range(count):
+            rounds = run_rounds(subjects, gauges, effort)
+            clock_hz = rounds.pace.clock_hz
+            found.append(
+                tuple(
+                    RoundTime(times_s=rounds.times_s(place), clock_hz=clock_hz)
+                    for place in range(len(subjects))
+                )
+            )
+    return tuple(found)
+
+
+def _trials(
+    measured: MeasuredRounds, baseline: Literal["eager", "compile"], candidates: Sequence[Candidate]
+) -> Trials:
+    rounds: list[Rounds] = []
+    for place, each in enumerate(candidates[1:], start=1):
+        ratio = measured.ratio(0, place)
+        low, high = ratio.interval or (ratio.value, ratio.value)
+        rounds.append(
+            Rounds(
+                baseline=baseline,
+                candidate=each.name,
+                before_s=measured.sample(0).median_s,
+                after_s=measured.sample(place).median_s,
+                speedup=ratio.value,
+                # One round says nothing of the next one.
+                speedup_low=low if ratio.interval else 0.0,
+                speedup_high=high,
+                rounds=len(measured.rounds),
+                allocator=measured.allocator,
+            )
+        )
+    return Trials(
+        samples=tuple(measured.sample(place) for place in range(measured.models)),
+        rounds=tuple(rounds),
+        conditions=measured.conditions,
+    )
+
+
+def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
+    """The model itself, or a copy of it in the type that it is to be run in."""
+    if not run.dtype:
+        return original
+    from roofline.workload.torch_dtypes import torch_dtype
+
+    try:
+        return copy.deepcopy(original).to(torch_dtype(run.dtype))
+    # Locks, generators and tensors that were computed cannot be copied.
+    except Exception as error:
+        raise ModelError(
+            f"{name} cannot be copied, which another type takes:"
+            f" {type(error).__name__}: {printable(said_by(error)[:200])};"
+            " cast it before, and leave --dtype out"
+        ) from error
+
 
 _BASES: tuple[CostBasis, ...] = ("bound", "predicted", "measured")
 
@@ -55,13 +300,6 @@ class Machine:
     def launches_said(self) -> str:
         """What launches were taken to cost; ``""`` where costs are no bounds."""
         return launches_on(self.profile).said if self.basis == "bound" else ""
-
-
-def is_this_machine(hardware: Hardware | None) -> bool:
-    """Whether the host is meant."""
-    if isinstance(hardware, HardwareProfile):
-        return hardware.name == name_of_host()
-    return hardware is None or means_host(hardware)
 
 
 def check_costs(
@@ -153,14 +391,6 @@ def costs_on(
     say: Say,
 ) -> Generator[Costs]:
     """What graphs cost on a machine; while operators may be timed, nothing else is measured there.
-
-    Args:
-        machine: which.
-        count: counts graphs.
-        pass_bytes: what one pass of the model touches.
-        force: times operators although others compute.
-        progress: told which operator is timed.
-        say: told, in words, what is waited for, and what cannot be timed.
 
     Raises:
         MeasurementError: operators are to be timed, and others compute.

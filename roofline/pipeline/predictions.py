@@ -3,29 +3,250 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress, Say, silent
+from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.calibrated import no_calibration
+from roofline.latency.features import facts_of
+from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.predicted import Predicted
+from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.predictor import Predictor
+from roofline.latency.samples import IsolatedSample
+from roofline.latency.store import Store
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.system.topology import Topology
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts, workload_of
-from roofline.placement import Roof
-from roofline.workload.residency import residency
+from roofline.pipeline.machines import (
+    Hardware,
+    hardware_for,
+    host_environment,
+    host_latency_file,
+    means_host,
+    predictor_of,
+    threads_on,
+)
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.timing import bench
+from roofline.placement import Placement, Roof, place
+from roofline.workload.operators import State
+from roofline.workload.residency import Residency, residency
+from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
 
     Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.workload.capture.passes import Capture, Teaching
+
+
+def with_operators_measured(
+    asked: Workload,
+    *,
+    run: Run,
+    teaching: Teaching | None,
+    threads: int | None,
+    force: bool,
+    progress: Progress | None,
+    say: Say,
+) -> Analysis:
+    """An analysis on this machine, predicted from its operators one by one.
+
+    Args:
+        threads: how many compute; None: all.
+
+    Raises:
+        MeasurementError: the machine is busy.
+        ModelError: the model raised.
+    """
+    with bench(force=force, say=say, progress=progress) as here:
+        roof = Roof(here.profile, here.profile.check_threads(threads or here.profile.threads))
+        one = OneByOne(
+            asked,
+            run=run,
+            teaching=teaching,
+            roof=roof,
+            topology=here.topology,
+            progress=progress,
+            say=say,
+        )
+    learned = predictor_of(here.profile, None, run)
+    return assemble(
+        asked.source.name,
+        asked.specs,
+        one.capture,
+        one.reuse,
+        roof,
+        cold=False,
+        notes=(*asked.notes, *one.capture.notes, *here.notes),
+        predictor=_Known(one.predicted(learned)),
+        runs=learned.runs_here if learned else (),
+    )
+
+
+class _Known:
+    """Predictions that are there already."""
+
+    def __init__(self, predicted: Predicted) -> None:
+        self._predicted = predicted
+
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
+        """Those."""
+        return self._predicted
+
+
+class OneByOne:
+    """The operators of a model, each unique one timed once on its own, or known from before.
+
+    Args:
+        asked: the model and its inputs.
+        run: how it is run.
+        teaching: how it is trained, if it is.
+        roof: this machine's, for the threads that compute.
+        topology: its CPUs.
+        progress: told how far it is.
+        say: told what cannot be timed on its own.
+
+    Raises:
+        ModelError: the model raised.
+    """
+
+    def __init__(
+        self,
+        asked: Workload,
+        *,
+        run: Run,
+        roof: Roof,
+        topology: Topology,
+        say: Say,
+        teaching: Teaching | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        from roofline.latency.measuring.calls import CallLog
+        from roofline.latency.measuring.isolated import measure_unique
+
+        log = CallLog()
+        self.capture: Capture = asked.capture(run, teaching, on_call=log.begin)
+        self._roof = roof
+        self.reuse: Residency = residency(self.capture.records)
+        at_work = [each.state is not State.FREE for each in self.capture.records]
+        with (
+            Store.open(host_latency_file(), host_environment(), say=say) as store,
+            pace_gauge(topology.cores[: roof.threads]) as pace,
+        ):
+            gauges = replace(Gauges(), pace=pace)
+            self.samples: list[IsolatedSample | None] = measure_unique(
+                [call if works else None for call, works in zip(log.calls, at_work, strict=True)],
+                store=store,
+                threads=roof.threads,
+                last_level_bytes=last_level_bytes(roof.profile),
+                pass_bytes=self.capture.parameter_size_bytes
+                + self.capture.buffer_size_bytes
+                + self.capture.input_bytes
+                + self.reuse.peak_activation_bytes,
+                cores=topology.cores,
+                gauges=gauges,
+                progress=progress,
+                say=say,
+            )
+
+    def predicted(self, learned: Predictor | None) -> Predicted:
+        """Predictions from the times of operators; of what cannot be timed, what was learned.
+
+        Times are stated for the pace of `learned`, whatever pace the cores had when they were
+        taken; without it they are as they were taken.
+        """
+        placements = place(self.capture.records, self.reuse, self._roof)
+        threads = self._roof.threads
+        before = learned.predict(placements, threads) if learned else Predicted()
+        known = before.operators or (None,) * len(placements)
+        changes = self._changes(placements, learned)
+        operators = [
+            _prediction(sample.sample, changes.get(position, 1.0)) if sample is not None else each
+            for position, (sample, each) in enumerate(zip(self.samples, known, strict=True))
+        ]
+        at_work = [
+            position
+            for position, each in enumerate(placements)
+            if each.record.state is not State.FREE
+        ]
+        found = [each for each in (operators[position] for position in at_work) if each]
+        notes: list[str] = []
+        if len(found) < len(at_work):
+            notes.append(
+                f"{len(at_work) - len(found)} operators could not be timed on their own and are"
+                " not predicted"
+            )
+            return Predicted(operators=tuple(operators), notes=tuple(notes))
+        if not found:
+            return Predicted(operators=tuple(operators))
+        overhead_s: float | None = None
+        if learned is not None and learned.calibration.runs:
+            overhead_s = learned.calibration.overhead_s(
+                threads, calls=len(placements), pace=learned.pace
+            )
+        else:
+            notes.append(
+                "what runs between operators is not in the prediction: nothing was learned here"
+                " (`roofline calibrate`)"
+            )
+        timed = len({id(sample) for sample in self.samples if sample is not None})
+        run = RunPrediction(
+            predicted_s=sum(each.predicted_s for each in found) + (overhead_s or 0.0),
+            low_s=sum(each.low_s for each in found) + (overhead_s or 0.0),
+            high_s=sum(each.high_s for each in found) + (overhead_s or 0.0),
+            operators_s=sum(each.predicted_s for each in found),
+            overhead_s=overhead_s,
+            calibration=f"{timed} operators timed on their own on this machine",
+        )
+        if learned is not None:
+            run, more = learned.with_faults(run, placements, threads)
+            notes += more
+        return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
+
+    def _changes(
+        self, placements: Sequence[Placement], learned: Predictor | None
+    ) -> dict[int, float]:
+        """How many times as long operators take now as they took when they were timed."""
+        if learned is None:
+            return {}
+        timed = [(place, each) for place, each in enumerate(self.samples) if each is not None]
+        changes = learned.calibration.changes(
+            [facts_of(placements[place], self._roof.threads) for place, _ in timed],
+            [each.pace for _, each in timed],
+            learned.pace,
+        )
+        return {place: change for (place, _), change in zip(timed, changes, strict=True)}
+
+
+def _prediction(sample: Sample, change: float) -> Prediction:
+    return Prediction(
+        predicted_s=sample.median_s * change,
+        low_s=quantile(sample.times_s, 0.1) * change,
+        high_s=quantile(sample.times_s, 0.9) * change,
+        samples=len(sample.times_s),
+        distance=0.0,
+        is_extrapolated=False,
+        is_measured=True,
+    )
+
+
+def last_level_bytes(profile: HardwareProfile) -> int:
+    """The size of the largest cache of a machine; where none is known, of one as large as any."""
+    sizes = [each.capacity_bytes for each in profile.memory[:-1] if each.capacity_bytes is not None]
+    return max(sizes, default=_LARGE_CACHE)
+
+
+_LARGE_CACHE = 2**26
+
 
 Operators = Literal["learned", "measured"]
 
@@ -93,8 +314,6 @@ def predict(
     if operators == "measured" and device not in (None, "cpu"):
         raise InputError(f"--operators measured times them on a CPU; leave --device {device} out")
     if operators == "measured":
-        from roofline.pipeline.isolation import with_operators_measured
-
         run = options.run()
         return with_operators_measured(
             workload_of(model, inputs, run=run, batch=batch, seq=seq),
@@ -107,26 +326,17 @@ def predict(
         )
     run = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    machine = _machine(hardware, progress)
-    roof = Roof(machine.profile, threads_on(machine.profile, threads, alone=True))
-    from roofline.workload.capture.passes import capture
-
-    captured = capture(
-        asked.source.module,
-        asked.given,
-        name=asked.source.name,
-        run=run,
-        teaching=options.teaching(),
-        rebuild=asked.source.rebuild,
-    )
-    predictor = predictor_of(machine.profile, hardware, run)
-    notes = [*asked.notes, *captured.notes, *machine.notes]
+    profile, machine_notes = _machine(hardware, progress)
+    roof = Roof(profile, threads_on(profile, threads, alone=True))
+    captured = asked.capture(run, options.teaching())
+    predictor = predictor_of(profile, hardware, run)
+    notes = [*asked.notes, *captured.notes, *machine_notes]
     if run.train or run.autocast or run.device != "cpu":
         notes.append(
             "bounds only: what is learned is of eager inference on a CPU, without autocast"
         )
     elif predictor is None:
-        notes.append(no_calibration(machine.profile.name))
+        notes.append(no_calibration(profile.name))
     return assemble(
         asked.source.name,
         asked.specs,
@@ -140,29 +350,22 @@ def predict(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Machine:
-    profile: HardwareProfile
-    notes: tuple[str, ...]
+_Machine = tuple[HardwareProfile, tuple[str, ...]]
 
 
 def _machine(hardware: Hardware | None, progress: Progress | None) -> _Machine:
     """The machine that is meant; its file is read once, as long as it does not change."""
     if isinstance(hardware, HardwareProfile):
-        return _Machine(profile=hardware, notes=())
+        return hardware, ()
     named = str(hardware) if hardware is not None else catalog.HOST
     file = catalog.host_file() if named == catalog.HOST else Path(named)
     try:
         stamp = file.stat().st_mtime_ns
     except OSError:
-        stamp = None
-    if stamp is None:
-        profile, notes = hardware_for(hardware, progress)
-        return _Machine(profile=profile, notes=notes)
+        return hardware_for(hardware, progress)
     return _read_once(named, str(file), stamp)
 
 
 @functools.lru_cache(maxsize=32)
 def _read_once(named: str, _file: str, _stamp: int) -> _Machine:
-    profile, notes = hardware_for(named)
-    return _Machine(profile=profile, notes=notes)
+    return hardware_for(named)

@@ -17,11 +17,17 @@ from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
-from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.machines import (
+    Hardware,
+    hardware_for,
+    host_environment,
+    host_latency_file,
+    means_host,
+    predictor_of,
+    threads_on,
+)
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.pipeline.timing import MeasuredPass, bench, measure, real_model, type_of
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
 
 if TYPE_CHECKING:
     import torch
@@ -144,10 +150,6 @@ def sample_of(
     """What is kept of a measured pass.
 
     Args:
-        workload: the model and its inputs.
-        found: what was measured.
-        dtype: the type that it mostly computed in.
-        origin: the command that measured it.
         family: the kin of the model; None: as its name says.
     """
     name = workload.source.name
@@ -188,11 +190,7 @@ def _check_device(device: str) -> None:
 
 
 def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
-    """The profile of the device that is timed, where that is not this machine's CPU.
-
-    Raises:
-        InputError: it is not said which, or it is of another device.
-    """
+    """The profile of the device that is timed, where that is not this machine's CPU."""
     if device == "cpu":
         if hardware is None or (not isinstance(hardware, HardwareProfile) and means_host(hardware)):
             return None

@@ -16,32 +16,19 @@ from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
-from roofline.pipeline.calibration_steps import computes_in_bfloat16
+from roofline.pipeline.calibrations import computes_in_bfloat16
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.measured_comparisons import this_process
+from roofline.pipeline.measured_comparisons import Candidate, this_process
+from roofline.pipeline.runs import seeded
 from roofline.pipeline.timing import Bench, bench, real_model
-from roofline.pipeline.workloads import workload_of
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant, WhatIf
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
-    from roofline.quantization.modules.companions import CompanionKind
+    from roofline.quantization.companions import CompanionKind
 
 
 _EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
-    """The model that all are held against: what `analyze` took, and how it is run."""
-
-    model: Any
-    inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,35 +39,26 @@ class TimedPair:
     error: float | None
 
 
-def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int) -> TimedPair:
+def timed_pair(here: Bench, original: Candidate, kind: CompanionKind, count: int) -> TimedPair:
     """Rounds of a model and of its companion, by turns; runs in a process of its own.
 
     Raises:
         ModelError: the companion cannot be made, or one of both raised.
     """
-    import torch
-
     from roofline.latency.measuring.gauges import Gauges
     from roofline.latency.measuring.rounds import run_rounds
     from roofline.latency.measuring.team import team
     from roofline.machine.measuring.pace_gauge import pace_gauge
-    from roofline.quantization.modules.companions import (
-        companion_of,
-        int8_kernels,
-        relative_error,
-    )
+    from roofline.quantization.companions import companion_of, int8_kernels, relative_error
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
 
     cores = here.topology.cores
     run, threads = original.run, original.threads
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
-        # The same weights and the same noise in every process.
-        torch.manual_seed(0)
-        asked = workload_of(
-            original.model, original.inputs, run=run, batch=original.batch, seq=original.seq
-        )
+    # The same weights and the same noise in every process.
+    with one_at_a_time, seeded():
+        asked = original.workload()
         with (
             staged(real_model(asked), asked.given, run, Reals(run)) as stage,
             int8_kernels(),
@@ -169,22 +147,15 @@ def companions(
     a way that fails, or dies, has no times and says why.
 
     Args:
-        model, inputs, batch, seq: as `analyze` took them.
-        analysis: of the model as it is, on this machine.
-        what_if_of: what the model would take in the bits of a policy.
-        ways: which are run.
         rounds: how many rounds; None: 7.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
         processes: where models run; None: in new processes, or in this one where the model cannot
             leave it.
-        on: what makes this machine ready.
 
     Raises:
         MeasurementError: the machine is busy.
     """
-    original = Original(
+    original = Candidate(
+        name=analysis.model,
         model=model,
         inputs=inputs,
         batch=batch,
@@ -200,9 +171,15 @@ def companions(
             if progress is not None:
                 progress(place / len(ways), way.name)
             policy = policy_of(way, analysis, what_if_of)
-            timed = _pointless(way, policy, analysis, here) or _timed(
-                process, here, original, way, rounds or DEFAULT_ROUNDS
-            )
+            timed: TimedPair | str = _pointless(way, policy, analysis, here)
+            if not timed:
+                try:
+                    count = rounds or DEFAULT_ROUNDS
+                    timed = process(timed_pair, here, original, way.kind, count)
+                except MemoryError:
+                    timed = "it ran out of memory"
+                except RooflineError as error:
+                    timed = said_by(error) or type(error).__name__
             found.append(_beside(way, timed, lambda policy=policy: what_if_of(policy)))
     notes = (_IN_THIS_PROCESS,) if stays else ()
     return Companions(found=tuple(found), conditions=(*here.conditions, *notes))
@@ -214,7 +191,7 @@ _IN_THIS_PROCESS = (
 )
 
 
-def _stays(original: Original) -> bool:
+def _stays(original: Candidate) -> bool:
     """Whether another process could not load the model."""
     try:
         content = pickle.dumps((original.model, original.inputs))
@@ -241,16 +218,6 @@ def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str
 def has_torchao() -> bool:
     """Whether torchao could be imported."""
     return importlib.util.find_spec("torchao") is not None
-
-
-def _timed(process: Runs, here: Bench, original: Original, way: Way, count: int) -> TimedPair | str:
-    """The rounds, or why there are none."""
-    try:
-        return process(timed_pair, here, original, way.kind, count)
-    except MemoryError:
-        return "it ran out of memory"
-    except RooflineError as error:
-        return said_by(error) or type(error).__name__
 
 
 def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> NativeVariant:
@@ -283,13 +250,7 @@ def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> 
 
 
 def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatIf]) -> Policy:
-    """The policy whose what-if stands beside a way: all layers, or linear ones alone.
-
-    Args:
-        way: how the model is run.
-        analysis: of the model as it is.
-        what_if_of: tells which layers it has.
-    """
+    """The policy whose what-if stands beside a way: all layers, or linear ones alone."""
     if way.kind == "bfloat16":
         return _BFLOAT16
     if way.kind == "int8 static":

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.errors import InputError
+from roofline.errors import InputError, ModelError, RooflineError, said_by
 from roofline.foundation.progress import Progress, silent
 from roofline.foundation.rows import sum_known
-from roofline.foundation.units import format_bytes, format_s
-from roofline.pipeline.quantization_errors import OutputErrors
-from roofline.pipeline.quantization_requests import Budget
-from roofline.pipeline.workloads import Workload
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_bytes, format_s, format_shape
+from roofline.pipeline.quantizing import Budget
+from roofline.pipeline.runs import Workload, arguments_of, seeded
+from roofline.pipeline.timing import real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import (
     LayerSensitivity,
@@ -32,6 +36,251 @@ from roofline.quantization.sensitivity import (
     ranked,
 )
 from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.quantization.quantizers import PACT
+    from roofline.workload.inputs import InputRequest, Inputs
+
+
+def samples_for(asked: Workload, samples: Any) -> tuple[Inputs, str]:
+    """What a model is run on, and that in words: ``"random numbers of 4x3x8x8"``.
+
+    Args:
+        samples: what is to be taken, as the inputs of `analyze`; None: the model's inputs.
+
+    Raises:
+        InputError: `samples` are none.
+    """
+    from roofline.workload.inputs import inputs_of
+
+    given = asked.given if samples is None else inputs_of(samples)
+    if given is None:
+        raise InputError("samples: there are none; give tensors, as the inputs of a model")
+    requests = [request for _, request in given.requests()]
+    if not requests:
+        return given, "no tensors"
+    tensors = "the given inputs" if samples is None else "given samples"
+    kinds = dict.fromkeys(_kind_words(each, tensors) for each in requests)
+    shapes = ", ".join(format_shape(each.shape) for each in requests)
+    return given, f"{' and '.join(kinds)} of {shapes}"
+
+
+def _kind_words(request: InputRequest, tensors: str) -> str:
+    """What `arguments_of` gives: a given tensor, else noise; where there is none, one number."""
+    import torch
+
+    from roofline.workload.torch_dtypes import dtype_for
+
+    if request.like is not None and tuple(request.like.shape) == request.shape:
+        return tensors
+    kind = dtype_for(request, None)
+    if kind.is_floating_point or kind.is_complex:
+        return "random numbers"
+    return "ones" if kind == torch.bool else "zeros"
+
+
+_FLOAT_POLICY = Policy(weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS)
+
+_REPEATED = 1e-4
+"""The relative error up to which outputs are the same: sums need not be in the same order."""
+
+
+class OutputErrors:
+    """A copy of a model with its weights, in inference, and what it gives on some inputs.
+
+    ``inputs`` says in words what these are, ``layers`` are the qualified names of what can be
+    quantised where it is. Clipping values are calibrated on the same inputs, so that an error is
+    that of layers that were not trained for their bits.
+
+    Args:
+        asked: the model and its inputs.
+        run: how it is run.
+        samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
+        per_channel: whether weights have a scale for each output channel.
+
+    Raises:
+        ModelError: the model has no weights, cannot be copied, raises, or gives nothing that errors
+            can be computed of.
+        InputError: `samples` are no inputs, or a layer cannot be quantised.
+    """
+
+    def __init__(self, asked: Workload, run: Run, samples: Any, *, per_channel: bool) -> None:
+        self._name = asked.source.name
+        self._per_channel = per_channel
+        with seeded():
+            # A model that is built here has random weights.
+            built = real_model(asked)
+        self._model = _copied(built, run, self._name)
+        given, self.inputs = samples_for(asked, samples)
+        self._batch = arguments_of(given, run)
+        self._reference = self._outputs(self._model)
+        if not self._reference or not all(map(_is_sound, self._reference)):
+            raise ModelError(
+                f"{self._name}: --sensitivity compares floating-point outputs, and the model gives"
+                " none, or NaN or infinite ones, for its inputs; give others with samples="
+            )
+        if self._error(self._outputs(self._model), "a second pass") > _REPEATED:
+            raise ModelError(
+                f"{self._name} gives other outputs when it is called again with the same inputs, so"
+                " --sensitivity cannot tell what few bits do to them; have it repeat itself"
+            )
+        self.layers = frozenset(
+            self._clippings(replace(_FLOAT_POLICY, activations=8, first_last=8, shortcut="low"))
+        )
+
+    def of_each(
+        self, wanted: Mapping[str, Sequence[LayerBits]], progress: Progress
+    ) -> dict[tuple[str, LayerBits], float]:
+        """The relative L2 error of the outputs with one layer alone quantised.
+
+        Raises:
+            ModelError: outputs are no longer finite.
+        """
+        found: dict[tuple[str, LayerBits], float] = {}
+        calls = sum(map(len, wanted.values()))
+        for place in range(max(map(len, wanted.values()), default=0)):
+            here = {name: each[place] for name, each in wanted.items() if place < len(each)}
+            activations = {
+                name: LayerBits(weights=FLOAT_BITS, activations=each.activations)
+                for name, each in here.items()
+            }
+            clippings = self._clippings(replace(_FLOAT_POLICY, layers=activations))
+            for name, bits in here.items():
+                progress(len(found) / calls, f"quantizing {name or self._name} to {bits.words}")
+                found[name, bits] = self._alone(name, bits, clippings.get(name))
+        return found
+
+    def of_all(self, policy: Policy) -> float:
+        """The relative L2 error of the outputs with all of a policy.
+
+        Raises:
+            ModelError: outputs are no longer finite.
+        """
+        known = {name: bits for name, bits in policy.layers.items() if name in self.layers}
+        model = self._calibrated(replace(policy, layers=known))
+        return self._error(self._outputs(model), "the proposed policy")
+
+    def _clippings(self, policy: Policy) -> Mapping[str, PACT]:
+        """What quantises the activations of each layer, calibrated on what floats give it."""
+        from roofline.quantization import quantized_layers
+
+        layers = quantized_layers(self._calibrated(policy))
+        return {
+            name: each.input_quantizer
+            for name, each in layers.items()
+            if each.input_quantizer is not None
+        }
+
+    def _alone(self, name: str, bits: LayerBits, clipping: PACT | None) -> float:
+        layer = self._model.get_submodule(name)
+        with _in_few_bits(layer, bits.weights, clipping, per_channel=self._per_channel):
+            return self._error(self._outputs(self._model), f"layer '{name}' in {bits.words}")
+
+    def _calibrated(self, policy: Policy) -> torch.nn.Module:
+        from roofline.quantization import PACT, calibrate_clipping, quantize_model
+        from roofline.workload.inputs import Inputs
+
+        args, kwargs = self._batch
+        given = Inputs(*args, **kwargs)
+        with seeded(), warnings.catch_warnings():
+            # What stays in floats is in the what-if; what reads only zeros makes no error.
+            warnings.simplefilter("ignore")
+            model = quantize_model(self._model, policy, given)
+            if any(isinstance(each, PACT) for each in model.modules()):
+                calibrate_clipping(model, [given])
+        return model
+
+    def _outputs(self, model: torch.nn.Module) -> list[torch.Tensor]:
+        """The floating tensors that the model gives, in float64."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        args, kwargs = self._batch
+        with seeded(), torch.no_grad():
+            try:
+                result = model(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            except RooflineError:
+                raise
+            # The user's own code may raise anything.
+            except Exception as error:
+                raise ModelError(
+                    f"{self._name} raised {type(error).__name__} in its forward pass:"
+                    f" {printable(said_by(error)[:200])}"
+                ) from error
+        return [
+            each.detach().to(torch.float64)
+            for each in pytree.tree_leaves(result)
+            if isinstance(each, torch.Tensor) and each.is_floating_point() and each.numel()
+        ]
+
+    def _error(self, outputs: Sequence[torch.Tensor], what: str) -> float:
+        if [each.shape for each in outputs] != [each.shape for each in self._reference]:
+            raise ModelError(
+                f"{self._name}: {what} changes how many outputs there are, or their sizes, so that"
+                " --sensitivity cannot compare them; give a part of the model where they stay"
+            )
+        pairs = list(zip(self._reference, outputs, strict=True))
+        lost = math.fsum(float((one - two).square().sum()) for one, two in pairs)
+        whole = math.fsum(float(one.square().sum()) for one, _ in pairs)
+        if not math.isfinite(lost):
+            raise ModelError(f"{self._name}: {what} makes outputs that are NaN or infinite")
+        if not lost:
+            return 0.0
+        if not whole:
+            raise ModelError(
+                f"{self._name} gives only zeros for its inputs, so there are no relative errors;"
+                " give others with samples="
+            )
+        return math.sqrt(lost / whole)
+
+
+@contextmanager
+def _in_few_bits(
+    layer: torch.nn.Module, bits: int, clipping: PACT | None, *, per_channel: bool
+) -> Iterator[None]:
+    """A layer as `quantize_model` would leave it, while this is open."""
+    from torch import nn
+
+    from roofline.quantization.quantized_modules import TRANSPOSED, quantize_input
+    from roofline.quantization.quantizers import weight_quantizer
+
+    weight = layer._parameters["weight"]
+    hook = None
+    try:
+        if bits != FLOAT_BITS and weight is not None:
+            axis = 1 if isinstance(layer, TRANSPOSED) else 0
+            quantizer = weight_quantizer(bits, per_channel=per_channel, axis=axis)
+            layer._parameters["weight"] = nn.Parameter(quantizer(weight).detach())
+        if clipping is not None:
+            layer.add_module("input_quantizer", clipping)
+            hook = layer.register_forward_pre_hook(quantize_input, with_kwargs=True)
+        yield
+    finally:
+        layer._parameters["weight"] = weight
+        if hook is not None:
+            hook.remove()
+            del layer._modules["input_quantizer"]
+
+
+def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
+    from roofline.workload.torch_dtypes import torch_dtype
+
+    try:
+        made = copy.deepcopy(model).eval()
+    # Locks, generators and tensors that were computed cannot be copied.
+    except Exception as error:
+        raise ModelError(
+            f"{name} cannot be copied, which --sensitivity takes: {type(error).__name__}:"
+            f" {printable(said_by(error)[:200])}"
+        ) from error
+    return made.to(torch_dtype(run.dtype)) if run.dtype else made
+
+
+def _is_sound(output: torch.Tensor) -> bool:
+    return bool(output.isfinite().all())
+
 
 Ask = Callable[[Policy], WhatIf]
 """Gives the what-if of a policy."""
@@ -68,11 +317,7 @@ def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
 
 
 def check_budget(budget: Budget, what_if: WhatIf, basis: Basis) -> None:
-    """Refuses a budget of time where none is known, before minutes go into errors of layers.
-
-    Raises:
-        InputError: says so.
-    """
+    """Refuses a budget of time where none is known, before minutes go into errors of layers."""
     if budget.time_s is not None and whole_s(what_if, basis) is None:
         raise _no_time("the whole pass")
 
@@ -213,13 +458,8 @@ def sensitivity_of(
     """Quantises one layer at a time: what that does to the outputs, and what it saves.
 
     Args:
-        asked: the model and its inputs.
-        run: how it is run.
-        what_if: of the policy that was asked for: its layers, and what each saves.
-        ask: gives the what-if of another policy for the same pass and machine.
         samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
         budget: within which bits for each layer are proposed; None: nothing is proposed.
-        progress: told how far it is.
 
     Raises:
         ModelError: the model has no weights, cannot be copied, raises, or gives nothing that errors

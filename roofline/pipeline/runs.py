@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import InputSpec
 from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.workload.runs import DEVICES, HALF_TYPES, OPTIMIZERS, Device, Run
@@ -13,7 +15,120 @@ from roofline.workload.runs import DEVICES, HALF_TYPES, OPTIMIZERS, Device, Run
 if TYPE_CHECKING:
     import torch
 
+    from roofline.workload.capture.passes import Capture
     from roofline.workload.capture.training import Teaching
+    from roofline.workload.inputs import Inputs
+    from roofline.workload.models.building import Source
+
+
+_MOST = 2**40
+"""More than any batch or thread count; a larger number is a mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model and the inputs that it is called with; ``notes`` say what was decided for them."""
+
+    source: Source
+    given: Inputs
+    specs: tuple[InputSpec, ...]
+    notes: tuple[str, ...]
+
+    def capture(self, run: Run, teaching: Teaching | None = None, **how: Any) -> Capture:
+        """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes."""
+        from roofline.workload.capture.passes import capture
+
+        source = self.source
+        options = {"name": source.name, "rebuild": source.rebuild, **how}
+        return capture(source.module, self.given, run=run, teaching=teaching, **options)
+
+
+MOST_ROUNDS = 1000
+
+
+def check_rounds(rounds: int | None) -> None:
+    """Refuses numbers of rounds that there cannot be."""
+    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
+        raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {MOST_ROUNDS}")
+
+
+def check_switches(**switches: object) -> None:
+    """Refuses what only Python can give in the place of True or False."""
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise InputError(f"{name}={value!r}: must be True or False")
+
+
+def check_functions(**functions: object) -> None:
+    """Refuses what cannot be called where something is to be told."""
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise InputError(f"{name}={value!r}: must be a function, or None")
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Random numbers are the same every time, and go on afterwards as if there had been none."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model is called with: given tensors, else noise, or zeros as indices."""
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+    reals = Reals(run)
+    change = torch_dtype(run.dtype) if run.dtype else None
+    with seeded():
+        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
+
+
+def check_counts(
+    *, batch: int | None, seq: int | None, threads: int | None, inputs: object
+) -> None:
+    """Refuses sizes that are none, and tokens beside given inputs."""
+    for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
+        # True is a whole number to Python.
+        if value is not None and (type(value) is not int or not 1 <= value < _MOST):
+            raise InputError(f"{option} {value}: must be a whole number from 1")
+    if seq is not None and inputs is not None:
+        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
+
+
+def workload_of(
+    model: torch.nn.Module | Callable[..., Any] | str,
+    inputs: Any,
+    *,
+    run: Run,
+    batch: int | None,
+    seq: int | None,
+) -> Workload:
+    """The model that is meant, and what it is called with.
+
+    Raises:
+        ModelError: the model is unknown, or cannot be built.
+        InputError: the inputs are wrong.
+    """
+    from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.models import sources
+    from roofline.workload.torch_dtypes import input_specs, torch_dtype
+
+    given = inputs_of(inputs)
+    source = (
+        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
+    )
+    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
+    return Workload(
+        source=source,
+        given=given,
+        specs=input_specs(given, torch_dtype(run.dtype) if run.dtype else None),
+        notes=(*source.notes, *(source.input_notes if inputs is None else ())),
+    )
+
 
 DEFAULT_OPTIMIZER = "adamw"
 
@@ -57,11 +172,7 @@ class RunOptions:
         )
 
     def _check_types(self) -> None:
-        """Refuses what only Python can give.
-
-        Raises:
-            InputError: something is of another type than it must have.
-        """
+        """Refuses what only Python can give."""
         for name, value in (
             ("train", self.train),
             ("channels_last", self.channels_last),

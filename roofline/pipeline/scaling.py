@@ -22,15 +22,18 @@ from roofline.pipeline.analyses import (
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
-from roofline.scaling.asking import scaling_of, times_of
-from roofline.scaling.collectives import ALGORITHMS, Algorithm
-from roofline.scaling.links import Wire, is_between_ranks, wire_of
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.scaling.memory import peak_while_accumulating
-from roofline.scaling.ranks import Step
+from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings
+from roofline.scaling.settings import (
+    ALGORITHMS,
+    Algorithm,
+    Settings,
+    Wire,
+    is_between_ranks,
+    wire_of,
+)
 from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
@@ -55,11 +58,7 @@ def settings_of(
     bucket: int | str | None,
     sharded: bool,
 ) -> Settings:
-    """The settings, from what `roofline.scale` is given.
-
-    Raises:
-        InputError: says which is wrong.
-    """
+    """The settings, from what `roofline.scale` is given."""
     for option, value in (("--data-parallel", ranks), ("--accumulate", accumulate)):
         # True is a whole number to Python.
         if type(value) is not int or not 1 <= value <= _MOST:
@@ -84,11 +83,7 @@ def settings_of(
 
 
 def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool) -> None:
-    """Refuses what a step that is run for real does not do.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses what a step that is run for real does not do."""
     for option, is_given in (
         ("--checkpoint", checkpoint is not None),
         ("--scale-gradients", scale_gradients),
@@ -102,11 +97,7 @@ def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool)
 
 
 def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
-    """The link that a user describes; None: none.
-
-    Raises:
-        InputError: it is none.
-    """
+    """The link that a user describes; None: none."""
     if bandwidth is None:
         if latency is not None:
             raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
@@ -144,13 +135,7 @@ _SHOWN = 3
 
 
 def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]:
-    """A line for each.
-
-    Args:
-        step: on one rank.
-        settings: how ranks train.
-        wire: the link between them.
-    """
+    """A line for each."""
     if unused := step.unused:
         names = ", ".join(unused[:_SHOWN])
         more = len(unused) - _SHOWN
@@ -347,8 +332,8 @@ def _captured(
     asked: Workload, options: RunOptions, run: Run, checkpoint: str | None
 ) -> tuple[CapturedPass, tuple[str, ...]]:
     """The step, and the paths of the modules that run again in it."""
-    from roofline.workload.capture.checkpointing import checkpointed, chosen_modules
     from roofline.workload.capture.passes import one_at_a_time
+    from roofline.workload.capture.training import checkpointed, chosen_modules
 
     module = asked.source.module
     paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()
@@ -407,11 +392,7 @@ def _slowdown(
 
 
 def _as_measured(analysis: Analysis, timed: Analysis) -> Analysis:
-    """The analysis whose operators were timed, if they are those that were counted.
-
-    Raises:
-        InputError: they are not.
-    """
+    """The analysis whose operators were timed, if they are those that were counted."""
     ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
     if ops[0] != ops[1]:
         raise InputError(

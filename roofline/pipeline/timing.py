@@ -19,14 +19,17 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace
-from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.circumstances import circumstances
+from roofline.machine.system.activity import (
+    check_quiet,
+    disturbances,
+    memory_pressure,
+    read_activity,
+)
 from roofline.machine.system.exclusive import alone_on_this_machine
-from roofline.machine.system.quiet import check_quiet, memory_pressure
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.situation import circumstances, read_situation
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
-from roofline.pipeline.workloads import Workload
+from roofline.pipeline.runs import Workload
 from roofline.placement import Placement, Roof, place
 from roofline.workload.residency import Residency, residency
 from roofline.workload.runs import Run
@@ -85,8 +88,6 @@ def bench(
     """This machine for as long as it is measured on; no other measurement runs meanwhile.
 
     Args:
-        force: measure although others compute.
-        say: told, in words, what is waited for.
         of_device: the profile of the device that is timed; None: this machine's CPU.
         progress: told how far the measurement of the machine itself is, where it never was.
 
@@ -113,11 +114,7 @@ def bench(
 
 
 def real_model(workload: Workload) -> torch.nn.Module:
-    """The model of a workload with real tensors in it.
-
-    Raises:
-        ModelError: it cannot be made with its weights.
-    """
+    """The model of a workload with real tensors in it."""
     import psutil
 
     from roofline.workload.capture.passes import with_weights
@@ -152,18 +149,6 @@ def measure(
     progress: Progress | None = None,
 ) -> MeasuredPass:
     """Runs a model in place, and places what it called under this machine's roof.
-
-    Args:
-        on: this machine.
-        workload: the model's name and inputs.
-        model: the model, with its weights.
-        run: how it is run.
-        threads: how many compute.
-        effort: how many passes.
-        teaching: how it is trained, if it is.
-        compiled: times it under `torch.compile` too.
-        gauges: what is read around each pass.
-        progress: told how far it is.
 
     Raises:
         ModelError: the model raised.
@@ -243,14 +228,7 @@ def measure_again(
     threads: int,
     effort: Effort,
 ) -> MeasuredAgain:
-    """Whole passes, once more.
-
-    Args:
-        on, workload, model, run, threads, effort: as for `measure`.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """Whole passes, once more."""
     from roofline.latency.measuring.in_place import measure_whole
     from roofline.latency.measuring.team import team
 

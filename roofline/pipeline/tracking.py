@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.design.gate import Cost, Machine
-from roofline.design.gate.cost import counts_of, fields_of
+from roofline.design.gate.cost import counts_of
 from roofline.errors import InputError
 from roofline.pipeline.checking import today, versions
 from roofline.pipeline.machines import Hardware, hardware_for, threads_on
@@ -139,7 +139,7 @@ def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
     cost = Cost(
         model=name,
         run=tracking.run,
-        **fields_of(counts_of(records)),
+        **counts_of(records),
         parameters=tracking.parameters,
         peak_memory_bytes=tracking.kept_bytes
         + reuse.peak_activation_bytes

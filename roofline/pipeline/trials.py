@@ -13,42 +13,204 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice.normalizations import FOLDABLE, fold_pairs
-from roofline.design.advice.proposals import Proposal
-from roofline.design.advice.subject import Subject
-from roofline.design.advice.what_if import OnMachine
+from roofline.design.advice.alternatives import Alternative, OnMachine
+from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
+from roofline.design.advice.subject import Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s
-from roofline.latency.measuring.rounds import Effort
+from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.rounds import Effort, run_rounds
+from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.isolation import last_level_bytes
-from roofline.pipeline.operator_trials import SwapTimes, times_of_swaps
+from roofline.pipeline.measured_comparisons import Candidate
+from roofline.pipeline.predictions import last_level_bytes
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
-from roofline.pipeline.workloads import workload_of
-from roofline.workload.runs import Run
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import torch
 
+    from roofline.latency.measuring.calls import Call, TensorNeed
+
+
+_MOST_PAIRS = 40
+"""Different operators that are timed for one finding: those that take longest."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class SwapTimes:
+    """The seconds of a swap, before and after, in every round."""
+
+    before_s: tuple[float, ...]
+    after_s: tuple[float, ...]
+
+    @property
+    def savings_s(self) -> tuple[float, ...]:
+        """What was saved in every round."""
+        pairs = zip(self.before_s, self.after_s, strict=True)
+        return tuple(before - after for before, after in pairs)
+
+
+def times_of_swaps(
+    here: Bench, swaps: Sequence[Swap], threads: int, last_level_bytes: int, effort: Effort
+) -> list[SwapTimes]:
+    """The times of every swap, its operators in turn; runs in a process of its own.
+
+    Equal swaps are timed once.
+
+    Raises:
+        MeasurementError: an operator cannot be called on its own.
+    """
+    import torch
+
+    from roofline.latency.measuring.team import team
+    from roofline.machine.library.default_settings import default_settings
+
+    known: dict[object, SwapTimes] = {}
+    found: list[SwapTimes] = []
+    cores = here.topology.cores
+    with (
+        torch.no_grad(),
+        default_settings(),
+        team(threads, cores),
+        pace_gauge(cores[:threads]) as pace,
+    ):
+        gauges = replace(Gauges(), pace=pace)
+        for swap in swaps:
+            before = [call_of(each) for each in swap.before]
+            after = [call_of(each) for each in swap.after]
+            key = (
+                *(tuple(each.key(threads) for each in calls) for calls in (before, after)),
+                swap.factor,
+            )
+            if key not in known:
+                if len(known) == _MOST_PAIRS:
+                    raise MeasurementError(f"more than {_MOST_PAIRS} different operators")
+                known[key] = _timed(before, after, swap.factor, gauges, last_level_bytes, effort)
+            found.append(known[key])
+    return found
+
+
+def _timed(
+    before: Sequence[Call],
+    after: Sequence[Call],
+    factor: float,
+    gauges: Gauges,
+    last_level_bytes: int,
+    effort: Effort,
+) -> SwapTimes:
+    from roofline.latency.measuring.isolated import cycle_of
+    from roofline.latency.measuring.turns import Turns, plan_for
+
+    turns: list[Turns] = []
+    for call in (*before, *after):
+        plan = plan_for(
+            call.storages,
+            cycle_bytes=cycle_of(last_level_bytes),
+            turns=effort.warm_ups + effort.most,
+        )
+        turns.append(Turns(call, plan, sweep=None, clock=gauges.wall))
+    rounds = run_rounds(
+        [subject for each in turns for subject in (each.prepare, each.call)], gauges, effort
+    )
+    kept = [[each.seconds[effort.warm_ups + number] for each in turns] for number in rounds.kept]
+    return SwapTimes(
+        before_s=tuple(sum(times[: len(before)]) for times in kept),
+        after_s=tuple(factor * sum(times[len(before) :]) for times in kept),
+    )
+
+
+def call_of(operator: Alternative) -> Call:
+    """The call that a record is of, to be made with tensors like its own.
+
+    Raises:
+        MeasurementError: torch has no such operator, or what it takes is not in the record.
+    """
+    import torch
+
+    from roofline.latency.measuring.calls import Call
+
+    record = operator.record
+    space, _, name = record.op.partition(".")
+    packet: Any = getattr(getattr(torch.ops, space), name, None)
+    overloads: list[str] = packet.overloads() if packet is not None else []
+    overload = next((each for each in ("default", "Tensor") if each in overloads), None)
+    if overload is None:
+        raise MeasurementError(f"{record.op} cannot be called on its own")
+    tensors = [_need(spec, number) for number, spec in enumerate(record.inputs)]
+    args: list[Any] = []
+    kwargs: list[tuple[str, Any]] = []
+    for argument in getattr(packet, overload)._schema.arguments:
+        value = _argument(record, argument, tensors)
+        if argument.kwarg_only:
+            kwargs.append((argument.name, value))
+        else:
+            args.append(value)
+    if tensors:
+        raise MeasurementError(f"{record.op} has operands that its record does not tell apart")
+    return Call(op=record.op, overload=overload, args=tuple(args), kwargs=tuple(kwargs))
+
+
+def _argument(record: OperatorRecord, argument: Any, tensors: list[TensorNeed]) -> Any:
+    """One argument: the next of the record's tensors, or what the record says of it."""
+    kind = str(argument.type)
+    if kind == "Tensor" or (kind == "Optional[Tensor]" and tensors):
+        if not tensors:
+            raise MeasurementError(f"{record.op} takes more tensors than its record has")
+        return tensors.pop(0)
+    if "Device" in kind or argument.name in ("device", "layout", "pin_memory"):
+        return None
+    value = record.attributes.get(argument.name, argument.default_value)
+    if isinstance(value, str) and value.startswith("torch."):
+        import torch
+
+        return getattr(torch, value.removeprefix("torch."))
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _need(spec: TensorSpec, number: int) -> TensorNeed:
+    """The tensor of a record's operand, in a storage of its own."""
+    from roofline.latency.measuring.calls import TensorNeed
+    from roofline.workload.torch_dtypes import torch_dtype
+
+    return TensorNeed(
+        shape=spec.shape,
+        stride=strides_of(spec),
+        dtype=torch_dtype(spec.dtype.name),
+        storage=number,
+        offset_bytes=0,
+        is_kept=spec.role.persists,
+    )
+
+
+def strides_of(spec: TensorSpec) -> tuple[int, ...]:
+    """The strides in elements that its layout says; of other layouts, with two sizes swapped."""
+    order = list(range(len(spec.shape)))
+    if spec.layout == "channels-last":
+        order = [order[0], *order[2:], order[1]]
+    elif spec.layout == "strided" and len(order) > 1:
+        # Which way it is strided is not kept: a transposed matrix, mostly, or a swap of two sizes.
+        order[-1], order[-2] = order[-2], order[-1]
+    strides, step = [0] * len(order), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= max(1, spec.shape[dimension])
+    return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole(Candidate):
     """A model, and how it is run.
 
     ``folds`` are the modules of convolutions and of the batch norms that they take in.
     """
 
-    model: Any
-    inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
     folds: tuple[tuple[str, str], ...] = ()
 
 
@@ -59,7 +221,7 @@ def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
         ModelError: it raised.
         MeasurementError: what is to be folded are no modules that can be.
     """
-    asked = workload_of(whole.model, whole.inputs, run=whole.run, batch=whole.batch, seq=whole.seq)
+    asked = whole.workload()
     model = real_model(asked)
     if whole.folds:
         model = folded(model, whole.folds)
@@ -68,15 +230,7 @@ def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
 
 
 def folded(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn.Module:
-    """A copy of a model whose convolutions have taken in the batch norms behind them.
-
-    Args:
-        model: with its weights.
-        pairs: the paths of each convolution and its norm.
-
-    Raises:
-        MeasurementError: one of them is another kind of module.
-    """
+    """A copy of a model whose convolutions have taken in the batch norms behind them."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -137,17 +291,6 @@ def tried(
     """The proposals and outcomes with what was measured of the first `top` of all findings, and of
     what predictions could not tell; and what was wrong with the machine meanwhile.
 
-    Args:
-        model, inputs, options: as `advise` has them.
-        analysis: of the model as it is.
-        proposals: findings at operators.
-        outcomes: what is expected of other ways to run it.
-        top: how many findings are tried.
-        quick: fewer rounds.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
-
     Raises:
         MeasurementError: the machine is busy.
     """
@@ -161,7 +304,16 @@ def tried(
         bench(force=force, say=say or silent, progress=progress) as here,
         fresh_processes() as process,
     ):
-        trial = Trial(process, here, model, inputs, options, analysis, quick=quick)
+        whole = Whole(
+            name=analysis.model,
+            model=model,
+            inputs=inputs,
+            batch=options["batch"],
+            seq=options["seq"],
+            run=analysis.run,
+            threads=analysis.threads,
+        )
+        trial = Trial(process, here, whole, options, analysis, is_quick=quick)
         steps = max(1, len(proposals) + len(outcomes))
         done = 0
 
@@ -182,50 +334,34 @@ def tried(
         return found, others, here.conditions
 
 
+@dataclass(frozen=True, slots=True)
 class Trial:
     """Tries changes of one model.
 
     Args:
         process: where it runs.
         here: this machine.
-        model, inputs, options: as `advise` has them.
+        as_it_is: the model that changes are made of.
+        options: as `advise` has them.
         analysis: of the model as it is.
-        quick: fewer rounds.
+        is_quick: fewer rounds.
     """
 
-    def __init__(
-        self,
-        process: Runs,
-        here: Bench,
-        model: Any,
-        inputs: Any,
-        options: dict[str, Any],
-        analysis: Analysis,
-        *,
-        quick: bool,
-    ) -> None:
-        self._process = process
-        self._here = here
-        self._analysis = analysis
-        self._options = options
-        self._is_quick = quick
-        self._as_it_is = Whole(
-            model=model,
-            inputs=inputs,
-            batch=options["batch"],
-            seq=options["seq"],
-            run=analysis.run,
-            threads=analysis.threads,
-        )
+    process: Runs
+    here: Bench
+    as_it_is: Whole
+    options: Mapping[str, Any]
+    analysis: Analysis
+    is_quick: bool
 
     def of_operators(self, proposal: Proposal) -> Proposal:
         """The proposal with its finding tried: in the whole model where it can be, else alone."""
         finding = proposal.finding
         if finding.rule == FOLDABLE:
-            subject = Subject(self._analysis, OnMachine(self._analysis, None))
+            subject = Subject(self.analysis, OnMachine(self.analysis, None))
             folds = tuple(fold_pairs(subject))
             try:
-                measured = self._whole(replace(self._as_it_is, folds=folds))
+                measured = self._whole(replace(self.as_it_is, folds=folds))
                 return replace(proposal, finding=with_measured(finding, measured))
             except (RooflineError, MemoryError) as error:
                 # The norms alone would be timed against nothing, which always saves their time.
@@ -235,14 +371,14 @@ class Trial:
             return replace(
                 proposal, finding=replace(finding, note="no single change of it can be tried")
             )
-        effort = _QUICK_CALLS if self._is_quick else _CALLS
+        effort = _QUICK_CALLS if self.is_quick else _CALLS
         try:
-            times = self._process(
+            times = self.process(
                 times_of_swaps,
-                self._here,
+                self.here,
                 proposal.swaps,
-                self._analysis.threads,
-                last_level_bytes(self._here.profile),
+                self.analysis.threads,
+                last_level_bytes(self.here.profile),
                 effort,
             )
         except (RooflineError, MemoryError) as error:
@@ -257,17 +393,17 @@ class Trial:
     def of_model(self, outcome: Outcome) -> Outcome:
         """The outcome with its variant tried, and a finding of it where only that confirms it."""
         variant, finding = outcome.variant, outcome.finding
-        changed = {**self._options, **variant.options}
+        changed = {**self.options, **variant.options}
         run = RunOptions(
             dtype=changed["dtype"],
             channels_last=changed["channels_last"],
             autocast=changed["autocast"],
         ).run()
         other = replace(
-            self._as_it_is,
+            self.as_it_is,
             batch=changed["batch"],
             run=run,
-            threads=changed["threads"] or self._analysis.threads,
+            threads=changed["threads"] or self.analysis.threads,
         )
         try:
             measured = self._whole(other, samples=variant.samples, environment=variant.environment)
@@ -293,25 +429,20 @@ class Trial:
         self, other: Whole, *, samples: float = 1.0, environment: Mapping[str, str] | None = None
     ) -> Measured:
         """The model as it is and another one, in turn, each pass in a process of its own."""
-        effort = _QUICK_PASSES if self._is_quick else _PASSES
+        effort = _QUICK_PASSES if self.is_quick else _PASSES
         pairs: list[tuple[RoundTime, RoundTime]] = []
         with contextlib.ExitStack() as stack:
-            process = self._process
+            process = self.process
             if environment:
                 process = stack.enter_context(fresh_processes(environment=environment))
-            for _ in range(_QUICK_ROUNDS if self._is_quick else _ROUNDS):
-                before = self._process(round_of, self._here, self._as_it_is, effort)
-                pairs.append((before, process(round_of, self._here, other, effort)))
+            for _ in range(_QUICK_ROUNDS if self.is_quick else _ROUNDS):
+                before = self.process(round_of, self.here, self.as_it_is, effort)
+                pairs.append((before, process(round_of, self.here, other, effort)))
         return of_rounds(pairs, samples=samples)
 
 
 def of_rounds(pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 1.0) -> Measured:
-    """What rounds of a model before and after a change say, both at one clock in each.
-
-    Args:
-        pairs: the rounds.
-        samples: how many times as many samples a pass after the change has.
-    """
+    """What rounds of a model before and after a change say, both at one clock in each."""
     before_s = [before.measured_s for before, _ in pairs]
     after_s = [after.at_clock_of(before) / samples for before, after in pairs]
     saved_s = [one - other for one, other in zip(before_s, after_s, strict=True)]

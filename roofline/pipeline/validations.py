@@ -9,34 +9,33 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import InputSpec
+from roofline.analysis import InputSpec, MinTimes, minimum_times_of
 from roofline.errors import RooflineError
 from roofline.foundation.progress import Progress, Say, silent
+from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted
 from roofline.latency.allocator import allocator_here
+from roofline.latency.calibration import Calibration
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.latency.validation import (
+    BOUND_MARGIN,
     ModelValidation,
     RatioValidation,
     Skipped,
     Validation,
 )
+from roofline.machine.pace import Pace
 from roofline.machine.system.host import package_version
-from roofline.pipeline.calibration_runs import DESIGN_EFFORT, subject_workload
+from roofline.minimum import minimum_times
+from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.isolation import OneByOne
-from roofline.pipeline.judging import Judge, judged_pass
-from roofline.pipeline.learned import (
-    calibration_of,
-    host_environment,
-    host_latency_file,
-    lanes_of,
-)
-from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.predictions import OneByOne
+from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
 from roofline.pipeline.timing import (
     Bench,
     MeasuredAgain,
@@ -47,12 +46,104 @@ from roofline.pipeline.timing import (
     real_model,
     type_of,
 )
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
-from roofline.placement import Roof
+from roofline.placement import Roof, place
+from roofline.workload.fusion import fused_traffic
+from roofline.workload.operators import State
+from roofline.workload.rewritings import model_work
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """What predicts a family without having seen it."""
+
+    all: Calibration
+    known: dict[str, Calibration]
+    lanes: int
+
+    def predictor(self, family: str, pace: Pace) -> Predictor:
+        """What was learned from all other families, for cores that run so fast."""
+        if family not in self.known:
+            self.known[family] = Calibration(
+                self.all.runs, without=family, page_fault_s=self.all.page_fault_s
+            )
+        return Predictor(calibration=self.known[family], pace=pace, lanes=self.lanes)
+
+
+def judged_pass(
+    name: str,
+    specs: Sequence[InputSpec],
+    found: MeasuredPass,
+    predictor: Predictor,
+    *,
+    dtype: str,
+    again: MeasuredAgain | None,
+    operators_measured_s: float | None,
+) -> ModelValidation:
+    """A measured pass beside its prediction.
+
+    Args:
+        again: the whole, measured again; None: it was not.
+        operators_measured_s: the prediction from operators timed on their own; None: not asked for.
+    """
+    placements, samples = found.placements, found.timed.operators
+    predicted = predictor.predict(placements, found.roof.threads)
+    at_work = [
+        index for index, each in enumerate(placements) if each.record.state is not State.FREE
+    ]
+    # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+    roof, records = found.roof_at_clock, found.capture.records
+    limits = place(records, found.reuse, roof, cache="steady")
+    errors: list[float] = []
+    bounded = below = 0
+    for index in at_work:
+        eager_min_time_s, took_s = limits[index].eager_min_time_s, samples[index].median_s
+        if eager_min_time_s:
+            bounded += 1
+            below += took_s < BOUND_MARGIN * eager_min_time_s
+        prediction = predicted.operators[index]
+        if prediction is not None:
+            errors.append(abs(prediction.predicted_s - took_s))
+    eager_min_time_s = sum_known(limits[index].eager_min_time_s for index in at_work)
+    minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
+    shapes = [each.shape for each in specs if each.shape]
+    run = predicted.run
+    usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
+    return ModelValidation(
+        model=name,
+        family=family_of(name),
+        batch=shapes[0][0] if shapes else None,
+        dtype=dtype,
+        threads=found.roof.threads,
+        channels_last=found.capture.run.channels_last,
+        predicted_s=run.predicted_s if run else None,
+        predicted_low_s=run.low_s if run else None,
+        predicted_high_s=run.high_s if run else None,
+        operators_measured_s=operators_measured_s,
+        measured_s=found.timed.run.measured_s,
+        remeasured_s=again.sample.median_s if again else None,
+        **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
+        operators=bounded,
+        below_bound=below,
+        operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
+        operators_s=sum(samples[index].median_s for index in at_work),
+        samples=sum(len(each.operators) for each in predictor.calibration.runs),
+        clock_hz=found.timed.run.clock_hz,
+        core_to_core_latency_s=found.timed.run.core_to_core_latency_s,
+        predicted_usual_s=usual.predicted_s if usual else None,
+        predicted_settled_s=run.settled_s if run else None,
+        predicted_page_faults=run.page_faults if run else None,
+        page_faults=found.timed.run.page_faults,
+        remeasured_clock_hz=again.pace.clock_hz if again else None,
+        measured_times_s=found.timed.run.end_to_end.times_s,
+        remeasured_times_s=again.sample.times_s if again else (),
+        discarded=found.timed.run.discarded,
+        are_disturbed=found.timed.run.are_disturbed,
+    )
+
 
 DEFAULT_MODELS = (
     *("alexnet", "vgg11", "resnet18", "resnet50", "densenet121", "inception_v3", "squeezenet1_0"),
@@ -257,7 +348,7 @@ def measured_twice(here: Bench, model: ValidationCase) -> tuple[list[Measured], 
             )
         )
     # Apart in time from the first: what moved in between is noise.
-    for place, (asked, each) in enumerate(zip(workloads, measured, strict=True)):
+    for index, (asked, each) in enumerate(zip(workloads, measured, strict=True)):
         assert module is not None
         # It ran once, and that is judged all the same.
         with contextlib.suppress(RooflineError, MemoryError):
@@ -269,7 +360,7 @@ def measured_twice(here: Bench, model: ValidationCase) -> tuple[list[Measured], 
                 threads=each.found.roof.threads,
                 effort=model.effort,
             )
-            measured[place] = replace(each, again=again)
+            measured[index] = replace(each, again=again)
     return measured, skipped
 
 

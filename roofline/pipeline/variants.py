@@ -65,12 +65,7 @@ def variants_of(
 
 
 def names_of(variants: Sequence[Variant], models: Sequence[str]) -> tuple[str, ...]:
-    """What variants are called; models of one name are numbered.
-
-    Args:
-        variants: what is compared.
-        models: the name of each model, by its number.
-    """
+    """What variants are called; models of one name are numbered."""
     alike = len(set(models)) < len(models)
     numbered = [
         f"{name} ({number})" if alike else name for number, name in enumerate(models, start=1)
@@ -81,11 +76,7 @@ def names_of(variants: Sequence[Variant], models: Sequence[str]) -> tuple[str, .
 def reference_among(
     reference: int | str, variants: Sequence[Variant], models: Sequence[str]
 ) -> int:
-    """The number of the variant that is meant: by number, by its name, or (the first) its model's.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """The number of the variant that is meant: by number, its name, or (the first) its model's."""
     if not isinstance(reference, str):
         return reference
     names = [each.named(models[each.model]) for each in variants]

@@ -89,3 +89,7 @@ def styles(types: Iterable[str]) -> dict[str, Style]:
             style, tries = next(spares), tries + 1
         chosen[each] = style
     return chosen
+
+
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, DARK_RED)
+"""The colors of the interactive page by their number; its style sheet has lighter ones as well."""

@@ -9,40 +9,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roofline.quantization.codes.integer_models import integer_model as integer_model
-    from roofline.quantization.codes.packed_models import load_packed as load_packed
-    from roofline.quantization.codes.packed_models import packed_state as packed_state
-    from roofline.quantization.codes.packing import pack as pack
-    from roofline.quantization.codes.packing import unpack as unpack
-    from roofline.quantization.modules.checkpoints import load_quantized as load_quantized
-    from roofline.quantization.modules.clipping import calibrate_clipping as calibrate_clipping
-    from roofline.quantization.modules.folding import fold_batch_norms as fold_batch_norms
-    from roofline.quantization.modules.parameter_groups import parameter_groups as parameter_groups
-    from roofline.quantization.modules.quantized_layers import quantized_layers as quantized_layers
-    from roofline.quantization.modules.quantizing import quantize_model as quantize_model
+    from roofline.quantization.clipping import calibrate_clipping as calibrate_clipping
+    from roofline.quantization.clipping import load_quantized as load_quantized
+    from roofline.quantization.clipping import parameter_groups as parameter_groups
+    from roofline.quantization.integer_models import integer_model as integer_model
+    from roofline.quantization.packed_files import pack as pack
+    from roofline.quantization.packed_files import unpack as unpack
+    from roofline.quantization.packed_models import load_packed as load_packed
+    from roofline.quantization.packed_models import packed_state as packed_state
     from roofline.quantization.policy import LayerBits as LayerBits
     from roofline.quantization.policy import Policy as Policy
-    from roofline.quantization.quantizers.max_abs import MaxAbs as MaxAbs
-    from roofline.quantization.quantizers.pact import PACT as PACT
-    from roofline.quantization.quantizers.sawb import SAWB as SAWB
+    from roofline.quantization.quantized_modules import quantized_layers as quantized_layers
+    from roofline.quantization.quantizers import PACT as PACT
+    from roofline.quantization.quantizers import SAWB as SAWB
+    from roofline.quantization.quantizers import MaxAbs as MaxAbs
+    from roofline.quantization.quantizing import quantize_model as quantize_model
+    from roofline.quantization.tracing import fold_batch_norms as fold_batch_norms
 
 _HOME = {
     "LayerBits": "policy",
-    "MaxAbs": "quantizers.max_abs",
-    "PACT": "quantizers.pact",
+    "MaxAbs": "quantizers",
+    "PACT": "quantizers",
     "Policy": "policy",
-    "SAWB": "quantizers.sawb",
-    "calibrate_clipping": "modules.clipping",
-    "fold_batch_norms": "modules.folding",
-    "integer_model": "codes.integer_models",
-    "load_packed": "codes.packed_models",
-    "load_quantized": "modules.checkpoints",
-    "pack": "codes.packing",
-    "packed_state": "codes.packed_models",
-    "parameter_groups": "modules.parameter_groups",
-    "quantize_model": "modules.quantizing",
-    "quantized_layers": "modules.quantized_layers",
-    "unpack": "codes.packing",
+    "SAWB": "quantizers",
+    "calibrate_clipping": "clipping",
+    "fold_batch_norms": "tracing",
+    "integer_model": "integer_models",
+    "load_packed": "packed_models",
+    "load_quantized": "clipping",
+    "pack": "packed_files",
+    "packed_state": "packed_models",
+    "parameter_groups": "clipping",
+    "quantize_model": "quantizing",
+    "quantized_layers": "quantized_modules",
+    "unpack": "packed_files",
 }
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, working
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
 from roofline.foundation.text import counted
 from roofline.machine.hardware import ComputeCeiling
@@ -21,8 +21,8 @@ from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.moves import Move, draw_moves, spot_key
 from roofline.plots.roof import RoofLines, Spot
 from roofline.plots.style import GREEN, SKY, Style
+from roofline.quantization.blocks import bits_words, faster
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf, Quantization, Side, WhatIf
-from roofline.quantization.words import bits_words, faster
 
 AFTER = "after"
 ONLY = f"after: no kernel ({BANDWIDTH_ONLY})"

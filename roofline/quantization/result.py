@@ -11,8 +11,7 @@ from roofline.design.advice.times import Time
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import finite
 from roofline.placement import Bound
-from roofline.quantization.layers import Layer
-from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.policy import Layer, LayerBits, Policy
 from roofline.result import Result
 
 if TYPE_CHECKING:
@@ -331,7 +330,7 @@ class Quantization(Result):
     @property
     def summary(self) -> str:
         """Bytes and minimum time before and after, and predicted and measured times if any."""
-        from roofline.quantization.words import verdict
+        from roofline.quantization.blocks import verdict
 
         return verdict(self)
 

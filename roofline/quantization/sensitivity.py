@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofline.quantization.layers import Layer
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
+from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)
@@ -91,7 +90,6 @@ def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Op
 
     Args:
         options: those of each layer by its name; at least one each.
-        most: what they may cost together.
 
     Returns:
         None where even the cheapest options cost more.
@@ -120,13 +118,7 @@ def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
 def proposed_policy(
     asked: Policy, layers: Iterable[Layer], bits: Mapping[str, LayerBits]
 ) -> Policy:
-    """A policy that gives each layer its bits: the most frequent as the rule, the others by name.
-
-    Args:
-        asked: whose shortcuts, and whose scales by channel, it keeps.
-        layers: all layers of the model; one that runs several times is in it with each place.
-        bits: those of each by its name; layers that are not in it keep what `asked` gives them.
-    """
+    """A policy that gives each layer its bits: the most frequent as rule, the others by name."""
     places: dict[str, list[Place]] = {}
     for each in layers:
         places.setdefault(each.name, []).append(each.place)

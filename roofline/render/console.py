@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roofline.foundation.blocks import Choice, Column, Facts, Grid, Notes, Report, fullest
+from roofline.foundation.blocks import Choice, Code, Column, Facts, Grid, Notes, Report, fullest
 
 _GAP = "  "
 
@@ -30,6 +30,9 @@ def print_report(report: Report, console: Console) -> None:
                 _print_grid(block, console)
             case Choice():
                 _print_grid(grid_that_fits(block, console.width), console)
+            case Code():
+                # Soft wrap leaves lines whole: they are to be copied.
+                console.print(Text(block.text), soft_wrap=True)
             case Notes():
                 console.print(Text(block.title, style="bold yellow" if block.urgent else "bold"))
                 for line in block.lines:
@@ -128,7 +131,7 @@ def plain_text(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Facts | Grid | Notes) -> Iterable[str]:
+def _block(block: Facts | Grid | Notes | Code) -> Iterable[str]:
     match block:
         case Facts():
             width = max((len(name) for name, _ in block.lines), default=0)
@@ -138,6 +141,8 @@ def _block(block: Facts | Grid | Notes) -> Iterable[str]:
             if block.title:
                 yield block.title
             yield from _aligned(block)
+        case Code():
+            yield block.text
         case Notes():
             yield block.title
             yield from (f"  {line}" for line in block.lines)

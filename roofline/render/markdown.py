@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from roofline.foundation.blocks import Facts, Grid, Notes, Report, fullest
+from roofline.foundation.blocks import Code, Facts, Grid, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
 
@@ -21,6 +21,8 @@ def report_markdown(report: Report) -> str:
             case Grid():
                 lines += [f"## {escaped(block.title)}", ""] if block.title else []
                 lines += _table(block)
+            case Code():
+                lines += [f"```{block.language}", block.text, "```"]
             case Notes():
                 lines += [f"## {escaped(block.title)}", ""]
                 lines += [f"- {escaped(line)}" for line in block.lines]

@@ -6,7 +6,7 @@ import functools
 
 import jinja2
 
-from roofline.foundation.blocks import Facts, Grid, Notes, Report, fullest
+from roofline.foundation.blocks import Code, Facts, Grid, Notes, Report, fullest
 
 _TEMPLATE = """\
 <div class="roofline">
@@ -53,6 +53,8 @@ _TEMPLATE = """\
 {% endfor %}
 </tbody>
 </table>
+{% elif kind == "code" %}
+<pre>{{ block.text }}</pre>
 {% else %}
 <div class="{{ 'urgent' if block.urgent else 'notes' }}"><strong>{{ block.title }}</strong>
 <ul>
@@ -98,7 +100,7 @@ body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
 
 def report_html(report: Report) -> str:
     """Any report as one HTML element with its own style; everything is escaped."""
-    kinds = {Facts: "facts", Grid: "grid", Notes: "notes"}
+    kinds = {Facts: "facts", Grid: "grid", Notes: "notes", Code: "code"}
     blocks = [(kinds[type(block)], block) for block in map(fullest, report.blocks)]
     return _template().render(report=report, blocks=blocks)
 
@@ -120,7 +122,10 @@ def page_html(report: Report, picture_svg: str) -> str:
 
 @functools.cache
 def _page_template() -> jinja2.Template:
-    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.from_string(_PAGE)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import roof_lines
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from roofline.workload.gradients import Gradient
-from roofline.workload.operators import OperatorRecord
+from roofline.workload.operators import Gradient, OperatorRecord
 from roofline.workload.tensors import Role
 
 
@@ -40,7 +39,7 @@ class RankMemory:
         ValueError: a negative number.
     """
 
-    ALSO_WRITTEN: ClassVar = ("byte",)
+    ALSO_WRITTEN: ClassVar = ("total_bytes",)
 
     parameter_bytes: int
     buffer_bytes: int
@@ -63,7 +62,7 @@ class RankMemory:
         )
 
     @property
-    def byte(self) -> int:
+    def total_bytes(self) -> int:
         """All of it."""
         return sum(self.parts)
 
@@ -89,32 +88,29 @@ def peak_while_accumulating(
     for storage, after in done.items():
         ending.setdefault(after, []).append(storage)
     alive: set[int] = set()
+    live = {False: 0, True: 0}
+
+    def end(storages: Iterable[int]) -> None:
+        for storage in alive.intersection(storages):
+            alive.discard(storage)
+            live[is_gradient[storage]] -= sizes[storage]
+
     best = Peak(activation_bytes=0, gradient_bytes=kept_bytes, kept_bytes=kept_bytes)
-    live, live_gradient = 0, 0
     for index, record in enumerate(records):
-        for storage in ending.get(index, ()):
-            if storage in alive:
-                alive.discard(storage)
-                live -= sizes[storage]
-                live_gradient -= sizes[storage] if is_gradient[storage] else 0
+        end(ending.get(index, ()))
         for spec in (*record.inputs, *record.outputs):
             storage = spec.storage
             is_added = storage in done and index >= done[storage]
             if storage in sizes and storage not in alive and not is_added:
                 alive.add(storage)
-                live += sizes[storage]
-                live_gradient += sizes[storage] if is_gradient[storage] else 0
-        if live + kept_bytes > best.byte:
+                live[is_gradient[storage]] += sizes[storage]
+        if sum(live.values()) + kept_bytes > best.byte:
             best = Peak(
-                activation_bytes=live - live_gradient,
-                gradient_bytes=live_gradient + kept_bytes,
+                activation_bytes=live[False],
+                gradient_bytes=live[True] + kept_bytes,
                 kept_bytes=kept_bytes,
             )
-        for storage in record.freed:
-            if storage in alive:
-                alive.discard(storage)
-                live -= sizes[storage]
-                live_gradient -= sizes[storage] if is_gradient[storage] else 0
+        end(record.freed)
     return best
 
 

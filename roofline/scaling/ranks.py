@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.analysis import Analysis, fits
-from roofline.scaling.buckets import Bucket, buckets_of, buckets_of_all, limits_of
-from roofline.scaling.collectives import Collective, all_reduce, broadcast, least_all_reduce_s
-from roofline.scaling.links import Wire
+from roofline.analysis import Analysis, fits, working
+from roofline.errors import InputError
+from roofline.placement import Roof
+from roofline.scaling.buckets import (
+    Bucket,
+    Timeline,
+    Work,
+    buckets_of,
+    buckets_of_all,
+    limits_of,
+    timeline,
+    work_of,
+)
 from roofline.scaling.memory import Peak, RankMemory, largest_shard
-from roofline.scaling.overlap import Timeline, Work, timeline
-from roofline.scaling.result import MemoryChoice, ScalePoint, TimeKind
-from roofline.scaling.settings import Settings
-from roofline.workload.gradients import Gradient, Trained
+from roofline.scaling.result import MemoryChoice, ScalePoint, Scaling, TimeKind
+from roofline.scaling.settings import (
+    Collective,
+    Settings,
+    Wire,
+    all_reduce,
+    broadcast,
+    least_all_reduce_s,
+)
+from roofline.workload.operators import Gradient, Trained
 
 _COPIED, _ADDED = 2, 3
 """How often memory is gone through: to copy, what is read and written; to add, one more read."""
@@ -93,7 +108,9 @@ class Ranks:
 
     def point(self, ranks: int) -> ScalePoint:
         """A step on so many ranks."""
-        sending = [all_reduce(each.byte, ranks, self.settings.algorithm) for each in self.buckets]
+        sending = [
+            all_reduce(each.size_bytes, ranks, self.settings.algorithm) for each in self.buckets
+        ]
         others = self._others(ranks)
         low, high = self._timeline(ranks, sending, 0.0), self._timeline(ranks, sending, 1.0)
         shown = high if self.takes_cores else low
@@ -103,7 +120,7 @@ class Ranks:
             flop=self._flop(ranks),
             link_bytes=sum(each.sent_bytes for each in (*sending, *others)),
             transfer_s=sum(map(self._on_its_way_s, sending)),
-            min_transfer_s=sum(self._least_s(each.byte, ranks) for each in self.buckets),
+            min_transfer_s=sum(self._least_s(each.size_bytes, ranks) for each in self.buckets),
             step_s=shown.step_s if shown else None,
             step_low_s=low.step_s if low else None,
             step_high_s=high.step_s if high else None,
@@ -122,7 +139,7 @@ class Ranks:
         return batch * self.settings.accumulate * ranks / step.step_s
 
     def _fits(self, memory: RankMemory) -> bool | None:
-        return fits(memory.byte, self.step.analysis.hardware.memory_capacity_bytes)
+        return fits(memory.total_bytes, self.step.analysis.hardware.memory_capacity_bytes)
 
     def _on_its_way_s(self, each: Collective) -> float:
         return each.time_s(self.wire) if self.wire else 0.0
@@ -136,7 +153,7 @@ class Ranks:
         if not alone_s or self.alone is None:
             return None
         without_latency = replace(self.wire, latency_s=0.0) if self.wire else None
-        byte = sum(each.byte for each in self.buckets)
+        byte = sum(each.size_bytes for each in self.buckets)
         all_s = least_all_reduce_s(byte, ranks, without_latency) if without_latency else 0.0
         return alone_s / max(self._computing_s(self.alone, ranks), all_s)
 
@@ -184,7 +201,7 @@ class Ranks:
         ready_s: list[float] = []
         slowdown = self._slowdown(ranks)
         for each, ready in zip(self.buckets, alone.ready_s, strict=True):
-            done_s += self._walk_s(added + copied, each.byte)
+            done_s += self._walk_s(added + copied, each.size_bytes)
             ready_s.append(slowdown * ready + done_s)
         update_s = self.whole_s + (alone.update_s - self.whole_s) * self._share(ranks)
         return Work(
@@ -198,7 +215,7 @@ class Ranks:
 
     def _walk_s(self, times: int, byte: int | None = None) -> float:
         """The seconds of going through gradients in memory (None: all of them) so many times."""
-        whole = sum(each.byte for each in self.buckets)
+        whole = sum(each.size_bytes for each in self.buckets)
         return times * (whole if byte is None else byte) * self.byte_s
 
     def _others(self, ranks: int) -> list[Collective]:
@@ -243,7 +260,7 @@ class Ranks:
             optimizer_bytes=optimizer_bytes,
             activation_bytes=activation_bytes,
             gradient_bytes=gradient_bytes,
-            bucket_bytes=sum(each.byte for each in self.buckets) if ranks > 1 else 0,
+            bucket_bytes=sum(each.size_bytes for each in self.buckets) if ranks > 1 else 0,
         )
 
     def memory_choices(self) -> list[MemoryChoice]:
@@ -265,3 +282,126 @@ class Ranks:
             MemoryChoice(what=what, memory=memory, fits=self._fits(memory))
             for what, memory in choices
         ]
+
+
+MOST_RANKS = 1024
+"""Up to where efficiency is told, unless more are asked for."""
+
+
+def scaling_of(
+    step: Step, settings: Settings, wire: Wire | None, *, notes: Sequence[str] = ()
+) -> Scaling:
+    """What a training step comes to on several ranks.
+
+    Args:
+        step: on one rank.
+        settings: how many ranks there are, and how they train.
+        wire: the link between any two of them; None: there is one rank alone, and no other number
+            is told.
+        notes: what to know beside what follows from the rest.
+
+    Raises:
+        InputError: nothing is trained in it.
+        ValueError: several ranks without a link.
+    """
+    if not step.gradients:
+        raise InputError("--data-parallel: no parameter gets a gradient, and nothing is sent")
+    if wire is None and settings.ranks > 1:
+        raise ValueError(f"{settings.ranks} ranks have a link between them")
+    kind, times_s = times_of(step.analysis)
+    ranks = _ranks_of(step, settings, wire, kind, times_s)
+    numbers = _numbers(settings.ranks) if wire is not None else [1]
+    return Scaling(
+        model=step.analysis.model,
+        analysis=step.analysis,
+        settings=settings,
+        link=wire,
+        time_kind=kind,
+        alone_s=ranks.alone_s,
+        slowdown=step.slowdown,
+        gradients=step.gradients,
+        buckets=ranks.buckets,
+        broadcast_bytes=step.analysis.totals.buffer_size_bytes,
+        points=tuple(map(ranks.point, numbers)),
+        memory_choices=tuple(ranks.memory_choices()),
+        batch=batch_of(step.analysis),
+        notes=tuple(notes),
+        warnings=step.analysis.warnings,
+    )
+
+
+def times_of(analysis: Analysis) -> tuple[TimeKind, tuple[float, ...] | None]:
+    """The seconds of every operator, measured if each of them is, else bounds; None: of none.
+
+    What is measured of whole passes is more than its operators: that is shared out among them.
+    """
+    at_work = working(analysis.operators)
+    kinds: tuple[tuple[TimeKind, str], ...] = (
+        ("measured", "measured_s"),
+        ("bound", "eager_min_time_s"),
+    )
+    for kind, name in kinds:
+        if all(getattr(row, name) is not None for row in at_work):
+            times_s = tuple(getattr(row, name) or 0.0 for row in analysis.operators)
+            if kind == "measured" and analysis.measurement is not None and sum(times_s):
+                scale = analysis.measurement.measured_s / sum(times_s)
+                times_s = tuple(each * scale for each in times_s)
+            return kind, times_s
+    return "bound", None
+
+
+def _numbers(asked: int) -> list[int]:
+    """Powers of two, and the number asked for among them."""
+    most = max(MOST_RANKS, asked)
+    return sorted({asked, *(2**power for power in range(most.bit_length()) if 2**power <= most)})
+
+
+def _ranks_of(
+    step: Step,
+    settings: Settings,
+    wire: Wire | None,
+    kind: TimeKind,
+    times_s: Sequence[float] | None,
+) -> Ranks:
+    """The step, with the work of one rank: seconds of every operator, of that kind."""
+    buckets = step.buckets(settings.bucket_bytes)
+    alone, whole_s = None, 0.0
+    if times_s is not None:
+        rows = step.analysis.operators
+        passes = sum(row.phase != "optimizer" for row in rows)
+        alone = work_of(times_s, passes=passes, after=[each.after for each in _in_order(buckets)])
+        whole_s = sum(
+            time_s
+            for row, time_s in zip(rows, times_s, strict=True)
+            if row.op.startswith(OF_SCALING)
+        )
+    return Ranks(
+        step=step,
+        settings=settings,
+        wire=wire,
+        kind=kind,
+        buckets=buckets,
+        alone=alone,
+        whole_s=whole_s,
+        byte_s=_byte_s(step.analysis, kind, sum(each.size_bytes for each in buckets)),
+    )
+
+
+def _in_order(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """Buckets that are done no earlier than those that are sent before them."""
+    found: list[Bucket] = []
+    for each in buckets:
+        after = max(each.after, found[-1].after if found else 0)
+        found.append(replace(each, after=after))
+    return found
+
+
+def _byte_s(analysis: Analysis, kind: TimeKind, whole_bytes: int) -> float:
+    """The seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
+    roof = Roof(analysis.hardware, analysis.threads)
+    if not roof.levels or not whole_bytes:
+        return 0.0
+    *_, held = (0, *roof.held_bytes[:-1])
+    *_, farthest = roof.levels
+    share = max(0, whole_bytes - (held or 0)) / whole_bytes if kind == "bound" else 1.0
+    return share / farthest.bytes_per_s

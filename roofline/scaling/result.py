@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
-from roofline.analysis.facts import model_fact, run_fact
-from roofline.analysis.words import fit_cell, hardware_fact
+from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
@@ -21,12 +20,10 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.result import Result
-from roofline.scaling.buckets import Bucket
-from roofline.scaling.links import Wire
+from roofline.scaling.buckets import Bucket, Timeline
 from roofline.scaling.memory import RankMemory
-from roofline.scaling.overlap import Timeline
-from roofline.scaling.settings import Settings
-from roofline.workload.gradients import Gradient
+from roofline.scaling.settings import Settings, Wire
+from roofline.workload.operators import Gradient
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,7 +169,7 @@ class Scaling(Result):
     @property
     def gradient_bytes(self) -> int:
         """Bytes of all gradients, which every rank has."""
-        return sum(each.byte for each in self.buckets)
+        return sum(each.size_bytes for each in self.buckets)
 
     @property
     def link_words(self) -> str:
@@ -196,7 +193,7 @@ class Scaling(Result):
     @property
     def summary(self) -> str:
         """Efficiency and samples/s, and what communication costs."""
-        memory = self.point.memory.byte
+        memory = self.point.memory.total_bytes
         words = fit_words(memory, self.memory_capacity_bytes)
         return self._verdict() + (f"; but a rank {words}" if self.point.fits is False else "")
 
@@ -239,7 +236,7 @@ class Scaling(Result):
                 each.ranks,
                 *(getattr(each, name) for name in _OF_POINT),
                 *(getattr(each.memory, name) for name in _OF_MEMORY.values()),
-                *(each.memory.byte, self.memory_capacity_bytes, each.fits),
+                *(each.memory.total_bytes, self.memory_capacity_bytes, each.fits),
                 *(self.time_kind, self.link_words, *minimum),
             ]
 
@@ -271,9 +268,9 @@ class Scaling(Result):
         if point.step_s is not None:
             yield "Step", self._step()
         yield "Efficiency", self._efficiency()
-        words = fit_words(point.memory.byte, self.memory_capacity_bytes)
+        words = fit_words(point.memory.total_bytes, self.memory_capacity_bytes)
         words = words or "".join(unknown_capacity([analysis.hardware]))
-        yield "Memory", f"peak {format_bytes(point.memory.byte)} per rank · {words}"
+        yield "Memory", f"peak {format_bytes(point.memory.total_bytes)} per rank · {words}"
 
     def _communication(self) -> str:
         point, gradients = self.point, f"{format_bytes(self.gradient_bytes)} of gradients a step"
@@ -331,7 +328,7 @@ class Scaling(Result):
             f"speedup{most}": lambda each: _multiple(each.speedup),
             f"samples/s{most}": lambda each: format_si(each.samples_per_s, ""),
             "memory per rank": lambda each: (
-                format_bytes(each.memory.byte) + ", does not fit" * (each.fits is False)
+                format_bytes(each.memory.total_bytes) + ", does not fit" * (each.fits is False)
             ),
         }
         return table(f"Efficiency over ranks, computing {self._computing}", self.points, columns)
@@ -361,7 +358,9 @@ class Scaling(Result):
             {
                 "bucket": "index",
                 "gradients": lambda each: str(len(each.parameters)),
-                "size": lambda each: f"{format_bytes(each.byte)} ({format_capacity(each.byte)})",
+                "size": lambda each: (
+                    f"{format_bytes(each.size_bytes)} ({format_capacity(each.size_bytes)})"
+                ),
                 "type": "dtype",
                 "ready": when("ready_s"),
                 "start": when("start_s"),
@@ -377,7 +376,7 @@ class Scaling(Result):
         columns: dict[str, str | Callable[[MemoryChoice], str]] = {"": "what"}
         for heading, name in _OF_MEMORY.items():
             columns[heading] = partial(_part, name)
-        columns["total"] = lambda each: format_bytes(each.memory.byte)
+        columns["total"] = lambda each: format_bytes(each.memory.total_bytes)
         if known:
             columns["fits in memory"] = lambda each: fit_cell(each.fits)
         return table(

@@ -10,8 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
-from roofline.analysis.facts import model_fact, run_fact
-from roofline.analysis.words import MODEL_ITSELF, hardware_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known
 from roofline.foundation.spreads import rounds_title

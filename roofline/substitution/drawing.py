@@ -12,7 +12,7 @@ from typing import Literal
 from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, OperatorRow, working
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted

@@ -38,6 +38,11 @@ class Reading(NamedTuple):
     value: Value | None
     latest_writer: int | None
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is the same of two readings of the same bytes, as one operator left them."""
+        return (self.spec.storage, self.spec.offset_bytes, self.spec.byte, self.latest_writer)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataflow:

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from roofline.workload.dataflow import Dataflow, Reading, Value, dataflow
 from roofline.workload.fusion_kinds import (
@@ -174,18 +173,6 @@ def _in_order(
     return order
 
 
-class _Read(NamedTuple):
-    """An operand, or a part of one, that a kernel reads; ``value`` as in `Reading`."""
-
-    spec: TensorSpec
-    value: Value | None
-    latest_writer: int | None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return (self.spec.storage, self.spec.offset_bytes, self.spec.byte, self.latest_writer)
-
-
 class _Fusion:
     """The kernels of a pass, and what each of their operators still moves."""
 
@@ -195,7 +182,7 @@ class _Fusion:
         self._only_chains = only_chains
         self._kinds = tuple(None if each.state is State.FREE else kind_of(each) for each in records)
         self._constant = frozenset[int]()
-        self._bases: dict[Value, tuple[_Read, ...]] = {}
+        self._bases: dict[Value, tuple[Reading, ...]] = {}
         if only_chains:
             self._kinds = tuple(
                 Kind.OPAQUE if is_concatenation(each) else kind
@@ -214,15 +201,15 @@ class _Fusion:
         """Of concatenations that are stored: the pieces that are made in their places."""
         self._live = self._find_live()
 
-    def _computed_from(self) -> dict[Value, tuple[_Read, ...]]:
+    def _computed_from(self) -> dict[Value, tuple[Reading, ...]]:
         """For values that are computed again rather than read: from what."""
-        bases: dict[Value, tuple[_Read, ...]] = {}
+        bases: dict[Value, tuple[Reading, ...]] = {}
         for index, kind in enumerate(self._kinds):
             if kind not in _COMPUTED_AGAIN or self._flow.changes_a_part[index]:
                 continue
             if is_draw(self._records[index]):
                 continue
-            found: dict[tuple[object, ...], _Read] = {}
+            found: dict[tuple[object, ...], Reading] = {}
             for reading in self._flow.read[index]:
                 for each in self._expanded(reading, bases):
                     found[each.key] = each
@@ -245,26 +232,26 @@ class _Fusion:
         return any(self._kinds[each] in (Kind.PRODUCT, Kind.OPAQUE) for each in value.readers)
 
     def _expanded(
-        self, reading: Reading, bases: Mapping[Value, tuple[_Read, ...]]
-    ) -> tuple[_Read, ...]:
+        self, reading: Reading, bases: Mapping[Value, tuple[Reading, ...]]
+    ) -> tuple[Reading, ...]:
         """What is read instead of an operand where that is computed again; else itself."""
         spec, value, _ = reading
         if value is None or value not in bases:
-            return (_Read(*reading),)
+            return (reading,)
         if spec.distinct_elements == value.elements:
             return bases[value]
         if self._kinds[value.writer] is Kind.GATHER:
-            return (_Read(*reading),)
+            return (reading,)
         return tuple(_part_of(each, spec, value) for each in bases[value])
 
-    def _reads(self, index: int) -> list[_Read]:
+    def _reads(self, index: int) -> list[Reading]:
         """What an operator's kernel reads for it, as far as it does not make that itself."""
-        reads: list[_Read] = []
+        reads: list[Reading] = []
         kernel, again = self._kernels[index], self._kinds[index] in _READS_AGAIN
         for reading in self._flow.read[index]:
             if reading.value is not None and self._kernels[reading.value.writer] is kernel:
                 continue
-            found = self._expanded(reading, self._bases) if again else (_Read(*reading),)
+            found = self._expanded(reading, self._bases) if again else (reading,)
             reads += [
                 each
                 for each in found
@@ -374,7 +361,7 @@ class _Fusion:
         return tuple(fused)
 
 
-def _part_of(read: _Read, spec: TensorSpec, value: Value) -> _Read:
+def _part_of(read: Reading, spec: TensorSpec, value: Value) -> Reading:
     """What must be read to compute a part of a value: the same part of operands of its size."""
     base = read.spec
     if base.elements != value.elements or base.distinct_elements != base.elements:
@@ -386,7 +373,7 @@ def _part_of(read: _Read, spec: TensorSpec, value: Value) -> _Read:
         min_elements=None,
         offset_bytes=base.offset_bytes + base.dtype.byte(before),
     )
-    return _Read(part, read.value, read.latest_writer)
+    return Reading(part, read.value, read.latest_writer)
 
 
 def _smaller(spec: TensorSpec, byte: int) -> TensorSpec:
@@ -488,7 +475,7 @@ def _kernels(
 
 
 def _join_readers(
-    kernels: list[_Kernel | None], flow: Dataflow, reads: Callable[[int], list[_Read]]
+    kernels: list[_Kernel | None], flow: Dataflow, reads: Callable[[int], list[Reading]]
 ) -> None:
     """Joins kernels over the same elements that read the same operand."""
     readers: dict[tuple[object, ...], list[int]] = {}

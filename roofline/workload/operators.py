@@ -7,8 +7,88 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from roofline.foundation.dtypes import DType
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A parameter that is trained, whether or not a gradient reaches it.
+
+    ``parameter`` is the qualified name, the first where it has several.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    parameter: str
+    elements: int
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if self.elements < 0:
+            raise ValueError(f"a parameter has no negative size: {self}")
+
+    @property
+    def byte(self) -> int:
+        """Bytes of all of its elements."""
+        return self.dtype.byte(self.elements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """The gradient of one parameter, as the backward pass finished it.
+
+    ``parameter`` is the qualified name, the first where it has several; ``after`` how many
+    operators of the pass had run when it was done; ``storage`` is the number of the
+    storage that it lies in, as in records; ``state_bytes`` what the optimizer keeps for the
+    parameter from step to step.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    parameter: str
+    elements: int
+    dtype: DType
+    after: int
+    storage: int
+    state_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.elements, self.after, self.storage, self.state_bytes) < 0:
+            raise ValueError(f"a gradient has no negative sizes: {self}")
+
+    @property
+    def byte(self) -> int:
+        """Bytes of all of its elements."""
+        return self.dtype.byte(self.elements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One module of a model.
+
+    ``path`` is its qualified name, the first where it has several, ``""`` for the model itself;
+    ``kind`` the name of its class. ``calls`` is how often it ran, also when it ran again for the
+    backward pass (0: it was not called, as containers are not). ``parameters`` counts the elements
+    of its own, without those of modules in it; what several modules share is the first one's.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    path: str
+    kind: str
+    calls: int
+    parameters: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("calls", self.calls), ("parameters", self.parameters)):
+            if value < 0:
+                raise ValueError(f"{name} must be a whole number from 0, got {value}")
+
 
 Phase = Literal["forward", "backward", "optimizer"]
 

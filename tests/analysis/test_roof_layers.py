@@ -24,13 +24,12 @@ from roofline.analysis.layers import (
     software_of,
 )
 from roofline.analysis.layers_drawing import draw_layers
+from roofline.cli.options import picture_of
 from roofline.errors import HardwareError, InputError
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate
 from roofline.machine.losses import loss_notes, loss_words
 from roofline.plots.figures import new_figure, saved
-from roofline.presentation.output import render
-from roofline.presentation.pictures import Picture
 from tests.presentation.examples import (
     Network,
     analysis_of,
@@ -43,7 +42,6 @@ from tests.presentation.examples import (
     small,
     with_rows,
 )
-from tests.presentation.machines import eight
 from tests.presentation.predictions import with_predictions
 
 EXAMPLES = examples()
@@ -364,18 +362,17 @@ def test_options_without_effect_are_refused():
     with pytest.raises(InputError, match="roofs has no effect with layers"):
         plot(resnet(), layers=True, roofs="in use")
     with pytest.raises(InputError, match="--paper h100 has no effect without --layers"):
-        Picture(paper=load_hardware("h100"))
-    layered = Picture(layers=True)
+        options(False, "h100")
     with pytest.raises(InputError, match="--layers has no effect without a picture"):
-        layered.check([Path("a.json"), Path("b.html")], "md")
-    layered.check([Path("a.json"), Path("b.PNG")], None)
-    layered.check([], "svg")
-    Picture().check([], None)
+        options(True, None, "a.json", "b.html", stdout_format="md")
+    assert options(True, None, "a.json", "b.PNG") == {"layers": True, "paper": None}
+    assert options(True, None, stdout_format="svg")
+    assert options(False, None) == {}
 
 
-def test_layers_of_several_machines_are_refused():
-    with pytest.raises(InputError, match=r"draws one machine .* has 8; give one --hardware"):
-        render(eight(), "png", picture=Picture(layers=True))
+def options(layers: bool, paper: str | None, *files: str, stdout_format: str | None = None):
+    paths = tuple(map(Path, files))
+    return picture_of(layers=layers, paper=paper, files=paths, stdout_format=stdout_format)
 
 
 def test_layers_reach_the_files():

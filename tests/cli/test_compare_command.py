@@ -166,12 +166,10 @@ def test_saved_analyses_are_not_measured(
 def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    class Sweeping:
-        @staticmethod
-        def run_sweep(models: tuple[str, ...], **options: Any) -> None:
-            given.update(models=models, **options)
+    def run_sweep(models: tuple[str, ...], **options: Any) -> None:
+        given.update(models=models, **options)
 
-    monkeypatch.setitem(sys.modules, "roofline.cli.sweeping", Sweeping)
+    monkeypatch.setattr("roofline.cli.compare.run_sweep", run_sweep)
     spec = "channels=16:64:x2"
     line = ["compare", "a", "b", "--sweep", spec, "--jobs", "2", "--yes", "--dtype", "float32"]
     assert run([*line, "--hardware", "v100", "--reference", "b", "-o", "s.png"]) == 0

@@ -81,7 +81,7 @@ def test_layers_are_of_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture
     saved = tmp_path / "several.json"
     saved.write_text(pair().to_json(), encoding="utf-8")
     assert run(["show", str(saved), "--layers", "-o", picture]) == 2
-    assert "give one --hardware" in capsys.readouterr().err
+    assert "--layers is for analyses only" in capsys.readouterr().err
     assert not Path(picture).exists()
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from roofline.cli import live_findings
-from roofline.cli.live_findings import LiveFindings
+from roofline.cli import measure
 from roofline.cli.main import run
+from roofline.cli.measure import LiveFindings
 from roofline.errors import InputError
 from roofline.foundation import files
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
@@ -31,9 +31,7 @@ from roofline.machine.hardware import (
     read_profile,
 )
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series, samples_file
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Burst, Finding, Series, samples_file
 from roofline.machine.system.exclusive import alone_on_this_machine
 from tests.builders import SOURCE, ceiling, level, profile
 
@@ -155,7 +153,7 @@ def test_findings_are_shown_on_a_terminal_between_kernels(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seconds = iter(range(100))
-    monkeypatch.setattr(live_findings.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(measure.time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")

@@ -184,7 +184,7 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    from roofline.pipeline.optimization_trials import DEFAULT_ROUNDS
+    from roofline.pipeline.optimization_machine import DEFAULT_ROUNDS
     from roofline.pipeline.optimizing import DEFAULT_TIME_LIMIT_S
     from roofline.substitution.search.backtracking import DEFAULT_BUDGET
 

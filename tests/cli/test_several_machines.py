@@ -99,15 +99,16 @@ def test_threads_are_those_of_every_cpu(tmp_path: Path, capsys: pytest.CaptureFi
     assert [each.threads for each in both.analyses] == [2, whole]
 
 
-def test_show_says_what_it_cannot_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The files that other commands write are no damaged analyses."""
+def test_show_opens_what_other_commands_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     difference, comparison = tmp_path / "d.json", tmp_path / "c.json"
     assert run(["hardware", "diff", "v100", "h100", "-o", str(difference)]) == 0
     saved = ["compare", "squeezenet1_0", "squeezenet1_1", "--hardware", "v100"]
     assert run([*saved, "-o", str(comparison)]) == 0
     capsys.readouterr()
-    said = error_of(capsys, "show", str(comparison))
-    assert said.startswith(f"roofline: error: {comparison}: kind ") and "is not known" in said
+    assert run(["show", str(comparison), "--by", "module", "--depth", "1"]) == 0
+    assert "squeezenet1_0 against squeezenet1_1 on v100" in capsys.readouterr().out
     assert run(["show", str(difference)]) == 0
     assert "v100" in capsys.readouterr().out
     assert "roofline hardware show" in error_of(capsys, "show", "hwprofiles/v100.toml")

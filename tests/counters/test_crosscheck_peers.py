@@ -13,12 +13,10 @@ import pytest
 import torch
 
 import roofline
-from roofline.counters.peers import known
-from roofline.counters.peers.deepspeed_counter import count as deepspeed_count
-from roofline.counters.peers.isolation import isolated
-from roofline.counters.peers.subject import Positional, Subject, fake_subject, real_subject
-from roofline.counters.peers.torchlens_counter import count as torchlens_count
+from roofline.counters import peers as known
+from roofline.counters.peers import count_deepspeed, count_torchlens, isolated
 from roofline.counters.result import CountedBy, Crosscheck
+from roofline.counters.subject import Positional, Subject, fake_subject, real_subject
 from roofline.errors import InputError
 from roofline.workload.inputs import Inputs
 
@@ -227,15 +225,12 @@ def asked(
     monkeypatch: pytest.MonkeyPatch, count: Callable[[Subject], Any], package: str = "torch"
 ) -> CountedBy:
     """What a crosscheck says of a counter that does what `count` does."""
-    adapter = types.ModuleType("roofline.counters.peers.stand_in")
-    adapter.count = count  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, adapter.__name__, adapter)
     peer = known.Peer(
         name="stand-in",
         package=package,
         install="pip install stand-in",
         conventions=HERE[0].conventions,
-        adapter="stand_in",
+        count=count,
     )
     monkeypatch.setattr(known, "PEERS", (peer,))
     (found,) = roofline.crosscheck(torch.nn.Linear(4, 2), "1x4").counters
@@ -407,7 +402,7 @@ def test_deepspeeds_breakdown_is_read_before_it_is_dropped(
     )
     given = Inputs("2x1x4")
     subject = Subject(model=Positional(Calls(), given), inputs=(torch.ones(2, 1, 4),))
-    macs, flops = deepspeed_count(subject)
+    macs, flops = count_deepspeed(subject)
     assert (macs.number, dict(macs.product), dict(macs.left_out)) == (
         *(100, {"conv1d": 100}),
         {"einsum": 20},
@@ -450,7 +445,7 @@ def torchlens(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_torchlens_rows_are_both_numbers(torchlens: list[str]) -> None:
     model = Positional(torch.nn.Identity(), Inputs("1"))
-    macs, flops = torchlens_count(Subject(model=model, inputs=(torch.ones(1),)))
+    macs, flops = count_torchlens(Subject(model=model, inputs=(torch.ones(1),)))
     assert (macs.number, dict(macs.product)) == (110, {"conv2d": 110})
     assert (flops.number, dict(flops.product)) == (237, {"conv2d": 220})
     assert dict(flops.rest) == {"conv2d": 10, "relu": 7}

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
-from roofline.counters.conventions import fvcore
-from roofline.counters.peers import known
+from roofline.counters import peers as known
+from roofline.counters.conventions import FVCORE
 from roofline.counters.result import CountedBy, Crosscheck, Difference
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
-from roofline.presentation.reports.crosscheck_report import crosscheck_report, render_crosscheck
-from roofline.render.console import plain_text
-from roofline.render.markdown import report_markdown
+from roofline.result import read_result
 from roofline.workload.tensors import InputSpec
 
 
@@ -74,12 +72,12 @@ def crosscheck(*counters: CountedBy, unknown: int = 0) -> Crosscheck:
     ],
 )
 def test_the_verdict_comes_first(counters: tuple[CountedBy, ...], verdict: str) -> None:
-    headline = crosscheck_report(crosscheck(*counters)).headline
+    headline = crosscheck(*counters).summary
     assert headline == f"net takes 1,000,000 multiply-adds (1.000 M); {verdict}"
 
 
 def test_every_reason_has_its_amount() -> None:
-    text = plain_text(crosscheck_report(crosscheck(counted(1_000_005, difference(5)))))
+    text = str(crosscheck(counted(1_000_005, difference(5))))
     assert "1,000,005      × 1.0000" in text
     assert "+5  counts batch norm" in text
     assert "its 'flop' is one multiply-add, not two operations" in text
@@ -88,24 +86,22 @@ def test_every_reason_has_its_amount() -> None:
 def test_what_is_not_explained_names_what_the_counter_left_out() -> None:
     open_one = crosscheck(counted(999_990, difference(-10, explained=False)))
     assert open_one.counters[0].not_explained == 10
-    assert "fvcore says that it has no rule for: lstm (2)" in plain_text(
-        crosscheck_report(open_one)
-    )
+    assert "fvcore says that it has no rule for: lstm (2)" in str(open_one)
     closed = crosscheck(counted(999_990, difference(-10)))
-    assert "has no rule for" not in plain_text(crosscheck_report(closed))
+    assert "has no rule for" not in str(closed)
 
 
 def test_our_own_number_says_when_it_is_not_complete() -> None:
-    text = plain_text(crosscheck_report(crosscheck(counted(1_000_000), unknown=1)))
+    text = str(crosscheck(counted(1_000_000), unknown=1))
     assert text.startswith("net takes at least 1,000,000 multiply-adds")
     assert "≥ 1,000,000" in text
 
 
 def test_what_others_wrote_is_made_safe() -> None:
     evil = replace(counted(1_000_000), counter="\x1b[31mred|`x`")
-    text = plain_text(crosscheck_report(crosscheck(evil)))
+    text = str(crosscheck(evil))
     assert "\x1b" not in text
-    assert "\\|" in report_markdown(crosscheck_report(crosscheck(evil)))
+    assert "\\|" in str(crosscheck(evil).render("md"))
 
 
 def test_a_number_and_its_outcome_belong_together() -> None:
@@ -123,16 +119,17 @@ def test_json_has_all_of_it_and_html_the_report() -> None:
         data["macs"] + sum(each["amount"] for each in counter["differences"])
         == (counter["in_our_unit"])
     )
-    assert render_crosscheck(value, ".json") == value.to_json()
+    assert value.render("json") == value.to_json()
     assert "counts batch norm" in value._repr_html_()
 
 
-def test_save_takes_json_and_md(tmp_path: Path) -> None:
-    value = crosscheck(counted(1_000_000))
-    value.save(tmp_path / "a.json")
-    value.save(tmp_path / "a.md")
-    with pytest.raises(InputError, match=r"a\.csv: a crosscheck is written as \.json, \.md"):
-        value.save(tmp_path / "a.csv")
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    value = crosscheck(counted(1_000_000), counted(1_000_005, difference(5)))
+    value.save(tmp_path / "a.json", tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.html")
+    assert read_result(tmp_path / "a.json") == value
+    assert str(read_result(tmp_path / "a.json")) == str(value)
+    with pytest.raises(InputError, match=r"a\.png: unknown suffix '\.png'"):
+        value.save(tmp_path / "a.png")
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -144,8 +141,8 @@ def only_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         name="other",
         package="no_such_counter",
         install="pip install other",
-        conventions=(fvcore.FLOPS,),
-        adapter="fvcore_counter",
+        conventions=(FVCORE,),
+        count=known.count_fvcore,
     )
     monkeypatch.setattr(known, "PEERS", (known.PEERS[0], missing))
 
@@ -200,7 +197,7 @@ def test_a_format_on_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "said"),
     [
         (("no_such_model",), "unknown model 'no_such_model'"),
-        (("resnet18", "-o", "a.csv"), "a crosscheck is written as .json, .md"),
+        (("resnet18", "-o", "a.png"), "are written as .json, .csv, .md, .html"),
         (("resnet18", "-o", "-"), "-o - takes --format as well"),
         (("resnet18", "--dtype", "int8"), "parameters take a floating type"),
         (("resnet18", "--batch", "0"), "--batch 0: must be a whole number from 1"),
@@ -220,5 +217,5 @@ def test_a_counter_without_a_number_says_why() -> None:
     failed = replace(
         counted(5), outcome="failed", note="failed: ValueError: no", number=None, in_our_unit=None
     )
-    text = plain_text(crosscheck_report(crosscheck(counted(1_000_000), failed)))
+    text = str(crosscheck(counted(1_000_000), failed))
     assert "Without a number\n  fvcore: failed: ValueError: no\n" in text

@@ -10,11 +10,15 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, OperatorRow, working
-from roofline.design.advice.alternatives import as_it_is, convolution_like, product_like
+from roofline.design.advice.alternatives import (
+    OnMachine,
+    as_it_is,
+    convolution_like,
+    product_like,
+    reuses_for,
+)
 from roofline.design.advice.rules import findings_of, proposals_of
-from roofline.design.advice.savings import NOTHING, Saving, saving_of
-from roofline.design.advice.times import Time
-from roofline.design.advice.what_if import OnMachine, reuses_for
+from roofline.design.advice.times import NOTHING, Saving, Time, saving_of
 from roofline.placement import Roof
 from tests.design.advice_models import Clock, analysed, by_flop
 from tests.presentation.examples import (

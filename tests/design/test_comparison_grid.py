@@ -15,9 +15,8 @@ from roofline.analysis import Analysis
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
+from roofline.foundation.blocks import View
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
-from roofline.presentation.reports.comparison_tables import CompareView
 from roofline.render.console import plain_text
 from tests.presentation.examples import ceiling, level, small
 from tests.presentation.predictions import with_predictions
@@ -99,7 +98,7 @@ def test_predictions_win_before_bounds_and_say_when_it_is_open() -> None:
 
 def test_every_form_has_all_machines() -> None:
     found = grid()
-    rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [(each["hardware"], each["model"]) for each in rows] == [
         ("computes", "dense"),
         ("computes", "light"),
@@ -110,10 +109,11 @@ def test_every_form_has_all_machines() -> None:
     assert list(frame.columns) == list(rows[0])
     assert frame["eager_min_time_s"].tolist() == [float(each["eager_min_time_s"]) for each in rows]
     data = json.loads(found.to_json())
-    assert [each["hardware"] for each in data["machines"]] == ["computes", "streams"]
-    assert data["machines"][1]["models"][1]["eager_min_time_s"] == pytest.approx(51_200e-9)
-    assert len(data["analyses"][1]) == 2
-    text = plain_text(report_of_comparison(found))
+    assert data["machines"] == ["computes", "streams"]
+    light = data["comparisons"][1]["models"][1]
+    assert light["eager_min_time_s"] == pytest.approx(51_200e-9)
+    assert len(data["comparisons"][1]["analyses"]) == 2
+    text = plain_text(found.report())
     assert "dense against light on computes, streams" in text
     assert found.verdict[0] in text
     assert "side by side" not in text
@@ -121,10 +121,10 @@ def test_every_form_has_all_machines() -> None:
     assert "Minimum times: eager, fused, model" in text
     cells = next(line for line in text.splitlines() if " light " in line and " µs" in line)
     assert cells.split()[1:7:2] == ["20.3", "20.3", "12.1"]
-    text = plain_text(report_of_comparison(found, CompareView(by="type")))
+    text = plain_text(found.report(View(by="type")))
     assert "Types of operators side by side on streams (bound)" in text
     assert "<table" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert repr(found).startswith("<ComparisonGrid: by its bound alone")
+    assert repr(found).startswith("<ComparisonGrid: dense against light on computes, streams")
 
 
 def test_what_is_no_grid() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roofline.design.gate import Check, Cost
-from roofline.design.gate.settings import check_same_task, differences
+from roofline.design.gate.result import check_same_task, differences
 from roofline.errors import FileFormatError, InputError, ThresholdError
 from roofline.foundation.dtypes import dtype
 from roofline.result import read_result

@@ -12,7 +12,6 @@ import pytest
 import roofline
 from roofline.design.machine_comparison import (
     MachineComparison,
-    machine_comparison_from_data,
     read_machine_comparison,
 )
 from roofline.errors import FileFormatError, InputError
@@ -250,19 +249,21 @@ def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
         ({"analyses": {}}, "expected the keys schema_version, kind and analyses"),
         ({"extra": 1}, "expected the keys"),
         ({"analyses": []}, "takes at least two"),
-        ({"analyses": [{"schema_version": 1}] * 2}, r"analyses\[0\]: missing key"),
+        ({"analyses": [{"model": "x"}] * 2}, r"analyses\[0\]: missing key"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_place(change: dict[str, object], words: str) -> None:
     data = json.loads(pair().to_json())
     with pytest.raises(FileFormatError, match=words) as error:
-        machine_comparison_from_data({**data, **change}, file="m.json")
+        MachineComparison.from_data({**data, **change}, file="m.json")
     assert str(error.value).startswith("m.json")
     assert "\n" not in str(error.value)
 
 
 def test_its_representation_is_the_verdict() -> None:
-    assert repr(pair()).startswith("<MachineComparison of example: 1 of 4 operators is compute")
+    assert repr(pair()).startswith(
+        "<MachineComparison: example in steady state: 1 of 4 operators is"
+    )
     assert "<table" in eight()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 

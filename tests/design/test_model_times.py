@@ -13,7 +13,6 @@ from roofline.analysis import Analysis, Run
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.result import Comparison
 from roofline.foundation.blocks import Grid
-from roofline.presentation.reports.comparison_report import comparison_csv, comparison_report
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from tests.presentation.examples import analysis_of, bare_profile, resnet_like, small
@@ -36,12 +35,12 @@ def quantity(comparison: Comparison, name: str) -> Quantity:
 
 
 def cells(comparison: Comparison) -> dict[str, tuple[str, ...]]:
-    grid = next(each for each in comparison_report(comparison).blocks if isinstance(each, Grid))
+    grid = next(each for each in comparison.report().blocks if isinstance(each, Grid))
     return {name: tuple(row) for name, *row in grid.rows}
 
 
 def in_short(comparison: Comparison) -> str:
-    return plain_text(comparison_report(comparison)).partition("In short\n")[2]
+    return plain_text(comparison.report()).partition("In short\n")[2]
 
 
 def test_predictions_have_intervals_and_a_ratio() -> None:
@@ -53,7 +52,7 @@ def test_predictions_have_intervals_and_a_ratio() -> None:
     assert comparison.sentences[0].startswith(
         "b against a: as many FLOP, 2.5 × faster on sheet (predicted; 8 of 10: 2.0 to 3.1):"
     )
-    assert "bound only" not in plain_text(comparison_report(comparison))
+    assert "bound only" not in plain_text(comparison.report())
 
 
 def test_the_reference_may_be_the_faster_one() -> None:
@@ -154,16 +153,16 @@ def test_operators_alone_are_not_compared_in_silence() -> None:
 
 def test_every_form_has_the_same_times_and_unknown_is_never_zero() -> None:
     comparison = Comparison.of([slow(), small()], names=["a", "b"])
-    one, other = list(csv.DictReader(io.StringIO(comparison_csv(comparison))))
+    one, other = list(csv.DictReader(io.StringIO(comparison.to_csv())))
     names = ("predicted_s", "predicted_low_s", "predicted_high_s", "measured_s")
     assert [one[name] for name in names] == ["10.0", "9.0", "12.0", ""]
     assert [other[name] for name in names] == ["", "", "", ""]
     assert (one["predicted_s_ratio"], other["predicted_s_ratio"]) == ("1.0", "")
     data = json.loads(comparison.to_json())
-    assert (data["schema_version"], data["kind"]) == (3, "comparison of models")
+    assert (data["schema_version"], data["kind"]) == (1, "comparison of models")
     assert [data["models"][0][name] for name in names] == [10.0, 9.0, 12.0, None]
     assert [data["models"][1][name] for name in names] == [None] * 4
     frame = comparison.to_frame()
     assert list(frame.columns) == list(one)
     assert list(frame["predicted_high_s"].isna()) == [False, True]
-    assert "| 10 (9–12) s | bound only |" in report_markdown(comparison_report(comparison))
+    assert "| 10 (9–12) s | bound only |" in report_markdown(comparison.report())

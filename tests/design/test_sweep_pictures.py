@@ -29,7 +29,7 @@ def grown(axes: str, names: tuple[str, ...] = ("standard", "separable")) -> Swee
 
 
 def sweep_count(axes: str) -> int:
-    from roofline.design.sweeps.spec import grid_of
+    from roofline.design.sweeps.axes import grid_of
 
     return grid_of(axes).count
 

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.sweeps.cells import Cell
-from roofline.design.sweeps.result import SweepResult
-from roofline.design.sweeps.sentences import changes_of
-from roofline.design.sweeps.spec import grid_of
-from roofline.design.sweeps.verdicts import verdict_of
+from roofline.design.sweeps.axes import grid_of
+from roofline.design.sweeps.result import SweepResult, changes_of
+from roofline.design.sweeps.verdicts import Cell, verdict_of
 from roofline.errors import FileFormatError
 from roofline.plots.figures import new_figure
 from roofline.result import read_result, result_from_data

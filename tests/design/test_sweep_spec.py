@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
-from roofline.design.sweeps.spec import grid_of
+from roofline.design.sweeps.axes import Axis, Grid, grid_of, point_text, text_of
 from roofline.errors import InputError
 
 

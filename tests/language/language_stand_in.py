@@ -1,13 +1,11 @@
 """What runs a language model's stages, stood in for by a pass of a small model for each stage.
 
-It keeps to the contract of `pipeline.language_passes`, so that what is made of its analyses can be
+It keeps to the contract of `pipeline.language`, so that what is made of its analyses can be
 tested without that.
 """
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,8 @@ from torch import nn
 
 from roofline.analysis import Analysis
 from roofline.latency.prediction import RunPrediction
+from roofline.pipeline import language
+from roofline.pipeline.language import LanguageModel
 from tests.language.language_examples import TINY
 
 
@@ -57,15 +57,6 @@ class TinyLayer(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(mixed.transpose(1, 2).reshape(batch, tokens, 16))
         return x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageModel:
-    """As that of `pipeline.language_passes`."""
-
-    name: str
-    configuration: Mapping[str, object]
-    notes: tuple[str, ...]
 
 
 @dataclass
@@ -114,16 +105,8 @@ def stand_in(
         prediction: what every pass is predicted to take.
     """
     found = StandIn(configuration=configuration or TINY, prediction=prediction, asked=[])
-    module = types.ModuleType("roofline.pipeline.language_passes")
-    module.__dict__.update(
-        LanguageModel=LanguageModel,
-        language_model=found.language_model,
-        analyze_stage=found.analyze_stage,
-    )
-    patch.setitem(sys.modules, "roofline.pipeline.language_passes", module)
-    import roofline.pipeline
-
-    patch.setattr(roofline.pipeline, "language_passes", module, raising=False)
+    patch.setattr(language, "language_model", found.language_model)
+    patch.setattr(language, "analyze_stage", found.analyze_stage)
     return found
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.experts import expert_spread
 from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
-from roofline.language.parts import STAGES, Stage, StageSize
+from roofline.language.parts import STAGES, Stage, StageSize, expert_spread
 from roofline.language.placing import Types, placed_stage
 from roofline.language.result import Language
 from roofline.language.stages import RoutedBound, StageResult
@@ -71,7 +70,7 @@ def language(
         warnings=("a warning of the pass",),
     )
     roof, types = Roof(profile, analysis.threads), Types.all_of(FLOAT)
-    there = Memory(byte=memory, source="--memory")
+    there = Memory(size_bytes=memory, source="--memory")
 
     def stage(name: Stage) -> StageResult:
         size = StageSize(stage=name, batch=4, context=512)

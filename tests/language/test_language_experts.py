@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.experts import distinct_experts, expert_spread
+from roofline.language.parts import distinct_experts, expert_spread
 from tests.language.language_examples import LLAMA_2_7B, MIXTRAL_8X7B
 
 

@@ -43,7 +43,7 @@ def footprint(
         batch=batch,
         weight_bytes=1000,
         activations=activations,
-        memory=Memory(byte=memory, source="a test"),
+        memory=Memory(size_bytes=memory, source="a test"),
         peak_bytes=peak,
     )
 
@@ -67,7 +67,7 @@ def test_room_is_what_adding_one_more_finds(
 ) -> None:
     activations = OF_PROMPTS if is_prefill else OF_TOKENS
     found = footprint(memory, context=context, batch=batch, activations=activations)
-    assert found.byte == taken(batch, context, is_prefill)
+    assert found.total_bytes == taken(batch, context, is_prefill)
     sequences = 0
     while taken(sequences + 1, context, is_prefill) <= memory:
         sequences += 1
@@ -92,7 +92,7 @@ def test_windows_that_all_end_have_room_for_any_context(
     fitting = [
         context
         for context in range(1, 300)
-        if footprint(memory, context=context, batch=batch, **sizes).byte <= memory
+        if footprint(memory, context=context, batch=batch, **sizes).total_bytes <= memory
     ]
     found = footprint(memory, batch=batch, **sizes).max_context
     assert found == (None if len(fitting) == 299 else max(fitting, default=0))
@@ -101,7 +101,7 @@ def test_windows_that_all_end_have_room_for_any_context(
 def test_a_footprint_is_the_sum_of_its_parts() -> None:
     found = footprint(10_000, context=10, batch=2)
     assert (found.weight_bytes, found.cache_bytes, found.activation_bytes) == (1000, 1920, 60)
-    assert found.byte == 2980
+    assert found.total_bytes == 2980
 
 
 def test_activations_are_those_of_a_prompt_or_the_logits() -> None:
@@ -141,7 +141,7 @@ def test_llama_2_7b_in_sixteen_gigabyte() -> None:
         batch=1,
         weight_bytes=2 * 6_738_415_616,
         activations=NOTHING,
-        memory=Memory(byte=16_000_000_000, source="a test"),
+        memory=Memory(size_bytes=16_000_000_000, source="a test"),
     )
     assert found.max_context == 4812
     assert found.max_sequences == 1

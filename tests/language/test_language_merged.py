@@ -11,7 +11,7 @@ from roofline.language.parts import weights_of
 from roofline.language.result import Language
 from tests.language.language_examples import machine
 
-pytest.importorskip("roofline.pipeline.language_passes")
+pytest.importorskip("roofline.pipeline.language")
 
 SMALL = (
     "hidden_size=32,num_hidden_layers=2,intermediate_size=80,num_attention_heads=4,vocab_size=96"

@@ -86,7 +86,7 @@ def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert small.footprint.fit == "does not fit"
     large = analysed(monkeypatch, context=10, memory="1GiB")
     assert large.footprint.fit == "fits"
-    assert large.footprint.memory.byte == 2**30
+    assert large.footprint.memory.size_bytes == 2**30
 
 
 def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
@@ -96,9 +96,9 @@ def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
     memory = (*caches, replace(last, capacity_bytes=2**30, scope="shared"))
     there = replace(machine(), memory=memory)
     found = analysed(monkeypatch, context=10, hardware=there)
-    assert (found.footprint.memory.byte, found.footprint.fit) == (2**30, "fits")
+    assert (found.footprint.memory.size_bytes, found.footprint.fit) == (2**30, "fits")
     given = analysed(monkeypatch, context=10, hardware=there, memory=1000)
-    assert (given.footprint.memory.byte, given.footprint.fit) == (1000, "does not fit")
+    assert (given.footprint.memory.size_bytes, given.footprint.fit) == (1000, "does not fit")
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
@@ -108,7 +108,7 @@ def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_
     path.parent.mkdir(parents=True)
     profile.save(path)
     found = analysed(monkeypatch, stage="decode", context=4, hardware=None)
-    assert (found.footprint.memory.byte, found.footprint.fit) == (12345, "does not fit")
+    assert (found.footprint.memory.size_bytes, found.footprint.fit) == (12345, "does not fit")
 
 
 def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def model(memory: int | None = None, **sizes: int) -> SweptModel:
         roof=Roof(machine(), 1),
         types=Types.all_of(dtype("float32")),
         kept_bytes=40_000,
-        memory=Memory(byte=memory, source="a test"),
+        memory=Memory(size_bytes=memory, source="a test"),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from roofline.latency.curriculum import Subject, designs, models
 from roofline.latency.int8_curriculum import int8_designs, int8_models
-from roofline.pipeline.calibration_steps import Step
+from roofline.pipeline.calibrations import Step
 from roofline.workload.models.designs import design
 
 

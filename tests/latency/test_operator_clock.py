@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.latency.measuring.operator_clock import (
+from roofline.latency.measuring.in_place import (
     EventStopwatch,
     FaultCounter,
     OperatorClock,

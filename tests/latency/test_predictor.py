@@ -14,7 +14,7 @@ from roofline.latency.features import facts_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
-from roofline.pipeline import learned as learned_of
+from roofline.pipeline import machines as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State

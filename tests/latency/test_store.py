@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 
 from roofline.errors import FileFormatError, InputError, RooflineError
 from roofline.foundation.sampling import Sample
-from roofline.latency import database, sqlite_files, stored_rows
+from roofline.latency import database, sqlite_files
+from roofline.latency import store as store_module
 from roofline.latency.environment import Environment
 from roofline.latency.samples import (
     FACTS_VERSION,
@@ -336,10 +337,10 @@ with Store.open(path, environment, say=print) as store:
 
 KILLED = """
 import pickle, sys
-from roofline.latency import stored_rows
+from roofline.latency import store
 from roofline.latency.store import Store
 path, environment, (run,) = pickle.load(sys.stdin.buffer)
-real, count = stored_rows._operator_row, 0
+real, count = store._operator_row, 0
 def row(sample):
     global count
     count += 1
@@ -347,7 +348,7 @@ def row(sample):
         print("halfway", flush=True)
         sys.stdin.buffer.readline()
     return real(sample)
-stored_rows._operator_row = row
+store._operator_row = row
 with Store.open(path, environment, say=print) as store:
     store.add(run)
 """
@@ -447,7 +448,7 @@ def test_an_interrupt_in_the_middle_leaves_what_was_there(
     with opened(path) as store:
         store.add(run("before"))
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(stored_rows, "_operator_row", interrupted)
+            patch.setattr(store_module, "_operator_row", interrupted)
             store.add(run("half"))
         store.keep_note("progress", "1")
         store.add(run("after"))

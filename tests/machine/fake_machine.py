@@ -18,17 +18,14 @@ from roofline.errors import MeasurementError
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
-from roofline.machine.kernels.chase import ChaseKernel, Order
-from roofline.machine.kernels.clock import ClockKernel
+from roofline.machine.kernels.chase import ChaseKernel, ClockKernel, HopKernel, Order
+from roofline.machine.kernels.compiler import Plan
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.harness import Plan
-from roofline.machine.kernels.hop import HopKernel
 from roofline.machine.kernels.stream import StreamKernel
 from roofline.machine.measuring import benchmark, kernel_measurement, trials
-from roofline.machine.measuring.samples import Series
+from roofline.machine.measuring.estimation import Series
 from roofline.machine.system.activity import Activity
-from roofline.machine.system.frequency import Frequency
-from roofline.machine.system.situation import Situation
+from roofline.machine.system.situation import Frequency, Situation
 from roofline.machine.system.topology import Cache, Topology
 from roofline.machine.theory.microarchitectures import Core
 from tests.machine.simulated_caches import KIB, MIB, Simulated
@@ -236,8 +233,9 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     monkeypatch.setattr(kernel_measurement, "sve_vector_bits", lambda: None)
     monkeypatch.setattr(kernel_measurement, "identify_core", lambda **_: machine.core)
     monkeypatch.setattr(kernel_measurement, "theoretical_memory", lambda: None)
-    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_bytes", lambda _: None)
-    monkeypatch.setattr(kernel_measurement.buffers, "fill", lambda array, stopped: None)
+    monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: None)
+    for module in (kernel_measurement, exploration):
+        monkeypatch.setattr(module, "fill", lambda array, stopped: None)
     monkeypatch.setattr(exploration.chase, "write_cycle", machine.write_cycle)
     # Python's own, which are part of what fake kernels do.
     monkeypatch.setattr(trials, "minor_faults", lambda: 0)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.states import compute_state
+from roofline.machine.kernels.stream import compute_state
 
 Array = npt.NDArray[Any]
 

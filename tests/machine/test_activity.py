@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofline.machine.system.activity import Activity, competition, disturbances, read_activity
-from roofline.machine.system.cgroups import control_group
+from roofline.machine.system.system_files import control_group
 from tests.machine.host_trees import V1_MOUNT, V2_MOUNT, Tree
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.kernels import amx, compiler
+from roofline.machine.kernels import compiler, register_loop
 from roofline.machine.kernels.compute import COMPUTE_KERNELS, ComputeKernel
 
 pytest.importorskip("llvmlite.binding")
@@ -37,7 +37,7 @@ def test_tiles_are_configured_loaded_stored_and_released(kernel: ComputeKernel) 
 
 
 def test_the_configuration_is_eight_full_tiles() -> None:
-    config = bytes(amx._CONFIG)
+    config = bytes(register_loop._CONFIG)
     assert len(config) == 64
     assert config[0] == 1
     assert config[1:16] == bytes(15)
@@ -59,15 +59,15 @@ class _System:
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> _System:
     fake = _System(request.param)
-    monkeypatch.setattr(amx.sys, "platform", "linux")
-    monkeypatch.setattr(amx.ctypes, "CDLL", lambda *_, **__: fake)
-    monkeypatch.setattr(amx.ctypes, "get_errno", lambda: fake.code)
+    monkeypatch.setattr(register_loop.sys, "platform", "linux")
+    monkeypatch.setattr(register_loop.ctypes, "CDLL", lambda *_, **__: fake)
+    monkeypatch.setattr(register_loop.ctypes, "get_errno", lambda: fake.code)
     return fake
 
 
 @pytest.mark.parametrize("system", [0], indirect=True)
 def test_linux_is_asked_for_the_tiles(system: _System) -> None:
-    amx.request_permission.__wrapped__()
+    register_loop.request_permission.__wrapped__()
     assert system.calls == [(158, 0x1023, 18)]
 
 
@@ -82,19 +82,19 @@ def test_linux_is_asked_for_the_tiles(system: _System) -> None:
 )
 def test_a_refusal_says_why(system: _System, reason: str) -> None:
     with pytest.raises(MeasurementError, match=f"refuses AMX tiles: {reason}"):
-        amx.request_permission.__wrapped__()
+        register_loop.request_permission.__wrapped__()
 
 
 def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amx.sys, "platform", "darwin")
+    monkeypatch.setattr(register_loop.sys, "platform", "darwin")
     with pytest.raises(MeasurementError, match="needs Linux"):
-        amx.request_permission.__wrapped__()
+        register_loop.request_permission.__wrapped__()
 
 
 def test_a_kernel_without_permission_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise MeasurementError("the operating system refuses AMX tiles: no")
 
-    monkeypatch.setattr(amx, "request_permission", refuse)
+    monkeypatch.setattr(register_loop, "request_permission", refuse)
     with pytest.raises(MeasurementError, match="refuses AMX tiles"):
         compiler.compile_kernel(KERNELS[0])

@@ -30,10 +30,7 @@ from roofline.machine.hardware import (
     read_profile,
 )
 from roofline.machine.measuring import benchmark, ceilings
-from roofline.machine.measuring.effort import program
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Burst, Finding, Series, program
 from roofline.machine.system.activity import Activity
 from tests.machine.fake_machine import (
     BYTE_PER_S,

@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import MeasurementError
-from roofline.machine.measuring.buffers import (
-    allocate,
-    extent_bytes,
-    fill,
-    huge_page_bytes,
-    lay_out,
-)
+from roofline.machine.measuring.crew import allocate, extent_bytes, fill, huge_page_bytes, lay_out
 
 
 def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from roofline.machine.hardware import LatencyCurve, Provenance
-from roofline.machine.hierarchy.cache_levels import with_instances
-from roofline.machine.hierarchy.cache_sizes import Hierarchy, find_levels
+from roofline.machine.hierarchy.cache_sizes import Hierarchy, Step, find_levels, find_steps
 from roofline.machine.hierarchy.curves import Latencies, measure_latencies
-from roofline.machine.hierarchy.latency_steps import Step, find_steps
+from roofline.machine.hierarchy.working_sets import with_instances
 from roofline.machine.system.topology import Cache
 from tests.machine.simulated_caches import (
     HIERARCHIES,

@@ -9,9 +9,9 @@ import pytest
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import Clock, ComputeCeiling, Duration, TheoreticalRate
 from roofline.machine.hierarchy.working_sets import WorkingSet
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit
 from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.ceilings import (
     LevelFacts,

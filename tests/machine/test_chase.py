@@ -9,8 +9,7 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.machine.kernels import chase, compiler
-from roofline.machine.kernels.assembly import check
-from roofline.machine.kernels.units import Architecture
+from roofline.machine.kernels.assembly import Architecture, check
 
 TRIPLES: list[tuple[Architecture, str]] = [
     ("x86_64", "x86_64-unknown-linux-gnu"),

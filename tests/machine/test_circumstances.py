@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from roofline.machine.hardware import Host
-from roofline.machine.system.circumstances import circumstances, core_conditions
-from roofline.machine.system.frequency import Frequency, frequency_conditions, read_frequency
+from roofline.machine.system.situation import (
+    Frequency,
+    circumstances,
+    core_conditions,
+    frequency_conditions,
+    read_frequency,
+)
 from roofline.machine.system.topology import Cache, CoreKind, Topology
 from tests.machine.host_trees import Tree
 

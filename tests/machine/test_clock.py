@@ -10,9 +10,8 @@ import pytest
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import Clock, Provenance
 from roofline.machine.kernels import compiler
-from roofline.machine.kernels.assembly import check
-from roofline.machine.kernels.clock import CHAIN, ClockKernel
-from roofline.machine.kernels.units import Architecture
+from roofline.machine.kernels.assembly import Architecture, check
+from roofline.machine.kernels.chase import CHAIN, ClockKernel
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Estimate, estimate
 from roofline.machine.measuring.kernel_measurement import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from roofline.machine.measuring.ceilings import Reached
-from roofline.machine.measuring.conditions import kernel_conditions, page_conditions
+from roofline.machine.measuring.ceilings import Reached, kernel_conditions, page_conditions
 from roofline.machine.measuring.estimation import Estimate
 
 

@@ -17,8 +17,9 @@ from roofline.machine.theory.datasheet import (
     arithmetic_lines,
     datasheet_profile,
     left_out,
+    parse_cache,
+    parse_units,
 )
-from roofline.machine.theory.datasheet_figures import parse_cache, parse_units
 from roofline.machine.theory.microarchitectures import core_named
 
 ARTICLE = DataSheet(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.machine.measuring.drift import drift
+from roofline.machine.measuring.proximity import drift
 
 
 def noise(count: int, spread: float, seed: int = 0) -> list[float]:

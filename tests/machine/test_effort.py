@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from roofline.machine.hardware import Effort
-from roofline.machine.measuring.effort import program
+from roofline.machine.measuring.estimation import program
 
 EFFORTS: tuple[Effort, ...] = ("quick", "default", "thorough")
 

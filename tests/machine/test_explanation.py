@@ -14,10 +14,8 @@ from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile, Host, Provenance
 from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.explanation import KernelPlan, Section, explain
-from roofline.machine.system.frequency import Frequency
-from roofline.machine.system.memory_nodes import Node
-from roofline.machine.system.situation import Situation, read_situation
-from roofline.machine.system.topology import Cache, CoreKind, Topology
+from roofline.machine.system.situation import Frequency, Situation, read_situation
+from roofline.machine.system.topology import Cache, CoreKind, Node, Topology
 from tests.machine.host_trees import Tree
 
 HOST = Host(

@@ -10,9 +10,9 @@ import pytest
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy import exploration as hierarchy
 from roofline.machine.hierarchy.exploration import Explored, Probes, explore
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.chase import chase_kernel
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit
 from roofline.machine.measuring.crew import Crew
 from tests.machine.fake_machine import TOPOLOGY, FakeMachine, install
 from tests.machine.simulated_caches import KIB, MIB, Simulated

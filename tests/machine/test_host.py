@@ -13,16 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.circumstances import circumstances
 from roofline.machine.system.host import (
     UNKNOWN_CPU,
     architecture,
     available_memory_bytes,
+    baseline,
+    compiler_sets,
     describe_host,
+    macos_sets,
+    relevant,
     total_memory_bytes,
 )
-from roofline.machine.system.instruction_sets import baseline, compiler_sets, macos_sets, relevant
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.situation import circumstances, read_situation
 from tests.machine.host_trees import V2_MOUNT, Tree
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.foundation.dtypes import dtype
-from roofline.machine.kernels import compiler, compute, stream, units
+from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import HotLoop, LoopContract, check, hot_loop
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
@@ -82,7 +82,7 @@ class Fake:
 
     contract: LoopContract
     label: str = "fake"
-    unit: units.VectorUnit = units.AVX512
+    unit: assembly.VectorUnit = assembly.AVX512
 
     def ir(self) -> str:
         return ""
@@ -123,9 +123,9 @@ def test_spilling_is_refused_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "accumulators"), [(units.AVX512, 40), (units.AVX2, 20), (units.NEON, 40)]
+    ("unit", "accumulators"), [(assembly.AVX512, 40), (assembly.AVX2, 20), (assembly.NEON, 40)]
 )
-def test_too_many_accumulators_are_refused(unit: units.VectorUnit, accumulators: int) -> None:
+def test_too_many_accumulators_are_refused(unit: assembly.VectorUnit, accumulators: int) -> None:
     pytest.importorskip("llvmlite.binding")
     kernel = compute.fma_kernel(dtype("float32"), unit, accumulators)
     text = compiler.assembly(kernel, triple=TRIPLES[unit.architecture])
@@ -135,15 +135,15 @@ def test_too_many_accumulators_are_refused(unit: units.VectorUnit, accumulators:
 
 def test_vectors_wider_than_the_unit_are_refused() -> None:
     pytest.importorskip("llvmlite.binding")
-    wide = compute.fma_kernel(dtype("float32"), units.AVX512)
-    narrow = dataclasses.replace(wide, unit=units.AVX2)
+    wide = compute.fma_kernel(dtype("float32"), assembly.AVX512)
+    narrow = dataclasses.replace(wide, unit=assembly.AVX2)
     with pytest.raises(MeasurementError, match="avx2"):
         check(narrow, compiler.assembly(narrow, triple=TRIPLES["x86_64"]))
 
 
 def test_streams_of_narrower_vectors_are_refused() -> None:
     pytest.importorskip("llvmlite.binding")
-    wide, narrow = (units.stream_unit("x86_64", sets) for sets in (["avx512f"], ["fma", "avx"]))
+    wide, narrow = (assembly.stream_unit("x86_64", sets) for sets in (["avx512f"], ["fma", "avx"]))
     assert wide and narrow
     kernel = stream.stream_kernels(wide, non_temporal=False)[0]
     borrowed = dataclasses.replace(wide, llvm_features=narrow.llvm_features)
@@ -154,7 +154,7 @@ def test_streams_of_narrower_vectors_are_refused() -> None:
 
 def test_a_kernel_that_llvm_refuses_says_so() -> None:
     pytest.importorskip("llvmlite.binding")
-    kernel = compute.fma_kernel(dtype("float32"), units.AVX2)
+    kernel = compute.fma_kernel(dtype("float32"), assembly.AVX2)
     nonsense = dataclasses.replace(kernel.operations[0], code=("{y} = call nonsense",))
     broken = dataclasses.replace(kernel, operations=(nonsense,))
     with pytest.raises(MeasurementError, match=r"'fma float32 avx2' is refused by LLVM \d+"):

@@ -11,7 +11,7 @@ import pytest
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, HardwareProfile, MemoryLevel
 from roofline.machine.measuring import kernel_measurement
-from roofline.machine.system.memory_nodes import Node
+from roofline.machine.system.topology import Node
 from roofline.machine.theory.microarchitectures import core_named
 from tests.machine.fake_machine import (
     FakeMachine,
@@ -301,7 +301,7 @@ def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
 
 
 def test_small_pages_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: 1 << 20)
     profile, _ = measure(machine)
     (said,) = profile.conditions
     assert said.startswith("small pages: 1 MiB of ")

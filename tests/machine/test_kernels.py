@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.machine.kernels import compiler, compute, stream, units
+from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import check
 from roofline.machine.kernels.compute import COMPUTE_KERNELS, ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
@@ -13,10 +13,10 @@ pytest.importorskip("llvmlite.binding")
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 STREAM_UNITS = [
-    units.stream_unit("x86_64", ["sse2", "fma", "avx", "avx512f"]),
-    units.stream_unit("x86_64", ["sse2", "fma", "avx"]),
-    units.stream_unit("x86_64", ["sse2"]),
-    units.stream_unit("aarch64", ["asimd"]),
+    assembly.stream_unit("x86_64", ["sse2", "fma", "avx", "avx512f"]),
+    assembly.stream_unit("x86_64", ["sse2", "fma", "avx"]),
+    assembly.stream_unit("x86_64", ["sse2"]),
+    assembly.stream_unit("aarch64", ["asimd"]),
 ]
 STREAMS = [
     kernel
@@ -195,7 +195,7 @@ def test_llvm_knows_what_linux_does_not_list(
 
 def test_streams_use_the_widest_vectors() -> None:
     assert [unit.bits for unit in STREAM_UNITS if unit] == [512, 256, 128, 128]
-    assert units.stream_unit("riscv64", []) is None
+    assert assembly.stream_unit("riscv64", []) is None
 
 
 def test_labels_tell_kernels_and_forms_apart() -> None:
@@ -224,14 +224,14 @@ class _System:
 def test_the_width_of_scalable_vectors_is_asked_for(
     answer: int, bits: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(units.sys, "platform", "linux")
-    monkeypatch.setattr(units.ctypes, "CDLL", lambda *_, **__: _System(answer))
-    assert units.sve_vector_bits() == bits
+    monkeypatch.setattr(assembly.sys, "platform", "linux")
+    monkeypatch.setattr(assembly.ctypes, "CDLL", lambda *_, **__: _System(answer))
+    assert assembly.sve_vector_bits() == bits
 
 
 def test_only_linux_is_asked_for_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units.sys, "platform", "darwin")
-    assert units.sve_vector_bits() is None
+    monkeypatch.setattr(assembly.sys, "platform", "darwin")
+    assert assembly.sve_vector_bits() is None
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roofline.machine.kernels import compiler, compute, stream, units
+from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import Kernel, check
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.states import stream_state
-from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.kernels.stream import StreamKernel, stream_state
 from tests.machine.kernel_results import LENGTH, Array, assert_result, initial_state
 
 pytest.importorskip("llvmlite.binding")
@@ -104,7 +103,7 @@ def test_compute_kernels_compute_their_sums(kernel: ComputeKernel, tmp_path: Pat
         assert_result(form, np.frombuffer(after, dtype=np.uint8))
 
 
-NEON = units.stream_unit("aarch64", ["asimd"])
+NEON = assembly.stream_unit("aarch64", ["asimd"])
 STREAMS = stream.stream_kernels(NEON, non_temporal=True) if NEON else ()
 FACTOR = 0.75
 ELEMENTS, SKIP = 2048, 1024

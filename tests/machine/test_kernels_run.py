@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine.kernels import compiler, compute, stream, units
+from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.compute import ComputeKernel, TileKernel
-from roofline.machine.kernels.states import element_bits, random_state, stream_state
-from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.kernels.stream import StreamKernel, element_bits, random_state, stream_state
 from roofline.machine.system.host import describe_host
 from tests.machine.kernel_results import LENGTH, assert_result, initial_state
 
@@ -21,12 +20,12 @@ HOST = describe_host()
 COMPUTE = [
     form
     for kernel in compute.compute_kernels(
-        HOST.architecture, HOST.instruction_sets, sve_bits=units.sve_vector_bits()
+        HOST.architecture, HOST.instruction_sets, sve_bits=assembly.sve_vector_bits()
     )
     if not isinstance(kernel, TileKernel)
     for form in (kernel, kernel.second_form())
 ]
-UNIT = units.stream_unit(HOST.architecture, HOST.instruction_sets)
+UNIT = assembly.stream_unit(HOST.architecture, HOST.instruction_sets)
 STREAMS = [
     form
     for kernel in (stream.stream_kernels(UNIT, non_temporal=True) if UNIT else ())

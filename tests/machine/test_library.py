@@ -15,13 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from roofline.machine.hierarchy.working_sets import WorkingSet  # noqa: E402
 from roofline.machine.library import LibraryFindings, measure_library  # noqa: E402
+from roofline.machine.library.jobs import Arithmetic  # noqa: E402
 from roofline.machine.library.measurement import (  # noqa: E402
+    Arena,
     arithmetic_subjects,
     dispatch_subjects,
+    stream_subjects,
 )
-from roofline.machine.library.streams import Arena, stream_subjects  # noqa: E402
-from roofline.machine.library.subjects import Arithmetic  # noqa: E402
-from roofline.machine.measuring.samples import Series  # noqa: E402
+from roofline.machine.measuring.estimation import Series  # noqa: E402
 
 STEP_S = 1e-3
 

@@ -10,12 +10,19 @@ import pytest
 
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.working_sets import WorkingSet
-from roofline.machine.library.jobs import Job, Timer, batch_seconds, choose
+from roofline.machine.library.jobs import (
+    Arithmetic,
+    Candidate,
+    Dispatch,
+    Job,
+    Stream,
+    Timer,
+    batch_seconds,
+    choose,
+)
 from roofline.machine.library.measurement import Planner
 from roofline.machine.library.results import compute_ceilings, outcomes, overheads, sample_series
-from roofline.machine.library.subjects import Arithmetic, Candidate, Dispatch, Stream
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.schedule import interleave
+from roofline.machine.measuring.estimation import Burst, interleave
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.machine.system.memory_modules import memory_modules, theoretical_memory
+from roofline.machine.system.host import memory_modules, theoretical_memory
 
 
 def structure(kind: int, body: bytes, *texts: str) -> bytes:

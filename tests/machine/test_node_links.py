@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit
 from roofline.machine.nodes import numa
 from roofline.machine.nodes.numa import NumaFindings, measure_node_links
-from roofline.machine.system.memory_nodes import Node
 from roofline.machine.system.situation import Situation
+from roofline.machine.system.topology import Node
 from tests.machine.fake_machine import SITUATION, FakeMachine, install
 
 UNIT = stream_unit("x86_64", ("avx", "fma"))

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from roofline.machine.hardware import Duration, HardwareProfile, Provenance
-from roofline.machine.measuring.buffers import Array
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.crew import Array, Crew
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.nodes.numa import (
     Instruments,
@@ -24,7 +23,7 @@ from roofline.machine.nodes.numa import (
     place,
     plan,
 )
-from roofline.machine.system.memory_nodes import Node, pages_migrate, read_nodes
+from roofline.machine.system.topology import Node, pages_migrate, read_nodes
 from tests.machine.host_trees import Tree
 
 GIB = 1 << 30

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from roofline.machine.measuring import page_faults
+from roofline.machine.measuring import kernel_measurement
 from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.page_faults import PAGE_FAULT, page_fault_overheads
+from roofline.machine.measuring.kernel_measurement import PAGE_FAULT, page_fault_overheads
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts Linux's pages")
 
@@ -33,15 +33,15 @@ def test_small_pages_are_counted_and_take_time(crew: Crew) -> None:
 
 def test_the_cost_is_the_difference_by_page(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock by which mapping and writing takes 9 s, writing again 1 s, and unmapping 2 s."""
-    monkeypatch.setattr(page_faults, "_KINDS", page_faults._KINDS[:1])  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(kernel_measurement, "_KINDS", kernel_measurement._KINDS[:1])  # pyright: ignore[reportPrivateUsage]
     ticks = itertools.accumulate(itertools.cycle([0.0, 9.0, 1.0, 2.0]))
     (found,) = page_fault_overheads(crew, (1,), lambda: next(ticks))
-    pages = page_faults._KINDS[0].region_bytes // mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
+    pages = kernel_measurement._KINDS[0].region_bytes // mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
     assert found.time.median_s == pytest.approx((9 + 2 - 1) / pages)
 
 
 def test_a_system_that_counts_no_faults_has_no_costs(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_faults, "minor_faults", lambda: 0)
+    monkeypatch.setattr(kernel_measurement, "minor_faults", lambda: 0)
     assert page_fault_overheads(crew, (1,), time.perf_counter) == ()

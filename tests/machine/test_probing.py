@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from roofline.machine.measuring import probing
-from roofline.machine.measuring.probing import failures
+from roofline.machine.measuring import selection
+from roofline.machine.measuring.selection import failures
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here")
 
@@ -57,7 +57,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         forked.append(child)
         return child
 
-    monkeypatch.setattr(probing.os, "fork", remembering)
+    monkeypatch.setattr(selection.os, "fork", remembering)
     return forked
 
 
@@ -122,7 +122,7 @@ def test_an_attempt_that_raises_condemns_nothing(capfd: pytest.CaptureFixture[st
 def test_a_process_that_may_open_few_files_condemns_nothing(files: int) -> None:
     """As with ``ulimit -n 6``, but for a process of its own."""
     code = f"""
-from roofline.machine.measuring.probing import failures
+from roofline.machine.measuring.selection import failures
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
 print(failures([lambda: None, lambda: open("/dev/null"), lambda: None]))
@@ -140,7 +140,7 @@ def test_nothing_is_imported_in_the_child(monkeypatch: pytest.MonkeyPatch) -> No
             sys.modules["resource"] = None  # type: ignore[assignment]
         return child
 
-    monkeypatch.setattr(probing.os, "fork", without_imports)
+    monkeypatch.setattr(selection.os, "fork", without_imports)
     assert failures([killed_by(signal.SIGILL)]) == {0: REFUSED}
 
 
@@ -194,7 +194,7 @@ def test_where_no_process_can_be_forked_all_are_held_to_work(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "no fork here":
-        monkeypatch.delattr(probing.os, "fork")
+        monkeypatch.delattr(selection.os, "fork")
     else:
-        monkeypatch.setattr(probing.os, "fork", refuse)
+        monkeypatch.setattr(selection.os, "fork", refuse)
     assert failures([killed_by(signal.SIGILL)]) == {}

@@ -11,7 +11,7 @@ import pytest
 
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.assembly import check
-from roofline.machine.kernels.hop import FAILED_BYTE, TURN_BYTE, HopKernel, hop_kernel
+from roofline.machine.kernels.chase import FAILED_BYTE, TURN_BYTE, HopKernel, hop_kernel
 from roofline.machine.measuring.proximity import (
     HopTimer,
     hop_overhead,

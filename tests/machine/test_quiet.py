@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.system.activity import Activity
-from roofline.machine.system.quiet import check_quiet, memory_pressure
+from roofline.machine.system.activity import Activity, check_quiet, memory_pressure
 from roofline.machine.system.topology import Topology
 
 

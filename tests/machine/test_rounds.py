@@ -9,8 +9,8 @@ import pytest
 
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.estimation import Finding
 from roofline.machine.measuring.rounds import Rounds, run_rounds, run_stretches
-from roofline.machine.measuring.schedule import Finding
 from roofline.machine.measuring.selection import (
     Candidate,
     calibrate,

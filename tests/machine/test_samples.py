@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofline.machine.measuring.estimation import Burst, estimate
-from roofline.machine.measuring.samples import Series, samples_file, samples_text
+from roofline.machine.measuring.estimation import (
+    Burst,
+    Series,
+    estimate,
+    samples_file,
+    samples_text,
+)
 from tests.machine.fake_machine import FakeMachine, install, measure
 
 

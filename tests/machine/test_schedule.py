@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.machine.measuring.schedule import bursts_per_call, interleave, repeats_for
+from roofline.machine.measuring.estimation import bursts_per_call, interleave, repeats_for
 
 
 class Clock:

@@ -10,12 +10,11 @@ import pytest
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import compiler
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit
-from roofline.machine.measuring import buffers
-from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.schedule import BURST_S
+from roofline.machine.measuring.crew import Crew, allocate
+from roofline.machine.measuring.estimation import BURST_S
 from roofline.machine.measuring.selection import (
     calibrate,
     compile_forms,
@@ -88,10 +87,10 @@ def test_permission_for_amx_that_is_refused_is_said_once_per_kernel(
 
     def compile_kernel(kernel: Any) -> Any:
         if kernel.unit.by_permission:
-            compiler.amx.request_permission()
+            compiler.register_loop.request_permission()
         return machine.compile(kernel)
 
-    monkeypatch.setattr(compiler.amx, "request_permission", refuse)
+    monkeypatch.setattr(compiler.register_loop, "request_permission", refuse)
     monkeypatch.setattr(compiler, "compile_kernel", compile_kernel)
     forms, conditions = compile_forms([*COMPUTE, *tiles], True, silent)
     assert len(forms) == len(COMPUTE)
@@ -120,7 +119,7 @@ def test_a_form_that_ends_its_process_takes_the_other_with_it(
 def test_every_kernel_on_every_team_and_at_every_level() -> None:
     compute, _ = compile_forms(COMPUTE, True, silent)
     streams, _ = compile_forms(STREAMS, False, silent)
-    memory = [buffers.allocate(9 << 20) for _ in range(2)]
+    memory = [allocate(9 << 20) for _ in range(2)]
     sets = [working_set("L1", 1), working_set("L1", 2), working_set("DRAM", 2)]
     found = compute_candidates(compute, (1, 2))
     assert [[trial.label for trial in each.trials] for each in found] == [

@@ -9,11 +9,10 @@ import pytest
 from roofline.machine.hierarchy.curves import curve_sizes
 from roofline.machine.hierarchy.exploration import ChaseTimer, ReadTimer
 from roofline.machine.kernels import chase
+from roofline.machine.kernels.assembly import Architecture, stream_unit
 from roofline.machine.kernels.compiler import compile_kernel
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import Architecture, stream_unit
-from roofline.machine.measuring.buffers import Array, allocate
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.crew import Array, Crew, allocate
 from roofline.machine.system.host import describe_host
 
 pytestmark = [

@@ -6,8 +6,8 @@ import pytest
 
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import Clock, Provenance
+from roofline.machine.measuring.ceilings import theoretical_bandwidth, theoretical_rate
 from roofline.machine.theory.microarchitectures import core_named
-from roofline.machine.theory.theoretical import theoretical_bandwidth, theoretical_rate
 
 MEASURED = Provenance(
     source="measured", reference="here", date="2026-01-31", tool_version="1", note="quiet"

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from roofline.machine.hierarchy.working_sets import WorkingSet
-from roofline.machine.kernels import compiler, compute, stream, units
-from roofline.machine.kernels.harness import TIMES, Plan, clocks
-from roofline.machine.measuring.buffers import allocate, fill
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.kernels import assembly, compiler, compute, stream
+from roofline.machine.kernels.compiler import TIMES, Plan, clocks
+from roofline.machine.measuring.crew import Crew, allocate, fill
 from roofline.machine.measuring.trials import (
     Cursor,
     Trial,
@@ -24,7 +23,7 @@ from roofline.machine.system.host import describe_host
 pytest.importorskip("llvmlite.binding")
 
 HOST = describe_host()
-UNIT = units.stream_unit(HOST.architecture, HOST.instruction_sets)
+UNIT = assembly.stream_unit(HOST.architecture, HOST.instruction_sets)
 LENGTH = 4096
 
 if UNIT is None:

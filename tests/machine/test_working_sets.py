@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from roofline.machine.hardware import Provenance
-from roofline.machine.hierarchy.cache_levels import CacheLevel, with_instances
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import (
+    CacheLevel,
     WorkingSet,
     largest_curve_bytes,
     most_curve_bytes,
     plan_working_sets,
+    with_instances,
 )
 from roofline.machine.system.topology import Topology
 from tests.machine.simulated_caches import GIB, KIB, MIB, reported_topology

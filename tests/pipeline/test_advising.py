@@ -12,7 +12,7 @@ from torch import nn
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.alternatives import Alternative, as_it_is
-from roofline.design.advice.proposals import Proposal, Swap
+from roofline.design.advice.subject import Proposal, Swap
 from roofline.design.advice.whole_model import (
     Outcome,
     Variant,
@@ -24,9 +24,19 @@ from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline.advising import advise, with_findings
-from roofline.pipeline.operator_trials import SwapTimes, call_of, strides_of
 from roofline.pipeline.timing import Bench
-from roofline.pipeline.trials import Trial, folded, of_rounds, round_of, together, with_measured
+from roofline.pipeline.trials import (
+    SwapTimes,
+    Trial,
+    Whole,
+    call_of,
+    folded,
+    of_rounds,
+    round_of,
+    strides_of,
+    together,
+    with_measured,
+)
 from roofline.workload.tensors import TensorSpec
 from tests.design.advice_models import Clock, analysed
 from tests.presentation.examples import dram_profile, full_profile
@@ -341,7 +351,11 @@ def trial(machine: Machine, analysis: Analysis) -> Trial:
     names = ("dtype", "batch", "seq", "threads", "channels_last", "autocast")
     options: dict[str, Any] = {**dict.fromkeys(names), "channels_last": False}
     here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
-    return Trial(machine, here, small(), None, options, analysis, quick=True)
+    whole = Whole(
+        name="small", model=small(), inputs=None, batch=options["batch"], seq=options["seq"],
+        run=analysis.run, threads=analysis.threads,
+    )  # fmt: skip
+    return Trial(machine, here, whole, options, analysis, is_quick=True)
 
 
 def test_a_fold_is_tried_in_the_whole_model() -> None:

@@ -9,8 +9,8 @@ import pytest
 from roofline.errors import InputError
 from roofline.latency.curriculum import Subject
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.calibration_steps import Settings, Step, mixed, steps_of
-from roofline.pipeline.hosts import this_host
+from roofline.pipeline.calibrations import Settings, Step, mixed, steps_of
+from roofline.pipeline.measuring import this_host
 from tests import builders
 
 

@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 import roofline
-from roofline.design.sweeps.spec import grid_of
+from roofline.design.sweeps.axes import grid_of
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import RunOptions
@@ -249,7 +249,7 @@ def test_short_sweeps_stay_here_and_long_ones_take_processes() -> None:
 def test_the_users_file_goes_with_the_work(
     machine: HardwareProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from roofline.pipeline.sweeps.shipping import in_reach, shipped_for
+    from roofline.pipeline.sweeps.jobs import in_reach, shipped_for
 
     (tmp_path / "block.py").write_text(
         "from torch import nn\nfrom beside import wide\n"
@@ -267,9 +267,9 @@ def test_the_users_file_goes_with_the_work(
         monkeypatch.chdir(there)
         if there.name == "other":
             (there / "block.py").write_text("raise RuntimeError('not this one')\n")
-        from roofline.pipeline.sweeps import shipping
+        from roofline.pipeline.sweeps import jobs
 
-        shipping._is_here.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        jobs._is_here.cache_clear()  # pyright: ignore[reportPrivateUsage]
         found = in_reach(text, shipped)
         assert found != text and found.endswith("block.py:Block({n})@1x{n}x5x5")
         analysis = roofline.analyze(found.replace("{n}", "3"), hardware=machine)

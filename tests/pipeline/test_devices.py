@@ -12,7 +12,7 @@ from roofline.analysis import Analysis
 from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline import runs
-from roofline.pipeline.language_passes import analyze_stage
+from roofline.pipeline.language import analyze_stage
 from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.pipeline.sweeps.sweeping import sweep
 from roofline.workload.capture import without_cuda

@@ -21,8 +21,8 @@ from roofline.machine.catalog import host_file, load_hardware, save_measured_pro
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import analyze, compare_machines
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.hosts import this_host
-from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.machines import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
 from roofline.placement import Roof, place
 from roofline.workload.capture.passes import capture

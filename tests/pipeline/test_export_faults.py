@@ -13,7 +13,7 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError, ModelError, RooflineError
-from roofline.pipeline import export_files
+from roofline.pipeline import exporting
 
 MACHINE = "10980xe"
 
@@ -84,7 +84,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_of_two_files_one_of_which_is_wrong_none_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = export_files._as_program
+    right = exporting._as_program
 
     def wrong(subject: Any, opset: int | None) -> Any:
         subject.module[0].bias.data += 1e-3
@@ -94,7 +94,7 @@ def test_of_two_files_one_of_which_is_wrong_none_is_written(
             subject.module[0].bias.data -= 1e-3
 
     pytest.importorskip("onnxscript")
-    monkeypatch.setitem(export_files._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
+    monkeypatch.setitem(exporting._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
     files = [tmp_path / "a.onnx", tmp_path / "a.pt2"]
     with pytest.raises(RooflineError, match=r"a\.pt2: not written: what it gives differs"):
         roofline.export(model(), "2x4", files=files)

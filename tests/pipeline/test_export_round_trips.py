@@ -16,8 +16,8 @@ from torch import nn
 
 import roofline
 from roofline.errors import FileFormatError, InputError, ModelError, RooflineError
-from roofline.pipeline import export_files
-from roofline.presentation.reports.export_report import render_export
+from roofline.pipeline import exporting
+from roofline.result import result_from_data
 from roofline.workload.models.sources import load
 from tests.exported_models import MODELS, made
 
@@ -126,7 +126,7 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exporter that is wrong, made up: it writes another model."""
-    right = export_files._as_program
+    right = exporting._as_program
 
     def wrong(subject: Any, opset: int | None) -> Any:
         subject.module[0].bias.data += 0.01
@@ -135,7 +135,7 @@ def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
         finally:
             subject.module[0].bias.data -= 0.01
 
-    monkeypatch.setitem(export_files._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
+    monkeypatch.setitem(exporting._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
     path = tmp_path / "a.pt2"
     with pytest.raises(RooflineError, match=r"not written: what it gives differs .* by \d") as said:
         roofline.export(nn.Sequential(nn.Linear(4, 3)), "2x4", files=path)
@@ -202,9 +202,10 @@ def test_what_is_told_of_a_file(tmp_path: Path) -> None:
     reasons = {each.op: each.reason for each in file.changes}
     assert "folded into the weights" in reasons["aten.native_batch_norm"]
     assert file.flop == 2 * 64 * 27 + (64 if "aten.convolution" in reasons else 0)
-    told = json.loads(render_export(found, "json"))
+    told = json.loads(found.to_json())
+    assert result_from_data(told, file="a.json") == found
     assert told["files"][0]["macs"] == 1728
-    assert "folded into the weights of the layer before it" in render_export(found, "md")
+    assert "folded into the weights of the layer before it" in str(found)
 
 
 # -- weights ---------------------------------------------------------------------------------------

@@ -14,11 +14,9 @@ from roofline.machine import catalog
 from roofline.machine import links as measured_links
 from roofline.machine.hardware import HardwareProfile, Host, Link, profile_to_toml
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series
-from roofline.pipeline import links as pipeline_links
-from roofline.pipeline.links import measure_links, with_links
-from roofline.pipeline.measuring import measure_with_samples
+from roofline.machine.measuring.estimation import Burst, Series
+from roofline.pipeline import measuring as pipeline_links
+from roofline.pipeline.measuring import measure_links, measure_with_samples, with_links
 from tests.builders import SOURCE, ceiling, level, profile
 
 HERE = Host(

@@ -11,7 +11,7 @@ import pytest
 import roofline
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
-from roofline.pipeline.language_passes import LanguageModel, analyze_stage, language_model
+from roofline.pipeline.language import LanguageModel, analyze_stage, language_model
 from roofline.workload.models.libraries.availability import transformers_or_reason
 from roofline.workload.tensors import Role
 from tests import builders

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from roofline.pipeline.language_passes import analyze_stage
+from roofline.pipeline.language import analyze_stage
 from roofline.workload.models.libraries.availability import transformers_or_reason
 from roofline.workload.models.sources import load
 from tests import builders

@@ -27,28 +27,25 @@ from roofline.latency.samples import RunSample
 from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.hardware.saved import profile_to_toml
+from roofline.machine.hardware.profiles import profile_to_toml
 from roofline.pipeline import (
-    calibration_runs,
     calibrations,
-    judging,
-    learned,
+    machines,
     profiles,
     timing,
     validations,
 )
 from roofline.pipeline.analyses import analyze
-from roofline.pipeline.calibration_steps import Step
-from roofline.pipeline.calibrations import calibrate
+from roofline.pipeline.calibrations import Step, calibrate
 from roofline.pipeline.fresh_processes import here
-from roofline.pipeline.hosts import this_host
-from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.machines import host_environment, host_latency_file
+from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
 from roofline.pipeline.profiles import profile
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.validations import validate
-from roofline.quantization.modules import companions as quantised
-from roofline.quantization.modules.companions import why_no_int8
+from roofline.quantization import companions as quantised
+from roofline.quantization.companions import why_no_int8
 from roofline.workload.operators import State
 from tests import builders
 
@@ -88,7 +85,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
     for module in (calibrations, validations):
         monkeypatch.setattr(module, "fresh_processes", lambda **_: nullcontext(here))
     for module, names in (
-        (calibration_runs, ("MODEL_EFFORT", "DESIGN_EFFORT")),
+        (calibrations, ("MODEL_EFFORT", "DESIGN_EFFORT")),
         (validations, ("_EFFORT", "DESIGN_EFFORT")),
         (profiles, ("_DEFAULT",)),
     ):
@@ -139,7 +136,7 @@ def measured(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> list[
         names.append(asked.source.name)
         return really(on, asked, model, **options)
 
-    monkeypatch.setattr(calibration_runs, "measure", measure)
+    monkeypatch.setattr(calibrations, "measure", measure)
     monkeypatch.setattr(calibrations, "models", lambda: SUBJECTS)
     monkeypatch.setattr(calibrations, "designs", lambda: (subject(16), subject(24)))
     return names
@@ -149,7 +146,7 @@ ALL = {*(each.name for each in SUBJECTS), "standard 16", "standard 24"}
 
 
 def fail(names: list[str], monkeypatch: pytest.MonkeyPatch, at: str, error: BaseException) -> None:
-    really: Callable[..., Any] = calibration_runs.measure
+    really: Callable[..., Any] = calibrations.measure
 
     def measure(on: Any, asked: Any, model: Any, **options: Any) -> Any:
         if asked.source.name == at and error.args != ("over",):
@@ -157,7 +154,7 @@ def fail(names: list[str], monkeypatch: pytest.MonkeyPatch, at: str, error: Base
             raise error
         return really(on, asked, model, **options)
 
-    monkeypatch.setattr(calibration_runs, "measure", measure)
+    monkeypatch.setattr(calibrations, "measure", measure)
 
 
 # -- profile ---------------------------------------------------------------------------------------
@@ -359,10 +356,10 @@ def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
         return SimpleNamespace(timed=SimpleNamespace(run=disturbed))
 
     monkeypatch.setattr(quantised, "in_int8", in_int8)
-    monkeypatch.setattr(calibration_runs, "measure", measure)
+    monkeypatch.setattr(calibrations, "measure", measure)
     step = Step(subject=subject(12), dtype="int8")
     here = cast("Bench", SimpleNamespace(topology=SimpleNamespace(cores=())))
-    assert calibration_runs.measured_runs(here, step, (2, 1)) == []
+    assert calibrations.measured_runs(here, step, (2, 1)) == []
     assert ran == [(2, 2), (1, 1)]
 
 
@@ -411,7 +408,7 @@ def test_validation_learns_nothing_and_does_not_know_the_family(
     before = stored()
     assert "kin" in {each.family for each in before}
     asked: list[str | None] = []
-    really = judging.Calibration
+    really = validations.Calibration
 
     def calibration(runs: Any, **options: Any) -> Any:
         asked.append(options.get("without"))
@@ -421,7 +418,7 @@ def test_validation_learns_nothing_and_does_not_know_the_family(
             assert len(made.runs) == len(before) - 1
         return made
 
-    monkeypatch.setattr(judging, "Calibration", calibration)
+    monkeypatch.setattr(validations, "Calibration", calibration)
     inputs = torch.zeros(1, 7, 8, 8)
     found = validate([(f"{own}:Kin", inputs), (f"{own}:Raises", inputs)])
     assert "kin" in asked
@@ -550,27 +547,27 @@ def test_samples_that_cannot_be_written_are_read(
     def refuse(*_args: object, **_options: object) -> Store:
         raise InputError("the disk is read-only")
 
-    monkeypatch.setattr(learned, "_loaded", {})
+    monkeypatch.setattr(machines, "_loaded", {})
     monkeypatch.setattr(Store, "open", refuse)
     assert predict(net(), asked).prediction == before.prediction
     # Those of another torch are not used.
     other = replace(host_environment(), torch="1.0")
-    monkeypatch.setattr(learned, "_loaded", {})
-    monkeypatch.setattr(learned, "host_environment", lambda: other)
+    monkeypatch.setattr(machines, "_loaded", {})
+    monkeypatch.setattr(machines, "host_environment", lambda: other)
     assert predict(net(), asked).prediction is None
 
 
 def test_a_subject_of_which_a_part_was_disturbed_is_measured_again(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = calibration_runs.measured_runs
+    really = calibrations.measured_runs
 
     def measured_runs(here: Any, step: Any, teams: Any) -> list[RunSample]:
         found = really(here, step, teams)
         return found[1:] if step.subject.name == SUBJECTS[0].name else found
 
     with monkeypatch.context() as patch:
-        patch.setattr(calibration_runs, "measured_runs", measured_runs)
+        patch.setattr(calibrations, "measured_runs", measured_runs)
         assert calibrate(dtypes=("float32",)).new_runs == len(ALL) - 1
     assert calibrate(dtypes=("float32",)).new_runs == 1
 

@@ -23,14 +23,11 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.pace import UNKNOWN
 from roofline.pipeline import (
     optimization_machine,
-    optimization_steps,
-    optimization_trials,
     optimizing,
 )
-from roofline.pipeline.optimization_trials import (
+from roofline.pipeline.measured_comparisons import Candidate
+from roofline.pipeline.optimization_machine import (
     CompileError,
-    Contender,
-    Subjects,
     Trials,
     compiled_trials,
     eager_trials,
@@ -80,9 +77,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> HardwareProfile:
 def trials_of(*speedups: float) -> Callable[..., Trials]:
     """Takes the place of the clock: each contender is so many times as fast, within 1 %."""
 
-    def trials(subjects: Subjects, **_: Any) -> Trials:
-        assert len(subjects.contenders) <= len(speedups)
-        pairs = list(zip(subjects.contenders, speedups, strict=False))
+    def trials(candidates: Sequence[Candidate], **_: Any) -> Trials:
+        assert len(candidates[1:]) <= len(speedups)
+        pairs = list(zip(candidates[1:], speedups, strict=False))
         return Trials(
             samples=(Sample(times_s=(1.0,)), *(Sample(times_s=(1 / by,)) for _, by in pairs)),
             rounds=tuple(
@@ -217,7 +214,7 @@ def test_refusals_are_told_once_each() -> None:
 def test_what_is_faster_by_the_clock_is_the_result(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "measured faster"
     assert (found.figures_before.measured_s, found.figures_after.measured_s) == (1.0, 0.8)
@@ -232,7 +229,7 @@ def test_what_is_faster_by_the_clock_is_the_result(
 def test_what_is_not_significantly_faster_is_given_up(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch, speedup: float
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(speedup))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(speedup))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "not faster"
@@ -253,11 +250,11 @@ def test_fewer_rules_may_win_by_the_clock(
 
     timed: list[str] = []
 
-    def trials(subjects: Subjects, **options: Any) -> Trials:
-        timed.extend(each.name for each in subjects.contenders)
-        return trials_of(0.9, 1.2)(subjects, **options)
+    def trials(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        timed.extend(each.name for each in candidates[1:])
+        return trials_of(0.9, 1.2)(candidates, **options)
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "eager_trials", trials)
     layout = registered(
         monkeypatch,
         dropping("drop-second-relu", "aten.relu", keeps=True, safety="changes layout"),
@@ -277,11 +274,11 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
     """Bounds are the same, or worse by the copies at both ends: the search does not take it."""
     timed: list[str] = []
 
-    def trials(subjects: Subjects, **options: Any) -> Trials:
-        timed.extend(each.name for each in subjects.contenders)
-        return trials_of(1.1, 1.5)(subjects, **options)
+    def trials(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        timed.extend(each.name for each in candidates[1:])
+        return trials_of(1.1, 1.5)(candidates, **options)
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "eager_trials", trials)
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm,channels-last")
     assert timed == ["all rules", "other layout"]
@@ -299,7 +296,7 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
 def test_a_layout_that_loses_by_the_clock_is_no_find(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(0.8))
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(0.8))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="channels-last")
     assert found.decision == "nothing found"
@@ -317,8 +314,8 @@ def test_without_timing_a_gain_is_called_predicted(here: HardwareProfile) -> Non
 def test_without_a_compiler_eager_torch_decides(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: None)
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimization_machine.shutil, "which", lambda _: None)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "measured faster"
     assert any("install g++" in each for each in found.warnings)
@@ -327,14 +324,14 @@ def test_without_a_compiler_eager_torch_decides(
 def test_the_baseline_decides_and_the_other_stands_beside(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compiled(subjects: Subjects, **options: Any) -> Trials:
-        found = trials_of(0.9)(subjects, **options)
+    def compiled(candidates: Sequence[Candidate], **options: Any) -> Trials:
+        found = trials_of(0.9)(candidates, **options)
         return replace(
             found, rounds=tuple(replace(each, baseline="compile") for each in found.rounds)
         )
 
-    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimization_steps, "compiled_trials", compiled)
+    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "compiled_trials", compiled)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "not faster"
     assert [each.baseline for each in found.rounds] == ["eager", "compile"]
@@ -444,14 +441,12 @@ def test_a_users_rule_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 # -- the clock -------------------------------------------------------------------------------------
 
 
-def subjects_of(*names: str) -> Subjects:
+def subjects_of(*names: str) -> tuple[Candidate, ...]:
     model = Norms()
-    return Subjects(
-        original=Contender(name="original", module=model),
-        contenders=tuple(Contender(name=each, module=model) for each in names),
-        inputs=Inputs("2x3x8x8"),
-        run=Run(),
-        threads=1,
+    given, run = Inputs("2x3x8x8"), Run()
+    return tuple(
+        Candidate(name=each, model=model, inputs=given, batch=None, seq=None, run=run, threads=1)
+        for each in ("original", *names)
     )
 
 
@@ -493,7 +488,7 @@ def test_one_round_proves_nothing() -> None:
 
 
 def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: "/usr/bin/g++")
+    monkeypatch.setattr(optimization_machine.shutil, "which", lambda _: "/usr/bin/g++")
 
     def run(_function: object, *_args: object) -> Any:
         raise roofline.RooflineError("backend said\nno")

@@ -18,16 +18,16 @@ from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline import quantization_companions
 from roofline.pipeline.fresh_processes import here as run_here
+from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.quantization_companions import (
     WAYS,
-    Original,
     TimedPair,
     Way,
     companions,
     policy_of,
     timed_pair,
 )
-from roofline.quantization.modules.companions import CompanionKind, why_no_int8
+from roofline.quantization.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.workload.runs import Run
@@ -296,8 +296,10 @@ def test_models_are_really_run(kind: CompanionKind, quickly: None) -> None:
     assert all(type(each) is not torch.fx.GraphModule for each in model.modules())
 
 
-def original(model: Any, inputs: Any = SHAPE) -> Original:
-    return Original(model=model, inputs=inputs, batch=None, seq=None, run=Run(), threads=1)
+def original(model: Any, inputs: Any = SHAPE) -> Candidate:
+    return Candidate(
+        name="model", model=model, inputs=inputs, batch=None, seq=None, run=Run(), threads=1
+    )
 
 
 def test_the_same_model_has_the_same_error_every_time(quickly: None) -> None:

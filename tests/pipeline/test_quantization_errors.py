@@ -11,8 +11,8 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.pipeline.quantization_errors import OutputErrors
-from roofline.pipeline.workloads import workload_of
+from roofline.pipeline.quantization_sensitivity import OutputErrors
+from roofline.pipeline.runs import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.workload.inputs import Inputs

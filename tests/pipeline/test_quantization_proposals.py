@@ -13,13 +13,12 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError
-from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.quantization_sensitivity import Search, check_budget, places_of
-from roofline.pipeline.quantizing import quantize
+from roofline.pipeline.quantizing import Budget, quantize
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import WhatIf
 from roofline.quantization.sensitivity import candidates_of
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from tests import builders
 
 MACHINE = builders.profile(

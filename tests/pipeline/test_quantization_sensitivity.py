@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.quantization_sensitivity import sensitivity_of
-from roofline.pipeline.workloads import workload_of
+from roofline.pipeline.quantizing import Budget
+from roofline.pipeline.runs import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from roofline.workload.runs import Run
 
 XEON = Path(__file__).parents[2] / "hwprofiles" / "xeon-8592plus.toml"

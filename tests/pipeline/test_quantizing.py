@@ -14,10 +14,9 @@ from torch import nn
 
 import roofline
 from roofline.errors import FileFormatError, HardwareError, InputError, MeasurementError, ModelError
-from roofline.pipeline import quantization_companions, quantization_requests, quantizing
+from roofline.pipeline import quantization_companions, quantizing
 from roofline.pipeline.quantization_companions import Companions
-from roofline.pipeline.quantization_requests import Budget, budget_of, policy_of, widths_of
-from roofline.pipeline.quantizing import quantize
+from roofline.pipeline.quantizing import Budget, budget_of, policy_of, quantize, widths_of
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, NativeVariant
 from tests import builders
@@ -198,7 +197,7 @@ def test_a_saved_result_is_a_policy(tmp_path: Path) -> None:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of the tests is taken to be this one, and quiet."""
     monkeypatch.setattr(quantizing, "check_bench", lambda **_: None)
-    monkeypatch.setattr(quantization_requests, "is_this_machine", lambda _: True)
+    monkeypatch.setattr(quantizing, "is_this_machine", lambda _: True)
 
 
 def test_companions_are_asked_for_the_same_pass(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from roofline.errors import RooflineError
-from roofline.machine.links.team import in_ranks
+from roofline.machine.links.measurement import in_ranks
 from roofline.pipeline import distributed_capture
 from roofline.pipeline.distributed_capture import (
     ComputingTimes,
@@ -187,7 +187,7 @@ def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
 def check(told: Scaling, real: Sequence[RealBucket]) -> None:
     """The same buckets: bytes, types, parameters, in the order in which they are sent."""
     assert [each.parameters for each in told.buckets] == [each.parameters for each in real]
-    assert [each.byte for each in told.buckets] == [each.byte for each in real]
+    assert [each.size_bytes for each in told.buckets] == [each.byte for each in real]
     assert [str(each.dtype) for each in told.buckets] == [each.dtype for each in real]
 
 

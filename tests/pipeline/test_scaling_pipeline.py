@@ -15,7 +15,7 @@ from torch import nn
 import roofline
 from roofline.pipeline import scaling
 from roofline.pipeline.distributed_capture import TrainingTask
-from roofline.scaling.links import Wire
+from roofline.scaling.settings import Wire
 from tests.pipeline.towers import Normed, Tower, scaled
 
 
@@ -74,7 +74,7 @@ def test_one_rank_is_the_analysis_itself() -> None:
     assert told.alone_s == pytest.approx(analysis.totals.eager_min_time_s)
     assert told.point.step_s == pytest.approx(analysis.totals.eager_min_time_s)
     assert told.point.efficiency == pytest.approx(1)
-    assert told.point.memory.byte == analysis.totals.peak_memory_bytes
+    assert told.point.memory.total_bytes == analysis.totals.peak_memory_bytes
     assert told.point.link_bytes == 0
 
 

@@ -8,11 +8,11 @@ from concurrent.futures import BrokenExecutor, Future
 
 import pytest
 
-from roofline.design.sweeps.cells import Cell
+from roofline.design.sweeps.verdicts import Cell
 from roofline.errors import MeasurementError, RooflineError
 from roofline.pipeline.sweeps.jobs import Job
-from roofline.pipeline.sweeps.pools import Answer
 from roofline.pipeline.sweeps.sweeping import drive
+from roofline.pipeline.sweeps.where import Answer
 
 COUNT = 40
 

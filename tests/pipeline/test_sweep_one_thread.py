@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from roofline.pipeline.sweeps import one_thread as module
-from roofline.pipeline.sweeps.one_thread import one_thread
+from roofline.pipeline.sweeps.jobs import one_thread
 
 
 def threads() -> list[int]:
-    return [
-        int(module._call(library, prefix, "get", suffix)())  # pyright: ignore[reportPrivateUsage]
-        for library, prefix, suffix in module._libraries()  # pyright: ignore[reportPrivateUsage]
-    ]
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
 
 def test_one_thread_within_and_as_many_as_before_after() -> None:

@@ -15,8 +15,7 @@ from matplotlib.text import Annotation, Text
 import roofline
 from roofline.analysis import Analysis
 from roofline.analysis.drawing import picture_warnings, title_of
-from roofline.analysis.points import points_of, strip_of
-from roofline.analysis.roof import roof_lines
+from roofline.analysis.points import points_of, roof_lines, strip_of
 from roofline.plots.figures import new_figure
 from roofline.plots.roof import Point, diameter_pt
 from roofline.plots.roofline import spread

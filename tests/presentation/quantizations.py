@@ -10,8 +10,7 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.design.advice.times import Time
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
-from roofline.quantization.layers import Layer
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
+from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
 from roofline.quantization.result import (
     LayerSensitivity,
     LayerWhatIf,

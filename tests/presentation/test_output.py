@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from roofline.analysis import read_analysis
+from roofline.analysis import Analysis, read_analysis
 from roofline.errors import InputError
 from roofline.foundation.blocks import By, Grid, View
 from roofline.foundation.rows import csv_text
-from roofline.presentation.output import FORMATS, format_of, render, write
+from roofline.result import FORMATS
 from tests.presentation.examples import examples, hostile, resnet, small
 from tests.presentation.predictions import with_predictions
 
 EXAMPLES = examples()
-UNMEASURED = {suffix: format for suffix, format in FORMATS.items() if format != "trace"}
+UNMEASURED = {suffix: FORMATS[suffix] for suffix in Analysis.suffixes if FORMATS[suffix] != "trace"}
 """What can be written without measurements."""
 
 
@@ -128,14 +128,14 @@ def test_csv_adds_up_to_the_totals():
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("format", UNMEASURED.values())
 def test_every_format_renders_every_example(name: str, format: str):
-    content = render(EXAMPLES[name], format)  # pyright: ignore[reportArgumentType]
+    content = EXAMPLES[name].render(format)
     assert isinstance(content, bytes) == (format in ("png", "tensorboard"))
     assert content
 
 
 def test_files_are_written_in_the_format_of_their_suffix(tmp_path: Path):
     paths = [tmp_path / f"out{suffix}" for suffix in UNMEASURED]
-    write(resnet(), paths)
+    resnet().save(*paths)
     assert read_analysis(tmp_path / "out.json") == resnet()
     assert (tmp_path / "out.csv").read_text(encoding="utf-8") == resnet().to_csv()
     assert (tmp_path / "out.md").read_text(encoding="utf-8").startswith("# resnet-like")
@@ -147,10 +147,10 @@ def test_nothing_is_written_if_one_target_is_refused(tmp_path: Path):
     there = tmp_path / "there.json"
     there.write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="--force"):
-        write(small(), [tmp_path / "new.csv", there])
+        small().save(tmp_path / "new.csv", there)
     assert not (tmp_path / "new.csv").exists()
     assert there.read_text(encoding="utf-8") == "mine"
-    write(small(), [there], overwrite=True)
+    small().save(there, overwrite=True)
     assert read_analysis(there) == small()
 
 
@@ -158,24 +158,25 @@ def test_nothing_is_written_if_one_target_is_refused(tmp_path: Path):
     ("name", "words"),
     [
         ("out.jsn", r"unknown suffix '\.jsn'.*\.json, \.csv.*did you mean '\.json'"),
-        ("out", "no suffix; the known ones are"),
+        ("out", "no suffix; results of kind 'analysis' are written as"),
         ("out.xlsx", r"unknown suffix '\.xlsx'"),
     ],
 )
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str, words: str):
     with pytest.raises(InputError, match=words):
-        write(small(), [tmp_path / name])
+        small().save(tmp_path / name)
 
 
-def test_suffixes_may_be_written_in_capitals():
-    assert format_of(Path("A.PNG")) == "png"
+def test_suffixes_may_be_written_in_capitals(tmp_path: Path):
+    small().save(tmp_path / "A.PNG")
+    assert (tmp_path / "A.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_file_named_twice_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="twice"):
-        write(small(), [tmp_path / "a.json", tmp_path / "a.json"])
+        small().save(tmp_path / "a.json", tmp_path / "a.json")
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="does not exist"):
-        write(hostile(), [tmp_path / "none" / "a.json"])
+        hostile().save(tmp_path / "none" / "a.json")

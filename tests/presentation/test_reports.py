@@ -11,7 +11,7 @@ from roofline.analysis import Analysis, known_work
 from roofline.foundation.blocks import By, Grid, Report, View
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.origin import age, origin
+from roofline.machine.quantities import age, origin
 from roofline.render.console import plain_text
 from tests.presentation.examples import (
     DATASHEET,

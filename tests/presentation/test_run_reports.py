@@ -10,13 +10,12 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, Run
 from roofline.analysis.drawing import title_of
-from roofline.analysis.facts import run_words
 from roofline.analysis.points import points_of
+from roofline.analysis.words import run_words
 from roofline.errors import InputError
 from roofline.foundation.blocks import Facts, Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.plots.figures import new_figure
-from roofline.presentation.output import render
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
@@ -190,7 +189,7 @@ def test_free_operators_are_told_beside_the_types() -> None:
 
 
 def test_a_page_holds_picture_and_tree() -> None:
-    page = render(trained(), "html", by="module", depth=1)
+    page = trained().render("html", View(by="module", depth=1))
     assert isinstance(page, str)
     assert "<svg" in page
     assert "  body" in page

@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from roofline.quantization.codes.integer_models import integer_model
-from roofline.quantization.codes.packed_models import packed_state
-from roofline.quantization.modules.quantized_layers import (
+from roofline.quantization.integer_models import integer_model
+from roofline.quantization.packed_models import packed_state
+from roofline.quantization.policy import Policy
+from roofline.quantization.quantized_modules import (
     TRANSPOSED,
     put_input_quantizer,
     put_weight_quantizer,
 )
-from roofline.quantization.modules.quantizing import quantize_model
-from roofline.quantization.policy import Policy
-from roofline.quantization.quantizers.choosing import weight_quantizer
-from roofline.quantization.quantizers.pact import PACT
+from roofline.quantization.quantizers import PACT, weight_quantizer
+from roofline.quantization.quantizing import quantize_model
 
 
 def quantized(

@@ -10,11 +10,11 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.quantization.modules import clipping
-from roofline.quantization.modules.clipping import Method, calibrate_clipping
-from roofline.quantization.modules.quantized_layers import quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization import clipping
+from roofline.quantization.clipping import Method, calibrate_clipping
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.quantized_modules import quantized_layers
+from roofline.quantization.quantizing import quantize_model
 from tests.quantization.small_networks import chain, image, small_resnet
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.modules.clipping import Method, calibrate_clipping
-from roofline.quantization.modules.quantized_layers import quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.clipping import Method, calibrate_clipping
 from roofline.quantization.policy import Policy
+from roofline.quantization.quantized_modules import quantized_layers
+from roofline.quantization.quantizing import quantize_model
 from tests.quantization.small_networks import chain
 
 

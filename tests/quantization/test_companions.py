@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from roofline.errors import ModelError
-from roofline.quantization.modules import companions
-from roofline.quantization.modules.companions import (
+from roofline.quantization import companions
+from roofline.quantization.companions import (
     CompanionKind,
     companion_of,
     in_int8,

@@ -13,9 +13,9 @@ import roofline
 from roofline.latency.features import facts_of
 from roofline.latency.samples import Facts
 from roofline.placement import Roof, place
-from roofline.quantization.modules.companions import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.companions import in_int8, int8_kernels, why_no_int8
 from roofline.quantization.policy import Policy
-from roofline.quantization.what_if import records_of_torch
+from roofline.quantization.what_ifs import records_of_torch
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.designs import Branches, Residual, linear, separable, standard

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.codes.integer_layers import IntegerLayer
-from roofline.quantization.codes.integer_models import integer_model
+from roofline.quantization.integer_layers import IntegerLayer
+from roofline.quantization.integer_models import integer_model
 from tests.quantization.quantized_examples import both, largest_error, quantized
 
 # -- by hand ---------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_more_bits_than_a_byte(weights: int, activations: int) -> None:
 def test_levels_with_a_zero(levels: int) -> None:
     from torch.nn.utils import parametrize
 
-    from roofline.quantization.quantizers.sawb import SAWB
+    from roofline.quantization.quantizers import SAWB
 
     torch.manual_seed(0)
     layer = nn.Linear(40, 6)
@@ -223,8 +223,8 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
 
 
 def test_scales_along_inputs_cannot_be_taken_out_of_sums() -> None:
-    from roofline.quantization.modules.quantized_layers import put_weight_quantizer
-    from roofline.quantization.quantizers.choosing import weight_quantizer
+    from roofline.quantization.quantized_modules import put_weight_quantizer
+    from roofline.quantization.quantizers import weight_quantizer
 
     layer = nn.ConvTranspose1d(2, 3, 2)
     put_weight_quantizer(layer, weight_quantizer(2, per_channel=True, axis=0))

@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional
 
 from roofline.errors import InputError, ModelError
-from roofline.quantization.codes.integer_layers import IntegerLayer
-from roofline.quantization.codes.integer_models import integer_layers, integer_model
-from roofline.quantization.modules.folding import fold_batch_norms
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.integer_layers import IntegerLayer
+from roofline.quantization.integer_models import integer_layers, integer_model
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import (
     SmallResNet,
     both,

@@ -10,10 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
-from roofline.quantization.quantizers.choosing import weight_quantizer
-from roofline.quantization.quantizers.grids import code_type, integers
-from roofline.quantization.quantizers.max_abs import MaxAbs
-from roofline.quantization.quantizers.sawb import SAWB
+from roofline.quantization.grids import code_type, integers
+from roofline.quantization.quantizers import SAWB, MaxAbs, weight_quantizer
 
 
 def test_three_levels_by_hand():

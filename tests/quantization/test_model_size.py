@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import roofline
-from roofline.quantization.codes.packed_models import packed_state
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.packed_models import packed_state
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_if.asking import what_if
+from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.what_ifs import what_if
 from tests.quantization.quantized_examples import SmallResNet
 
 ODD = {"fc": LayerBits(weights=3, activations=32), "stem": LayerBits(weights=32, activations=5)}

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roofline.errors import FileFormatError
-from roofline.quantization.codes.packed_files import file_content, read_packed
-from roofline.quantization.codes.packed_models import load_packed, packed_state
+from roofline.quantization.packed_files import file_content, read_packed
+from roofline.quantization.packed_models import load_packed, packed_state
 from tests.quantization.quantized_examples import (
     plain,
     saved,
@@ -84,7 +84,7 @@ def test_a_file_that_was_cut_short_is_found(part: float, tmp_path: Path) -> None
 
 def forged(path: Path, change: Any) -> None:
     """Writes the file of `small` with another table, and a checksum that is right."""
-    from roofline.quantization.codes import packed_files
+    from roofline.quantization import packed_files
 
     content = torch.load(io.BytesIO(file_content(packed_state(small()))), weights_only=True)
     table = json.loads(content["table"])

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.codes import packed_files
-from roofline.quantization.codes.packed_files import file_content, read_packed
-from roofline.quantization.codes.packed_models import load_packed, packed_state
+from roofline.quantization import packed_files
+from roofline.quantization.packed_files import file_content, read_packed
+from roofline.quantization.packed_models import load_packed, packed_state
 from tests.quantization.quantized_examples import plain, quantized, residual, saved, small
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.codes.integer_models import integer_model
-from roofline.quantization.codes.packed_files import file_content, read_packed
-from roofline.quantization.codes.packed_models import load_packed, packed_state
-from roofline.quantization.modules.folding import fold_batch_norms
-from roofline.quantization.modules.quantized_layers import quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.integer_models import integer_model
+from roofline.quantization.packed_files import file_content, read_packed
+from roofline.quantization.packed_models import load_packed, packed_state
 from roofline.quantization.policy import Policy
+from roofline.quantization.quantized_modules import quantized_layers
+from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import (
     SmallResNet,
     largest_error,

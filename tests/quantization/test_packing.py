@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
-from roofline.quantization.codes.packing import pack, packed_bytes, unpack
+from roofline.quantization.packed_files import pack, packed_bytes, unpack
 
 
 def packed_by_one_number(codes: list[int], bits: int) -> bytes:

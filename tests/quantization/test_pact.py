@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from roofline.errors import InputError
-from roofline.quantization.quantizers.pact import PACT
+from roofline.quantization.quantizers import PACT
 
 ALPHAS = st.floats(2**-6, 2**6, width=32)
 SEEDS = st.integers(0, 2**31)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from roofline.errors import InputError
-from roofline.quantization.modules.quantizing import quantize_model
 from roofline.quantization.policy import Policy
-from roofline.quantization.quantizers.pact import PACT
-from roofline.quantization.quantizers.sawb import SAWB
+from roofline.quantization.quantizers import PACT, SAWB
+from roofline.quantization.quantizing import quantize_model
 
 
 @pytest.mark.parametrize("has_gradient", [True, False])

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError, ModelError, RooflineError
-from roofline.quantization.modules.checkpoints import load_quantized
-from roofline.quantization.modules.quantized_layers import quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.clipping import load_quantized
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.quantized_modules import quantized_layers
+from roofline.quantization.quantizing import quantize_model
 from tests.quantization.small_networks import chain, image, small_resnet
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from roofline.quantization.layers import Layer, Structure, structure_of
+from roofline.quantization.policy import Layer, Structure, structure_of
 from tests.quantization.what_if_machines import Fork, Joined, PingPong, resnet20
 from tests.workload.passes import passed
 

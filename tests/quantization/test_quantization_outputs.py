@@ -20,7 +20,14 @@ from roofline.design.advice.times import Time
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation import schema
 from roofline.foundation.blocks import Facts, Grid, Notes, View
-from roofline.quantization.blocks import proposal_grid
+from roofline.quantization.blocks import (
+    change,
+    error_words,
+    faster,
+    proposal_grid,
+    reduced,
+    seconds,
+)
 from roofline.quantization.drawing import AFTER, KEPT, ONLY, lines_of, moves_of, spot_of
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import (
@@ -31,8 +38,7 @@ from roofline.quantization.result import (
     Sensitivity,
     WhatIf,
 )
-from roofline.quantization.what_if import what_ifs
-from roofline.quantization.words import change, error_words, faster, reduced, seconds
+from roofline.quantization.what_ifs import what_ifs
 from roofline.render.console import print_report
 from roofline.result import read_result
 from tests.design.advice_models import Clock

@@ -8,10 +8,10 @@ from torch import nn
 
 from roofline.analysis import Analysis
 from roofline.foundation.units import format_s
+from roofline.quantization.blocks import why_longer, without_gain
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant, Quantization
-from roofline.quantization.what_if import what_if
-from roofline.quantization.words import why_longer, without_gain
+from roofline.quantization.what_ifs import what_if
 from tests.design.advice_models import Clock
 from tests.quantization.what_if_machines import (
     PingPong,

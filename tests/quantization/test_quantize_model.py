@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 import roofline
-from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
-from roofline.quantization.modules.tracing import traced
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.quantizers.sawb import SAWB
+from roofline.quantization.quantized_modules import quantized_entrances, quantized_layers
+from roofline.quantization.quantizers import SAWB
+from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.tracing import traced
 from roofline.workload.models.libraries.availability import with_torchvision
 from tests.quantization.small_networks import SmallResNet, chain, image, small_resnet
 

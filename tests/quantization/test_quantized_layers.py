@@ -18,19 +18,16 @@ from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 
 from roofline.errors import InputError
-from roofline.quantization.modules.checkpoints import load_quantized
-from roofline.quantization.modules.parameter_groups import parameter_groups
-from roofline.quantization.modules.quantized_layers import (
+from roofline.quantization.clipping import load_quantized, parameter_groups
+from roofline.quantization.policy import Policy
+from roofline.quantization.quantized_modules import (
     ChannelScale,
     is_plain_layer,
     quantized_entrances,
     quantized_layers,
 )
-from roofline.quantization.modules.quantizing import quantize_model
-from roofline.quantization.policy import Policy
-from roofline.quantization.quantizers.max_abs import MaxAbs
-from roofline.quantization.quantizers.pact import PACT
-from roofline.quantization.quantizers.sawb import SAWB
+from roofline.quantization.quantizers import PACT, SAWB, MaxAbs
+from roofline.quantization.quantizing import quantize_model
 from tests.quantization.small_networks import chain, image, small_resnet
 
 _LOW = Policy(shortcut="low")
@@ -156,7 +153,7 @@ def test_it_is_compiled() -> None:
 
 def test_it_is_traced_again() -> None:
     # As folding does: quantised layers are single steps.
-    from roofline.quantization.modules.tracing import records_of
+    from roofline.quantization.tracing import records_of
 
     for inputs in (None, image()):
         records = records_of(_quantised(), inputs)

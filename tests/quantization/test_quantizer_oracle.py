@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from roofline.quantization.quantizers.pact import PACT
-from roofline.quantization.quantizers.sawb import SAWB
+from roofline.quantization.quantizers import PACT, SAWB
 
 # By bits and levels: c1 and c2 as they stand in fms-model-optimizer 0.8.7.
 THEIRS = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from roofline.errors import InputError
-from roofline.quantization.quantizers.coefficients import (
+from roofline.quantization.grids import (
     COEFFICIENTS,
     R_SQUARED_AT_8_BITS,
     levels_of,

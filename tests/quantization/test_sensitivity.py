@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.quantization.layers import Layer
-from roofline.quantization.policy import LayerBits, Place, Policy
+from roofline.quantization.policy import Layer, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity
 from roofline.quantization.sensitivity import (
     Option,

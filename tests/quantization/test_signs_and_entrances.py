@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.codes.packed_models import packed_state
-from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
-from roofline.quantization.modules.quantizing import quantize_model
-from roofline.quantization.modules.tracing import traced
+from roofline.quantization.packed_models import packed_state
 from roofline.quantization.policy import Policy
+from roofline.quantization.quantized_modules import quantized_entrances, quantized_layers
+from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.tracing import traced
 
 _LOW = Policy(shortcut="low")
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import roofline
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_if import records_of_torch, what_if
+from roofline.quantization.what_ifs import records_of_torch, what_if
 from roofline.workload.operators import OperatorRecord, State
 
 ALL = Policy(weights=16, activations=16, first_last=16, shortcut="low")

@@ -11,7 +11,7 @@ from torch import nn
 
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import PassKind, QuantizationPass, WhatIf
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from tests.quantization.what_if_machines import Fork, Joined, PingPong, analysis_of, resnet20
 
 ALL_2 = Policy(weights=2, activations=2, first_last=2, shortcut="low")

@@ -13,9 +13,9 @@ import roofline
 from roofline.analysis import analysis_from_data, to_json
 from roofline.errors import InputError
 from roofline.foundation.units import format_bytes
-from roofline.quantization.modules.tracing import traced
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_if import policies_of, what_if, what_ifs
+from roofline.quantization.tracing import traced
+from roofline.quantization.what_ifs import policies_of, what_if, what_ifs
 from tests.quantization.what_if_machines import PingPong, analysis_of, machine
 
 SOME = LayerBits(weights=4, activations=4)

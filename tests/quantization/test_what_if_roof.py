@@ -8,7 +8,7 @@ import pytest
 
 from roofline.placement import Roof
 from roofline.quantization.policy import Policy
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from tests import builders
 from tests.quantization.what_if_machines import analysis_of, machine, resnet20
 

@@ -8,7 +8,7 @@ from torch import nn
 from roofline.analysis import Analysis
 from roofline.quantization import quantize_model, quantized_layers
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from tests.quantization.what_if_machines import analysis_of, machine
 
 

@@ -15,7 +15,7 @@ from roofline.errors import InputError
 from roofline.latency.predicted import Predicted
 from roofline.placement import Placement
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.what_if import records_of_torch, what_if
+from roofline.quantization.what_ifs import records_of_torch, what_if
 from roofline.workload.operators import OperatorRecord, State
 from tests.design.advice_models import Clock, by_flop
 from tests.presentation.examples import full_profile

@@ -15,7 +15,7 @@ from torch import nn
 
 from roofline.analysis import Analysis
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.what_if import what_if
+from roofline.quantization.what_ifs import what_if
 from tests.quantization.what_if_machines import (
     Joined,
     analysis_of,

@@ -19,7 +19,7 @@ from roofline.scaling.buckets import (
     buckets_of_all,
     limits_of,
 )
-from roofline.workload.gradients import Gradient, Trained
+from roofline.workload.operators import Gradient, Trained
 
 Sizes = list[tuple[int, str]]
 
@@ -118,7 +118,7 @@ def test_a_classifier_by_hand() -> None:
     # done before. Then convolutions of 9.4 MB each: the third takes the bucket over 26.2 MB.
     sizes = [(1000, "float32"), (512_000, "float32"), *[(2_359_296, "float32")] * 4]
     found = buckets_of(gradients(sizes))
-    assert [each.byte for each in found] == [2_052_000, 3 * 9_437_184, 9_437_184]
+    assert [each.size_bytes for each in found] == [2_052_000, 3 * 9_437_184, 9_437_184]
     assert [each.after for each in found] == [1, 4, 5]
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.scaling.collectives import Algorithm, all_reduce, broadcast, least_all_reduce_s
-from roofline.scaling.links import Wire
+from roofline.scaling.settings import Algorithm, Wire, all_reduce, broadcast, least_all_reduce_s
 
 Message = tuple[int, int, list[int], bool]
 """From, to, which elements, and whether they are added (else they replace)."""

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from roofline.analysis import Analysis, read_analysis
 from roofline.foundation.dtypes import dtype
-from roofline.scaling.asking import scaling_of
-from roofline.scaling.links import Wire
 from roofline.scaling.memory import Peak
-from roofline.scaling.ranks import Step
+from roofline.scaling.ranks import Step, scaling_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings
-from roofline.workload.gradients import Gradient
+from roofline.scaling.settings import Settings, Wire
+from roofline.workload.operators import Gradient
 
 STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 PASSES = sum(row.phase != "optimizer" for row in STEP.operators)

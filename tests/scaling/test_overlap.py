@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.scaling.overlap import Timeline, Work, timeline, work_of
+from roofline.scaling.buckets import Timeline, Work, timeline, work_of
 
 
 def in_small_steps(work: Work, sending: list[float], taken: float, step: float) -> float:

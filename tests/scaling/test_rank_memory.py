@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.scaling.memory import RankMemory, largest_shard, peak_while_accumulating
-from roofline.workload.gradients import Gradient
-from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.operators import Gradient, OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
 
@@ -148,7 +147,7 @@ def test_memory_is_the_sum_of_its_parts() -> None:
         gradient_bytes=32,
         bucket_bytes=64,
     )
-    assert memory.byte == 127
+    assert memory.total_bytes == 127
 
 
 def test_less_than_nothing_is_refused() -> None:

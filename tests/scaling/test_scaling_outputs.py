@@ -16,14 +16,12 @@ from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
 from roofline.placement import Bound
 from roofline.result import read_result
-from roofline.scaling.asking import scaling_of, times_of
 from roofline.scaling.drawing import LINK, lines_of, points_of
-from roofline.scaling.links import Wire
 from roofline.scaling.memory import Peak
-from roofline.scaling.ranks import Step
+from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings
-from roofline.workload.gradients import Gradient
+from roofline.scaling.settings import Settings, Wire
+from roofline.workload.operators import Gradient
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -92,7 +90,7 @@ def test_csv_has_a_row_for_each_number_of_ranks(step: Analysis) -> None:
     assert [int(row["ranks"]) for row in rows] == [each.ranks for each in told.points]
     assert 6 in [int(row["ranks"]) for row in rows]
     frame = told.to_frame()
-    assert list(frame["memory_bytes"]) == [each.memory.byte for each in told.points]
+    assert list(frame["memory_bytes"]) == [each.memory.total_bytes for each in told.points]
     assert [float(row["step_s"]) for row in rows] == pytest.approx(list(frame["step_s"]))
 
 
@@ -100,7 +98,7 @@ def test_json_has_all_of_it(step: Analysis) -> None:
     told = scaled(step)
     data = json.loads(told.to_json())
     assert (data["kind"], data["schema_version"]) == ("scaling", 1)
-    assert sum(each["byte"] for each in data["buckets"]) == told.gradient_bytes == 4_800_000
+    assert sum(each["size_bytes"] for each in data["buckets"]) == told.gradient_bytes == 4_800_000
     assert len(data["points"]) == len(told.points)
     assert data["analysis"]["model"] == step.model
 
@@ -249,7 +247,7 @@ def with_capacity(step: Analysis, byte: int) -> Analysis:
 
 def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> None:
     """To the last byte, in the report, the verdict and every file."""
-    whole = scaled(step).point.memory.byte
+    whole = scaled(step).point.memory.total_bytes
     small = scaled(with_capacity(step, whole))
     large = scaled(with_capacity(step, whole - 1))
     assert (large.point.fits, small.point.fits) == (False, True)

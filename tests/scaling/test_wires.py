@@ -9,8 +9,8 @@ import pytest
 from roofline.errors import InputError
 from roofline.foundation.units import parse_bytes_per_s
 from roofline.machine.hardware import Duration, HardwareProfile, Link
-from roofline.pipeline.links import with_links
-from roofline.scaling.links import Wire, wire_of
+from roofline.pipeline.measuring import with_links
+from roofline.scaling.settings import Wire, wire_of
 from tests.builders import SOURCE, ceiling, level, profile
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from roofline.errors import FileFormatError, ModelError
-from roofline.workload.models.files.stored import StoredModel
+from roofline.workload.models.files.formats import StoredModel
 from roofline.workload.models.sources import load
 
 Change = Callable[[bytes], bytes]

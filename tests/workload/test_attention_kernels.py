@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.workload.formulas.attention_band import Band, causal, whole, window
+from roofline.workload.formulas.attention import Band, causal, whole, window
 from roofline.workload.tensors import TensorSpec
 from tests.workload.schema_calls import counted, spec
 

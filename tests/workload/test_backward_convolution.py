@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
-from roofline.workload.formulas.backward.convolution import needed
+from roofline.workload.formulas.convolution import needed
 from roofline.workload.formulas.registry import Flop, find
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec

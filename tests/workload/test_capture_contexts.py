@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import roofline
-from roofline.workload.capture import single_pass
+from roofline.workload.capture import passes
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
 from tests.workload.passes import passed, trained, working
@@ -208,7 +208,7 @@ def test_two_threads_at_once() -> None:
 def test_what_a_profiler_holds_for_a_moment_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that samples frames does: it holds the local variables of a call that has ended."""
     held: list[torch.Tensor] = []
-    monkeypatch.setattr(single_pass, "_PATIENCE_S", 10.0)
+    monkeypatch.setattr(passes, "_PATIENCE_S", 10.0)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         inner = x.exp()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from roofline.errors import ModelError
-from roofline.workload.capture import elsewhere
+from roofline.workload.capture import module_stack
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 
@@ -121,7 +121,7 @@ def test_threads_that_call_it_all_the_time() -> None:
 def test_a_pass_that_does_not_end_is_said_before_anything_is_touched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(elsewhere, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module_stack, "PATIENCE_S", 0.2)
     begun, go_on = threading.Event(), threading.Event()
 
     class Blocked(nn.Linear):
@@ -160,7 +160,7 @@ def test_functions_that_a_model_runs_in_a_thread_are_refused() -> None:
 def test_a_model_with_threads_of_its_own_is_refused_and_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, is_given: bool
 ) -> None:
-    monkeypatch.setattr(elsewhere, "_STUCK_S", 0.2)
+    monkeypatch.setattr(module_stack, "_STUCK_S", 0.2)
 
     class Threaded(nn.Module):
         def __init__(self) -> None:

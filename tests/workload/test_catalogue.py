@@ -50,7 +50,7 @@ def source_tree(function: FunctionType) -> ast.AST:
 
 
 @functools.cache
-def says_bytes(function: FunctionType) -> bool:
+def says_bytes(function: FunctionType, callers: tuple[FunctionType, ...] = ()) -> bool:
     """Whether a function, or one of roofline's that it calls, gives `Flop` one of `BYTE_FIELDS`."""
     for call in ast.walk(source_tree(function)):
         if not isinstance(call, ast.Call):
@@ -58,7 +58,8 @@ def says_bytes(function: FunctionType) -> bool:
         name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
         if name in ("Flop", "replace") and any(each.arg in BYTE_FIELDS for each in call.keywords):
             return True
-    return any(called is not function and says_bytes(called) for called in parts_of(function))
+    callers = (*callers, function)
+    return any(each not in callers and says_bytes(each, callers) for each in parts_of(function))
 
 
 def parts_of(function: FunctionType) -> Iterator[FunctionType]:
@@ -109,9 +110,13 @@ def test_the_catalogue_has_every_formula_in_the_order_of_names() -> None:
 
 
 def test_entries_stand_at_the_line_of_their_function() -> None:
-    """At that line of that file begins a definition, with its decorators."""
+    """At that line of that file begins a definition with its decorators, or a row."""
     for each in catalogue():
         lines = (PACKAGE.parent / each.file).read_text(encoding="utf-8").splitlines()
+        if known()[each.key].row is not None:
+            operators = "\n".join(lines[each.line - 1 :]).partition("=")[0]
+            assert each.key in operators.split(), each.where
+            continue
         assert lines[each.line - 1].strip().startswith(("@", "def ", "lambda")), each.where
         name = getattr(known()[each.key].function, "__name__", "")
         following = "\n".join(lines[each.line - 1 : each.line + 60])

@@ -15,8 +15,8 @@ from roofline.errors import InputError, ModelError
 from roofline.foundation.places import PlacedError
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.designs import SelfAttention, separable
-from roofline.workload.models.expressions.layer_names import listed_layers
 from roofline.workload.models.expressions.layers import layer_class, layer_names
+from roofline.workload.models.libraries.names import listed_layers
 from roofline.workload.models.sources import load
 
 OWN = """

@@ -9,9 +9,8 @@ import torch
 
 from roofline.errors import ModelError
 from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import capture
+from roofline.workload.capture.passes import Capture, capture, single_pass
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.single_pass import Capture, single_pass
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs, inputs_for
 from roofline.workload.models.sources import load

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from roofline.workload.capture.foreseen_calls import foreseen
+from roofline.workload.capture.known_calls import foreseen
 
 aten = torch.ops.aten
 SHAPES = ((1, 3), (2, 1, 5), (1, 3, 4, 1))

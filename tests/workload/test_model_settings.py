@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roofline.errors import FileFormatError, InputError
-from roofline.workload.models.libraries.model_settings import bundled_names, settings_of
+from roofline.workload.models.libraries.transformers_config import bundled_names, settings_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from roofline.workload.models.files.onnx_models import onnx_source
-from roofline.workload.models.files.onnx_operators.registry import known_operators
+from roofline.workload.models.files.onnx_operators import known_operators
 
 onnx: Any = pytest.importorskip("onnx")
 RANDOM = np.random.default_rng(5)

@@ -11,9 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import Capture, capture, single_pass
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.single_pass import single_pass
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import OperatorRecord, State

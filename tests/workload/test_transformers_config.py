@@ -11,8 +11,10 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.workload.models.libraries.availability import transformers_or_reason
-from roofline.workload.models.libraries.model_settings import bundled_names
-from roofline.workload.models.libraries.transformers_config import plain_configuration
+from roofline.workload.models.libraries.transformers_config import (
+    bundled_names,
+    plain_configuration,
+)
 from roofline.workload.models.sources import load
 
 if transformers_or_reason()[0] is None:

@@ -9,9 +9,8 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import Capture, capture, single_pass
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.single_pass import single_pass
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.availability import transformers_or_reason
 from roofline.workload.models.libraries.transformers_stages import (

@@ -19,7 +19,6 @@ import roofline
 from roofline.errors import InputError, RooflineError
 from roofline.pipeline.operators import missing_operators
 from roofline.pipeline.runs import RunOptions
-from roofline.presentation.reports.missing_report import stubs_of
 from roofline.workload.capture.passes import Capture
 from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import OperatorRecord, State
@@ -496,7 +495,7 @@ def test_a_formula_that_does_not_hold_for_complex_numbers() -> None:
 def test_a_stub_has_the_parameters_of_the_schema_and_counts_nothing_by_itself() -> None:
     """It registers as it is; what it lacks are the numbers, and it says so."""
     found = missing_operators(Scaled(), (4, 8))
-    text = stubs_of(found)
+    text = found.stubs
     assert "def scale(x, weight, steps, output, **_):" in text
     exec(compile(text, "<stub>", "exec"), {"__name__": "__main__"})
     with pytest.raises(RooflineError, match="macs must be a whole number from 0, got Elli"):

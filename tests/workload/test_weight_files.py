@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.models.files.stored import StoredModel
+from roofline.workload.models.files.formats import StoredModel
 from roofline.workload.models.sources import load
 from tests.workload.hostile_files import said_of
 

@@ -1,4 +1,4 @@
-"""Operators that are not there: those of an analysis with other channels, kernels or partners."""
+"""Operators that are not there, with other channels, kernels or partners, and their times."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.analysis import OperatorRow
+from roofline.analysis import Analysis, Basis, OperatorRow, working
+from roofline.design.advice.times import Time
+from roofline.latency.predicted import Predicts
+from roofline.placement import Placement, Roof
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.residency import Reuse
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import COUNTS, Work, traffic_of
 
@@ -147,11 +151,12 @@ def _counted(
     if formula is None:
         raise ValueError(f"{row.op} has no formula, so no alternative to it can be counted")
     count = formula.count({**arguments, **operands, "output": output})
-    inputs = tuple(
-        replace(each, min_elements=_least(each, count.min_elements.get(name)))
-        for name, each in operands.items()
-        if each is not None
-    )
+    inputs: tuple[TensorSpec, ...] = ()
+    for name, each in operands.items():
+        if each is not None:
+            least = count.min_elements.get(name)
+            is_fewer = least is not None and least < each.distinct_elements
+            inputs += (replace(each, min_elements=least if is_fewer else None),)
     work = Work(
         **{name: getattr(count, name) for name in COUNTS},
         internal_bytes=count.internal_bytes,
@@ -166,10 +171,6 @@ def _counted(
         work=work,
     )
     return Alternative(record=record, level_bytes=_level_bytes(rows, record))
-
-
-def _least(spec: TensorSpec, elements: int | None) -> int | None:
-    return elements if elements is not None and elements < spec.distinct_elements else None
 
 
 def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str, int]:
@@ -194,3 +195,61 @@ def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[st
 
 def _kept_bytes(operator: OperatorRow | OperatorRecord) -> int:
     return sum(each.byte for each in operator.inputs if each.role.persists)
+
+
+class OnMachine:
+    """Times on the machine and threads of an analysis: predicted where it is, else bounds.
+
+    Args:
+        analysis: of the model as it is.
+        predictor: what was learned on its machine; None: nothing.
+    """
+
+    def __init__(self, analysis: Analysis, predictor: Predicts | None) -> None:
+        self._roof = Roof(analysis.hardware, analysis.threads)
+        at_work = working(analysis.operators)
+        is_predicted = bool(at_work) and all(row.predicted_s is not None for row in at_work)
+        self._predictor = predictor if is_predicted else None
+
+    @property
+    def basis(self) -> Basis:
+        """Predictions where the whole model has them."""
+        return "bound" if self._predictor is None else "prediction"
+
+    def times(self, operators: Sequence[Alternative], /) -> list[Time | None]:
+        """The time of each, by the predictor or the roof."""
+        placements = [self._placed(each) for each in operators]
+        if self._predictor is None:
+            bounds_s = [each.eager_min_time_s for each in placements]
+            return [Time(s=each) if each is not None else None for each in bounds_s]
+        found = self._predictor.predict(placements, self._roof.threads).operators
+        return [
+            Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
+            for each in found or (None,) * len(placements)
+        ]
+
+    def _placed(self, operator: Alternative) -> Placement:
+        reuses = reuses_for(operator.level_bytes, self._roof)
+        return self._roof.place(operator.record, reuses)
+
+
+def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
+    """Reuses by which a roof finds these bytes at its levels again, nearest level first."""
+    levels = roof.profile.memory
+    byte = [level_bytes.get(level.name, 0) for level in levels]
+    reuses: list[Reuse] = []
+    inner = 0
+    for place, capacity in enumerate(roof.held_bytes):
+        farther = byte[place + 1] if place + 1 < len(levels) else 0
+        stays = max(0, byte[place] - farther)
+        if place + 1 == len(levels) or capacity is None:
+            reuses.append(Reuse(stays, None))
+            break
+        # Of bytes that were last touched together, only what a nearer level has no room for comes
+        # from beyond it: in pieces that fit between two levels, all of them do.
+        pieces = math.ceil(stays / max(1, capacity - inner))
+        for piece in range(pieces):
+            size = stays // pieces + (piece < stays % pieces)
+            reuses.append(Reuse(size, (inner + size) if place else 0))
+        inner = capacity
+    return reuses

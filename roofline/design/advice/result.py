@@ -1,32 +1,53 @@
-"""What could be changed of a model, in one value."""
+"""What could be changed of a model, in one value, and the report on it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar
 
-from roofline.analysis import Analysis, Finding, analysis_from_data
-from roofline.foundation import reading, schema
-from roofline.foundation.rows import fields_of, frame_of, json_text
+from roofline.analysis import Analysis, Finding, fit_warnings
+from roofline.analysis.words import (
+    basis_words,
+    hardware_fact,
+    model_fact,
+    names_of,
+    pass_s,
+    run_fact,
+    saving_text,
+    what_runs,
+)
+from roofline.foundation import reading
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.rows import fields_of
 from roofline.foundation.text import counted
+from roofline.foundation.units import MISSING, format_percent, format_s
+from roofline.result import Result, read_result
 
-if TYPE_CHECKING:
-    import pandas
-
-KIND = "advice"
-SCHEMA_VERSION = 1
-
-_FIX = "make it anew with `roofline advise MODEL -o FILE.json`"
+_NAMES = (
+    *(each.name for each in fields(Finding)[:5]),
+    *("predicted_before_s", "predicted_after_s", "saving_s", "saving_low_s", "saving_high_s"),
+    *("measured_before_s", "measured_after_s", "measured_saving_s"),
+    *("measured_low_s", "measured_high_s", "verdict", "note"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Advice:
+class Advice(Result):
     """The findings on a model, and what was tried without gain.
 
     ``analysis`` is of the model as it is; its ``findings`` are all that was found. ``tried`` are
     other ways of running it that are not worth a change, in words.
     """
+
+    kind: ClassVar = "advice"
+    made_by: ClassVar = "roofline advise MODEL -o FILE.json"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = {
+        name: "Float64" if name.endswith("_s") else "object" if name == "operators" else "string"
+        for name in _NAMES
+    }
 
     analysis: Analysis
     tried: tuple[str, ...] = ()
@@ -36,56 +57,117 @@ class Advice:
         """What could be changed, that which is predicted to save most first."""
         return self.analysis.findings
 
-    def __repr__(self) -> str:
-        count = len(self.findings)
-        return f"<Advice on {self.analysis.model}: {counted(count, 'finding')}>"
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows of the analysis."""
+        return self.analysis.contradictions()
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a finding, the fields of `Finding`; what is unknown is missing, never 0."""
-        return frame_of(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, self.findings))
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each finding."""
+        return fields_of(self.columns, self.findings)
 
-    def to_json(self) -> str:
-        """The advice as JSON text; `read_advice` gives an equal one back."""
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "analysis": self.analysis.to_data(),
-            "tried": list(self.tried),
-        }
-        return json_text(data)
+    @property
+    def summary(self) -> str:
+        """The verdict: what the best finding saves of a pass, or that there is none."""
+        analysis = self.analysis
+        model, whole = what_runs(analysis), pass_s(analysis)
+        if whole is None:
+            return f"{model}: nobody can say what a pass takes on {analysis.hardware.name}"
+        of = format_s(whole) if analysis.prediction else f"its bound of {format_s(whole)}"
+        confirmed = [each for each in self.findings if each.verdict == "confirmed"]
+        if confirmed:
+            best = max(confirmed, key=lambda each: each.measured_saving_s or 0.0)
+            saved = format_s(best.measured_saving_s)
+            before = format_s(best.measured_before_s)
+            if best.operators and best.note:
+                # Its operators were timed on their own, and nobody ran the model so.
+                return (
+                    f"{model}: {best.rule} would save {saved} of the {before} that its operators"
+                    " took when they were timed on their own"
+                )
+            return f"{model} saved {saved} of {before} when it was tried: {best.rule}"
+        hopeful = [
+            each for each in self.findings if each.verdict is None and (each.saving_s or 0) > 0
+        ]
+        if not hopeful:
+            nothing = "nothing was found" if not self.findings else "no finding was confirmed"
+            least = "" if analysis.prediction else "at least "
+            return f"{model} takes {least}{format_s(whole)}: {nothing} that would save time"
+        # What there is at most may be far from what there is to be had.
+        best = next((each for each in hopeful if each.basis != "at most"), hopeful[0])
+        hedge = {"at most": "at most ", "estimate": "about "}.get(best.basis, "")
+        others = len(self.findings) - 1
+        more = f", and {counted(others, 'more finding')}" if others else ""
+        return f"{model} could save {hedge}{format_s(best.saving_s)} of {of}: {best.rule}{more}"
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file whose suffix says how: .json .csv .md .html.
-
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.presentation.reports.advice_report import write_advice
-
-        write_advice(self, [Path(path)], overwrite=overwrite)
-
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.advice_report import advice_html
-
-        return advice_html(self)
-
-
-_NAMES = (
-    *(each.name for each in fields(Finding)[:5]),
-    *("predicted_before_s", "predicted_after_s", "saving_s", "saving_low_s", "saving_high_s"),
-    *("measured_before_s", "measured_after_s", "measured_saving_s"),
-    *("measured_low_s", "measured_high_s", "verdict", "note"),
-)
-FRAME_COLUMNS = {
-    name: "Float64" if name.endswith("_s") else "object" if name == "operators" else "string"
-    for name in _NAMES
-}
-"""The columns of `Advice.to_frame` and of CSV files, with pandas' types."""
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, the findings in a table and in words, and what else was looked at."""
+        analysis = self.analysis
+        shown = self.findings[: view.rows()]
+        yield Facts(lines=tuple(_facts(analysis, view)))
+        if shown:
+            yield _grid(analysis, shown)
+            why = (
+                f"{number} · {each.evidence} ⇒ {each.change}" + f" ({each.note})" * bool(each.note)
+                for number, each in enumerate(shown, 1)
+            )
+            yield from notes("Why, and what to change", why)
+        if left_out := len(self.findings) - len(shown):
+            fewer = f"{counted(left_out, 'more finding')} (--top {len(self.findings)})"
+            yield Facts(lines=(("Not shown", fewer),))
+        if self.tried:
+            yield Facts(lines=(("Also looked at", "; ".join(self.tried)),))
+        warnings = (*fit_warnings(analysis), *analysis.warnings)
+        yield from notes("Warnings", warnings, urgent=True)
 
 
-def is_advice(data: Any) -> bool:
-    """Whether plain data says that it is advice."""
-    return isinstance(data, dict) and cast("dict[str, Any]", data).get("kind") == KIND
+def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
+    yield model_fact(analysis)
+    yield from run_fact(analysis)
+    yield hardware_fact(analysis, view.today)
+    said = f"{format_s(analysis.totals.eager_min_time_s)} at least; nothing is predicted here"
+    if prediction := analysis.prediction:
+        low, high = format_s(prediction.low_s), format_s(prediction.high_s)
+        said = f"{format_s(prediction.predicted_s)} predicted ({low} to {high})"
+    yield "Pass", said
+
+
+def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
+    is_tried = any(each.verdict or each.note for each in findings)
+    columns = (
+        Column(heading="#", align="right"),
+        Column(heading="finding", least=12),
+        Column(heading="where", sacrifice=2, least=12),
+        Column(heading="saves", align="right"),
+        Column(heading="of the pass", align="right", sacrifice=3),
+        Column(heading="that is", sacrifice=1, least=8),
+        *((Column(heading="measured", align="right"), Column(heading="verdict")) * is_tried),
+    )
+    whole = pass_s(analysis)
+    rows: list[tuple[str, ...]] = []
+    for number, each in enumerate(findings, 1):
+        saved = each.saving_s
+        share = format_percent(saved / whole) if saved is not None and whole else MISSING
+        cells = [str(number), each.rule, names_of(analysis, each), saving_text(each), share]
+        cells.append(basis_words(each))
+        if is_tried:
+            cells += [_measured(each), each.verdict or "not tried"]
+        rows.append(tuple(cells))
+    # A batch norm that is folded cannot be faster in another type as well.
+    title = "Findings" + ", each on its own: savings do not add up" * (len(findings) > 1)
+    return Grid(title=title, columns=columns, rows=tuple(rows))
+
+
+def _measured(finding: Finding) -> str:
+    """What trying it saved: ``"1.3 ms of 8.9 ms (0.9 … 1.6 ms)"``."""
+    saved, before = finding.measured_saving_s, finding.measured_before_s
+    if saved is None or before is None:
+        return MISSING
+    low, high = _signed(finding.measured_low_s or 0.0), _signed(finding.measured_high_s or 0.0)
+    return f"{_signed(saved)} of {format_s(before)} ({low} … {high})"
+
+
+def _signed(seconds: float) -> str:
+    return format_s(seconds) if seconds >= 0 else f"-{format_s(-seconds)}"
 
 
 def read_advice(path: str | Path) -> Advice:
@@ -94,18 +176,10 @@ def read_advice(path: str | Path) -> Advice:
     Raises:
         FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
     """
-    file, data = str(path), reading.read_json(Path(path), fix=_FIX)
-    if not is_advice(data):
-        return Advice(analysis=analysis_from_data(data, file=file))
-    schema.check_version(data, file=file, fix=_FIX)
-    table = cast("dict[str, Any]", data)
-    tried: Any = table.get("tried")
-    is_sound = set(table) == {"schema_version", "kind", "analysis", "tried"}
-    if not (is_sound and isinstance(tried, list)):
-        keys = "expected the keys schema_version, kind, analysis and tried (a list)"
-        raise reading.refused(file, keys, _FIX)
-    words = cast("list[Any]", tried)
-    if not all(isinstance(each, str) for each in words):
-        raise reading.refused(file, "tried: expected texts", _FIX)
-    analysis = analysis_from_data(table["analysis"], file=f"{file}: analysis")
-    return Advice(analysis=analysis, tried=tuple(words))
+    found = read_result(path)
+    if isinstance(found, Analysis):
+        return Advice(analysis=found)
+    if not isinstance(found, Advice):
+        fix = f"make it again with `{Advice.made_by}`"
+        raise reading.refused(str(path), f"is of kind '{found.kind}', not advice", fix)
+    return found

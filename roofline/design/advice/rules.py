@@ -1,25 +1,207 @@
-"""The rules that look at single operators: a row more is a rule more (docs/advice.md)."""
+"""The rules that look at single operators: a function more is a rule more (docs/advice.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from roofline.analysis import Analysis, Finding
-from roofline.design.advice.branches import fragmented_branches
-from roofline.design.advice.channels import channel_padding, unusual_kernels
-from roofline.design.advice.copies import (
-    needless_copies,
-    rearranging_copies,
-    types_back_and_forth,
+from roofline.analysis import Analysis, Finding, OperatorRow
+from roofline.design.advice.alternatives import OnMachine, is_plain_convolution
+from roofline.design.advice.convolutions import (
+    channel_padding,
+    depthwise_below_ridge,
+    foldable_norms,
+    fragmented_branches,
+    norms_behind_activations,
+    pooling_of_contiguous_images,
+    standard_instead,
+    unusual_kernels,
 )
-from roofline.design.advice.depthwise import depthwise_below_ridge, standard_instead
-from roofline.design.advice.dispatch import ruled_by_dispatch
-from roofline.design.advice.normalizations import foldable_norms, norms_behind_activations
-from roofline.design.advice.pooling import pooling_of_contiguous_images
-from roofline.design.advice.proposals import Proposal
-from roofline.design.advice.subject import Subject
-from roofline.design.advice.what_if import OnMachine
+from roofline.design.advice.subject import Proposal, Subject, left_out, minimum_s
+from roofline.design.advice.times import Saving
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_bytes, format_s
 from roofline.latency.predicted import Predicts
+
+_OVERHEADS = {
+    "convolution": "dispatch of convolution",
+    "matrix product": "dispatch of linear",
+    "": "dispatch of add",
+}
+"""What a profile calls the time of a call that computes next to nothing."""
+
+_FLOORS = 8.0
+"""So many times the time of an empty call, which has no numbers to wrap and no types to promote."""
+
+_FEW = 5
+"""Fewer calls than these are no habit of the model's."""
+
+
+def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
+    """Operators that take little more than a call, and whose work would take less than half of it.
+
+    The calls are what can be saved: work that is done in one call takes at least its bound.
+    """
+    if subject.basis == "bound":
+        return []
+    overheads = subject.analysis.hardware.overheads
+    known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
+    floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
+    if "" not in floors:
+        return []
+    rows: list[OperatorRow] = []
+    for row in subject.working:
+        time, floor_s = subject.time(row), floors.get(_kind(row)) or floors[""]
+        if time is None or row.eager_min_time_s is None:
+            continue
+        if time.s <= _FLOORS * floor_s and row.eager_min_time_s <= floor_s / 2:
+            rows.append(row)
+    if len(rows) < _FEW:
+        return []
+    taken_s, least_s = subject.taken_s(rows), minimum_s(rows)
+    kinds = dict.fromkeys(kind if (kind := _kind(row)) in floors else "" for row in rows)
+    calls = ", ".join(
+        f"{format_s(floors[kind], 2)} ({_OVERHEADS[kind].removeprefix('dispatch of ')})"
+        for kind in sorted(kinds, key=lambda kind: floors[kind])
+    )
+    return subject.finding(
+        "ruled by dispatch",
+        rows,
+        Saving(before_s=taken_s, after_s=min(taken_s, least_s)),
+        basis="at most",
+        evidence=f"{len(rows)} of {len(subject.working)} operators take"
+        f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
+        f" least {format_s(least_s / len(rows))} each, and a call that does next to"
+        f" nothing {calls}",
+        change="make them fewer and larger: a larger batch, fused layers, torch.compile",
+    )
+
+
+def _kind(row: OperatorRow) -> str:
+    return "convolution" if is_plain_convolution(row) else row.type
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+_COPIES = ("aten.clone", "aten._to_copy", "aten.contiguous")
+_CASTS = ("aten._to_copy",)
+_INTO_INTEGERS = ("aten.quantize_per_tensor", "aten.quantize_per_channel")
+_OUT_OF_INTEGERS = ("aten.dequantize",)
+_FEW_STEPS = 3
+"""Operators between a cast and the one back: with more between them, the other type is of use."""
+
+
+def needless_copies(subject: Subject) -> list[Proposal]:
+    """Copies in the same type and layout, of what is not changed afterwards, nor is the copy."""
+    rows = [
+        row
+        for row in subject.working
+        if _is_copy(row)
+        and row.inputs[0].layout == row.outputs[0].layout != "strided"
+        and row.inputs[0].elements == row.inputs[0].distinct_elements
+        and not _is_written_later(subject, row)
+    ]
+    return subject.finding(
+        "needless copy",
+        rows,
+        subject.saving_without(rows),
+        evidence=f"{_copies(rows)} in the type and layout of the original, and neither is changed"
+        f" afterwards: {subject.share(rows)}",
+        change="leave them out: use the original",
+        swaps=left_out(rows),
+    )
+
+
+def rearranging_copies(subject: Subject) -> list[Proposal]:
+    """Copies of what was permuted, or cut out of something larger, into an order of its own."""
+    rows = [
+        row
+        for row in subject.working
+        if _is_copy(row)
+        and row.inputs[0].layout != row.outputs[0].layout
+        and row.inputs[0].elements == row.inputs[0].distinct_elements
+    ]
+    times = [subject.time(row) for row in rows]
+    if not rows or not all(times):
+        return []
+    return subject.finding(
+        "rearranging copy",
+        rows,
+        Saving(before_s=sum(each.s for each in times if each), after_s=0.0),
+        basis="at most" if subject.basis == "prediction" else "bound",
+        evidence=f"{_copies(rows)} of what lies in another order, or with gaps, as it was permuted"
+        f" or cut out of something larger: {subject.share(rows)}",
+        change="compute on it as it lies, or rearrange once and stay there",
+    )
+
+
+def types_back_and_forth(subject: Subject) -> list[Proposal]:
+    """Casts, or quantisations, that the next few operators undo."""
+    pairs = [
+        (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
+    ]
+    rows = list({row.index: row for pair in pairs for row in pair}.values())
+    many = f"{counted(len(pairs), 'time')}"
+    ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
+    return subject.finding(
+        "types back and forth",
+        rows,
+        subject.saving_without(rows),
+        evidence=f"{many} {', '.join(sorted(ways))} with at most {_FEW_STEPS} operators in between:"
+        f" {subject.share(rows)}",
+        change="stay in one type: cast once, where the part that gains by it begins and ends",
+        swaps=left_out(rows),
+    )
+
+
+def _is_copy(row: OperatorRow) -> bool:
+    return (
+        row.op in _COPIES
+        and len(row.inputs) == 1
+        and len(row.outputs) == 1
+        and row.inputs[0].dtype == row.outputs[0].dtype
+        and not row.inputs[0].role.persists
+    )
+
+
+def _is_written_later(subject: Subject, row: OperatorRow) -> bool:
+    """Whether the original or the copy is written to after the copy was made."""
+    storages = (row.inputs[0].storage, row.outputs[0].storage)
+    return any(subject.last_write.get(each, -1) > row.index for each in storages)
+
+
+def _types(row: OperatorRow) -> tuple[str, ...]:
+    """The types that a cast goes from and to, () for what is none."""
+    if not (row.inputs and row.outputs):
+        return ()
+    types = row.inputs[0].dtype.name, row.outputs[0].dtype.name
+    if row.op in _INTO_INTEGERS or row.op in _OUT_OF_INTEGERS:
+        return types
+    is_floating = row.inputs[0].dtype.kind == row.outputs[0].dtype.kind == "float"
+    return types if row.op in _CASTS and is_floating and types[0] != types[1] else ()
+
+
+def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
+    """The casts back to the type before, within a few operators that read one another."""
+    before, after = _types(cast)
+    front, found = [cast], dict[int, OperatorRow]()
+    for _ in range(_FEW_STEPS + 1):
+        behind: dict[int, OperatorRow] = {}
+        for row in front:
+            behind |= {each.index: each for each in subject.readers(row)}
+        found |= {index: row for index, row in behind.items() if _types(row) == (after, before)}
+        front = [row for index, row in behind.items() if index not in found and _is_cheap(row)]
+    return list(found.values())
+
+
+def _is_cheap(row: OperatorRow) -> bool:
+    """Whether it gains so little by a smaller type that casts for its sake do not pay."""
+    return not row.macs
+
+
+def _copies(rows: list[OperatorRow]) -> str:
+    byte = format_bytes(sum(row.traffic_bytes for row in rows))
+    return f"{len(rows)} cop{'ies' if len(rows) != 1 else 'y'} ({byte} of traffic)"
+
 
 Rule = Callable[[Subject], list[Proposal]]
 

@@ -1,22 +1,46 @@
-"""What rules look at: the operators of an analysis, who reads what whom wrote, and what-ifs."""
+"""What rules look at, operators, who reads what whom wrote, what-ifs, and what they propose."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from roofline.analysis import Analysis, Basis, Finding, OperatorRow
-from roofline.design.advice.alternatives import Alternative, as_it_is
-from roofline.design.advice.proposals import Proposal, Swap
-from roofline.design.advice.savings import NOTHING, Saving, saving_of
-from roofline.design.advice.times import Time
-from roofline.design.advice.what_if import WhatIf, time_of_pass
+from roofline.design.advice.alternatives import Alternative, OnMachine, as_it_is
+from roofline.design.advice.times import NOTHING, Saving, Time, saving_of
 from roofline.foundation.units import format_percent
 from roofline.workload.dataflow import Dataflow, dataflow
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Operators, and those that would take their place; the latter's time counts `factor` times."""
+
+    before: tuple[Alternative, ...]
+    after: tuple[Alternative, ...] = ()
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A finding, and what to time for it; ``swaps`` is empty where single operators cannot tell."""
+
+    finding: Finding
+    swaps: tuple[Swap, ...] = ()
+
+
+def left_out(rows: Iterable[OperatorRow]) -> tuple[Swap, ...]:
+    """Each operator, with nothing in its place."""
+    return tuple(Swap(before=(as_it_is(row),)) for row in rows)
+
+
+Parts = list[tuple[Time, Time]]
+"""Times before and after."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +53,7 @@ class Subject:
     """
 
     analysis: Analysis
-    what_if: WhatIf
+    what_if: OnMachine
 
     @property
     def rows(self) -> tuple[OperatorRow, ...]:
@@ -68,7 +92,10 @@ class Subject:
     @cached_property
     def pass_s(self) -> float:
         """The seconds of a pass that savings are held against; 0: nobody can say."""
-        return time_of_pass(self.analysis, self.basis) or 0.0
+        if self.basis == "bound":
+            return self.analysis.totals.eager_min_time_s or 0.0
+        prediction = self.analysis.prediction
+        return prediction.predicted_s if prediction else 0.0
 
     def time(self, row: OperatorRow) -> Time | None:
         """The time of an operator as it is; None: nobody can say."""
@@ -78,9 +105,13 @@ class Subject:
             return None
         return Time(s=row.predicted_s, low_s=row.predicted_low_s, high_s=row.predicted_high_s)
 
+    def taken_s(self, rows: Iterable[OperatorRow]) -> float:
+        """The seconds that operators take, as far as they are known."""
+        return sum(each.s for row in rows if (each := self.time(row)))
+
     def share(self, rows: Sequence[OperatorRow]) -> str:
         """Which part of the pass operators take, in words."""
-        taken_s = sum(each.s for row in rows if (each := self.time(row)))
+        taken_s = self.taken_s(rows)
         what = "of the predicted time" if self.basis == "prediction" else "of the bound"
         return f"{format_percent(taken_s / self.pass_s)} {what}" if self.pass_s else "of no time"
 
@@ -110,6 +141,22 @@ class Subject:
         times = self.what_if.times([*map(as_it_is, before), *after])
         pairs = zip(times[: len(before)], times[len(before) :], strict=True)
         return [(one, other) if one and other else None for one, other in pairs]
+
+    def replaced(
+        self, candidates: Sequence[tuple[list[OperatorRow], Alternative]]
+    ) -> list[tuple[list[OperatorRow], Parts, Swap]]:
+        """Operators that one other could replace, where it takes less time: what is known of it."""
+        asked = [as_it_is(row) for rows, _ in candidates for row in rows]
+        times = self.what_if.times([*asked, *(other for _, other in candidates)])
+        known = iter(times[: len(asked)])
+        found: list[tuple[list[OperatorRow], Parts, Swap]] = []
+        for (rows, other), after in zip(candidates, times[len(asked) :], strict=True):
+            before = [each for each in islice(known, len(rows)) if each]
+            if after is None or len(before) < len(rows) or sum(e.s for e in before) <= after.s:
+                continue
+            parts = [*((each, NOTHING) for each in before), (NOTHING, after)]
+            found.append((rows, parts, Swap(before=tuple(map(as_it_is, rows)), after=(other,))))
+        return found
 
     def finding(
         self,
@@ -150,3 +197,8 @@ class Subject:
             saving_high_s=saving.high_s if is_certain else None,
         )
         return [Proposal(finding=finding, swaps=tuple(swaps))]
+
+
+def minimum_s(rows: Iterable[OperatorRow]) -> float:
+    """The sum of eager minimum times in seconds, as far as they are known."""
+    return sum(row.eager_min_time_s or 0.0 for row in rows)

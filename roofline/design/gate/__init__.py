@@ -8,7 +8,7 @@ from roofline.design.gate.cost import Cost as Cost
 from roofline.design.gate.cost import Machine as Machine
 from roofline.design.gate.cost import Part as Part
 from roofline.design.gate.cost import cost_of as cost_of
+from roofline.design.gate.cost import read_baseline as read_baseline
+from roofline.design.gate.cost import write_baseline as write_baseline
 from roofline.design.gate.result import Check as Check
 from roofline.design.gate.result import Judgement as Judgement
-from roofline.design.gate.saved import read_baseline as read_baseline
-from roofline.design.gate.saved import write_baseline as write_baseline

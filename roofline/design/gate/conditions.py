@@ -1,4 +1,4 @@
-"""Conditions on what a pass costs, as ``--fail-if`` takes them.
+"""The totals of a pass, and conditions on them as ``--fail-if`` takes them.
 
 ``flop>+1%`` is more than a hundredth above the baseline, ``launches>+3`` more than three above it,
 ``peak_memory_bytes>512MiB`` more than that, whatever the baseline says. All of it is worked out in
@@ -7,17 +7,87 @@ exact fractions: what is allowed to the last FLOP passes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NoReturn
 
-from roofline.design.gate.quantities import BY_NAME, QUANTITIES, Kind, Quantity
 from roofline.errors import InputError, nearest
 from roofline.foundation.places import PlacedError
 from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
+from roofline.foundation.units import format_bytes, format_flop, format_s, format_si
+
+Kind = Literal["flop", "count", "byte", "s"]
+"""What a total is counted in."""
+
+_LEAST_SHARE = 5e-5
+"""Changes that are smaller are told in units: rounded, they would look like none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One total: its name, which carries the unit, and its title in tables.
+
+    ``is_time`` tells what depends on a machine from what depends on the model alone.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is one of a machine, too."""
+        return self.kind == "s"
+
+    def form(self, value: float | None) -> str:
+        """A value in words: ``"4.09 GFLOP"``; a dash where it is not known."""
+        match self.kind:
+            case "flop":
+                return format_flop(value)
+            case "byte":
+                return format_bytes(value)
+            case "s":
+                return format_s(value)
+            case "count":
+                return format_si(value, "")
+
+    def change(self, before: float, now: float) -> str:
+        """The change in words: ``"+1.20 %"``, in the unit where that is next to nothing."""
+        share = share_of(before, now)
+        if share is None or abs(share) < _LEAST_SHARE:
+            return f"{'+' if now >= before else '-'}{self.form(abs(now - before))}"
+        percent = 100 * share
+        decimals = 2 if abs(percent) < 10 else 1 if abs(percent) < 100 else 0
+        return f"{percent:+.{decimals}f} %"
+
+
+def share_of(before: float, now: float) -> float | None:
+    """The change as a fraction of what was; None where that was nothing, or as good as nothing."""
+    share = now / before - 1 if before else math.inf
+    return share if math.isfinite(share) else None
+
+
+QUANTITIES = (
+    Quantity(name="flop", title="FLOP", kind="flop"),
+    Quantity(name="macs", title="MACs", kind="count"),
+    Quantity(name="traffic_bytes", title="traffic", kind="byte"),
+    Quantity(name="parameters", title="parameters", kind="count"),
+    Quantity(name="peak_memory_bytes", title="peak memory", kind="byte"),
+    Quantity(name="launches", title="launches", kind="count"),
+    Quantity(name="unknown_operators", title="calls without a formula", kind="count"),
+    Quantity(name="eager_min_time_s", title="minimum, eager", kind="s"),
+    Quantity(name="fused_min_time_s", title="minimum, fused", kind="s"),
+    Quantity(name="model_min_time_s", title="minimum, model", kind="s"),
+    Quantity(name="predicted_s", title="predicted", kind="s"),
+)
+
+BY_NAME = {each.name: each for each in QUANTITIES}
+"""The quantities by the names that conditions give them."""
+
 
 Form = Literal["absolute", "difference", "share"]
 """What a limit is: a value, a difference from the baseline, or a share of it."""
@@ -164,34 +234,25 @@ def _sign(text: str, at: int) -> tuple[Literal["<", ">"], int]:
 
 
 def _factor(text: str, at: int, unit: str, quantity: Quantity) -> Fraction:
-    factor = _factor_of(unit, quantity.kind)
-    if factor is None:
-        _refuse(
-            text,
-            at,
-            f"'{cut(printable(unit))}' is no unit of {quantity.name}; write"
-            f" {_EXAMPLES[quantity.kind]}, or +1%",
-        )
-    return factor
-
-
-def _factor_of(unit: str, kind: Kind) -> Fraction | None:
-    """How many of a quantity's base unit one is; None: it is none of its units."""
-    match kind:
+    """How many of a quantity's base unit one is."""
+    factor: Fraction | None = None
+    match quantity.kind:
         case "s":
-            return _TIMES.get(unit)
+            factor = _TIMES.get(unit)
         case "byte":
             stem = unit.removesuffix("B")
-            if not unit or unit == "B":
-                return Fraction(1)
-            if stem in (unit, "i"):
-                return None
-            base = 1024 if stem.endswith("i") else 1000
-            return _power(stem.removesuffix("i"), base)
+            if unit in ("", "B"):
+                factor = Fraction(1)
+            elif stem not in (unit, "i"):
+                factor = _power(stem.removesuffix("i"), 1024 if stem.endswith("i") else 1000)
         case "flop":
-            return _power(unit.removesuffix("FLOP"), 1000)
+            factor = _power(unit.removesuffix("FLOP"), 1000)
         case "count":
-            return _power(unit, 1000)
+            factor = _power(unit, 1000)
+    if factor is None:
+        what = f"'{cut(printable(unit))}' is no unit of {quantity.name}; write"
+        _refuse(text, at, f"{what} {_EXAMPLES[quantity.kind]}, or +1%")
+    return factor
 
 
 def _power(prefix: str, base: int) -> Fraction | None:

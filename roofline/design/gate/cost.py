@@ -1,4 +1,4 @@
-"""What a pass of a model costs: its totals, how it was run, and where and with what it was counted.
+"""What a pass costs: totals, how it was run, where and with what it was counted; its baselines.
 
 A cost holds no operators one by one, so that its file is small enough to stand in a repository and
 to be read in a review.
@@ -6,14 +6,22 @@ to be read in a review.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
 
-from roofline.analysis import MINIMUM_TIMES, Analysis, minimum_times_of
-from roofline.analysis.checks import check_numbers, names_of_numbers
+from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minimum_times_of
+from roofline.analysis.rows import check_numbers, names_of_numbers
 from roofline.design.pass_times import predicted_s
-from roofline.foundation.rows import sum_known
+from roofline.errors import InputError
+from roofline.foundation import schema
+from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.reading import read_json, refused
+from roofline.foundation.rows import json_text, sum_known
+from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.runs import Run
@@ -131,31 +139,18 @@ class Cost:
 _NUMBERS = names_of_numbers(Cost)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The part of a cost that follows from operators, whatever the machine."""
-
-    flop: int | None
-    macs: int | None
-    traffic_bytes: int
-    launches: int
-    unknown_operators: int
-    types: tuple[Part, ...]
-    modules: tuple[Part, ...]
-
-
-def counts_of(records: Iterable[OperatorRecord]) -> Counts:
-    """What operators add up to; those that are free are left out."""
+def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
+    """The fields of a cost that follow from operators, whatever the machine; not of free ones."""
     at_work = [each for each in records if each.state is not State.FREE]
-    return Counts(
-        flop=sum_known([each.work.flop for each in at_work]),
-        macs=sum_known([each.work.macs for each in at_work]),
-        traffic_bytes=sum(each.work.traffic_bytes for each in at_work),
-        launches=len(at_work),
-        unknown_operators=sum(each.state is State.UNKNOWN for each in at_work),
-        types=_parts(at_work, lambda each: each.type),
-        modules=_parts(at_work, _module),
-    )
+    return {
+        "flop": sum_known([each.work.flop for each in at_work]),
+        "macs": sum_known([each.work.macs for each in at_work]),
+        "traffic_bytes": sum(each.work.traffic_bytes for each in at_work),
+        "launches": len(at_work),
+        "unknown_operators": sum(each.state is State.UNKNOWN for each in at_work),
+        "types": _parts(at_work, lambda each: each.type),
+        "modules": _parts(at_work, _module),
+    }
 
 
 def cost_of(
@@ -168,13 +163,12 @@ def cost_of(
         versions: of what counted it, by name; None: not known.
         date: when, ISO 8601; ``""``: not known.
     """
-    counts = counts_of(row.record for row in analysis.operators)
     known = analysis.hardware.compute or analysis.hardware.memory
     return Cost(
         model=analysis.model,
         inputs=analysis.inputs,
         run=analysis.run,
-        **fields_of(counts),
+        **counts_of(row.record for row in analysis.operators),
         parameters=analysis.totals.parameters,
         peak_memory_bytes=analysis.totals.peak_memory_bytes,
         **minimum_times_of(analysis.totals if known else None),
@@ -184,11 +178,6 @@ def cost_of(
         versions=dict(versions or {}),
         date=date,
     )
-
-
-def fields_of(counts: Counts) -> dict[str, Any]:
-    """The fields of a cost that its counts are."""
-    return {each.name: getattr(counts, each.name) for each in fields(Counts)}
 
 
 def _parts(
@@ -211,3 +200,109 @@ def _parts(
 
 def _module(record: OperatorRecord) -> str:
     return ".".join(record.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF
+
+
+# -- baselines -------------------------------------------------------------------------------------
+
+
+def check_repeated(analysis: Analysis, *, what: str) -> None:
+    """Refuses an analysis of a first pass: its bounds are longer than those of all that follow.
+
+    Raises:
+        InputError: naming `what` it is, and the fix.
+    """
+    if analysis.cache == "cold":
+        raise InputError(
+            f"{printable(what)}: is of a first pass (--cold), and checks are of repeated ones;"
+            " analyse it without --cold"
+        )
+
+
+KIND = "baseline"
+"""What such a file says it is."""
+
+_FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
+_OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
+_HEAD_BYTE = 2**20
+
+
+def baseline_json(cost: Cost) -> str:
+    """The cost as the text of a baseline; `read_baseline` gives an equal one back."""
+    data = {"schema_version": schema.VERSION, "kind": KIND, **schema.to_data(cost)}
+    return json_text(data)
+
+
+def read_baseline(path: str | Path) -> Cost:
+    """The cost in a baseline, or that of a saved analysis; needs no torch.
+
+    Raises:
+        InputError: there is none, or it is an analysis of a first pass.
+        FileFormatError: not readable, not ours, cut short, or written by a newer version.
+    """
+    file = Path(path)
+    if not os.path.lexists(file):
+        raise InputError(f"{file}: there is no baseline yet; add --update to write the first")
+    data = read_json(file, fix=_FIX)
+    if not isinstance(data, dict):
+        raise refused(str(file), "not a baseline: expected a table with keys", _FIX)
+    table = cast("dict[str, Any]", data)
+    kind = table.get("kind", "")
+    if kind == KIND:
+        newest = schema.check_version(table, file=str(file), fix=_FIX)
+        kept = {key: each for key, each in newest.items() if key not in ("schema_version", "kind")}
+        return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
+    if not kind:
+        raise refused(str(file), "not a baseline: it has no 'kind'", _FIX)
+    if kind != Analysis.kind:
+        raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
+    analysis = analysis_from_data(table, file=str(file))
+    check_repeated(analysis, what=str(file))
+    return cost_of(analysis)
+
+
+def check_baseline_target(path: Path, *, overwrite: bool) -> None:
+    """Refuses, before any work is done, a file that no baseline could be written to in the end.
+
+    A baseline may be replaced, a damaged one too; a file that is something else may not.
+
+    Args:
+        path: where.
+        overwrite: whether there may be one.
+
+    Raises:
+        InputError: another suffix than .json, a file that is no baseline, or as `check_writable`.
+    """
+    if path.suffix.lower() != ".json":
+        raise InputError(f"--against {path}: baselines are written as .json")
+    check_writable(path, overwrite=overwrite)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTE)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}; name another file, or delete this one"
+        ) from None
+    # Conflict markers, or an end that is missing, make it no less a baseline.
+    if head.strip() and not _OURS.search(head):
+        raise InputError(
+            f"{path}: is no baseline, and --update would replace it; name another file, or delete"
+            " this one first"
+        )
+
+
+def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> None:
+    """Writes the cost as a baseline, whole or not at all.
+
+    Args:
+        cost: what it is from now on.
+        path: where; .json.
+        overwrite: whether there may be one.
+
+    Raises:
+        InputError: another suffix, the file exists and `overwrite` is false, it is no baseline, or
+            it cannot be written.
+    """
+    check_baseline_target(Path(path), overwrite=overwrite)
+    write_atomically(Path(path), baseline_json(cost), overwrite=overwrite)

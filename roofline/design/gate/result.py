@@ -8,15 +8,21 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from roofline.design.gate.conditions import Condition, parse_conditions
+from roofline.design.gate.conditions import (
+    QUANTITIES,
+    Condition,
+    Quantity,
+    parse_conditions,
+    share_of,
+)
 from roofline.design.gate.cost import Cost, Machine, Part
-from roofline.design.gate.quantities import QUANTITIES, Quantity, share_of
-from roofline.design.gate.settings import describe_run, differences, times_apart
-from roofline.errors import ThresholdError
+from roofline.errors import InputError, ThresholdError
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
+from roofline.workload.runs import Run
+from roofline.workload.tensors import InputSpec
 
 Outcome = Literal["fails", "not judged", "passes"]
 """The worst first."""
@@ -207,21 +213,18 @@ class Check(Result):
         yield from notes("Notes", self.differences)
 
     def _totals_table(self) -> Grid:
-        before: dict[str, Callable[[Line], str]] = {
-            "baseline": lambda each: each.quantity.form(each.before)
-        }
-        change: dict[str, Callable[[Line], str]] = {"change": _change}
-        judged: dict[str, Callable[[Line], str]] = {
-            "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
-            "verdict": lambda each: each.verdict,
-        }
         columns: dict[str, str | Callable[[Line], str]] = {
             "total": lambda each: each.quantity.title,
-            **(before if self.baseline else {}),
+            "baseline": lambda each: each.quantity.form(each.before),
             "now": lambda each: each.quantity.form(each.now),
-            **(change if self.baseline else {}),
-            **(judged if self.conditions else {}),
+            "change": _change,
+            "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
+            "verdict": "verdict",
         }
+        for name in ("baseline", "change") * (not self.baseline):
+            del columns[name]
+        for name in ("fails if", "verdict") * (not self.conditions):
+            del columns[name]
         return table("", self.lines, columns, left=("total", "fails if", "verdict"))
 
     def _facts(self) -> Iterable[tuple[str, str]]:
@@ -258,11 +261,11 @@ class Check(Result):
             return judged(outcome="passes")
         side = "above" if condition.sign == ">" else "below"
         value, limit = _apart(quantity, now, condition.limit_at(before))
-        return judged(
-            outcome="fails",
-            why=f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
-            f"{_from_baseline(quantity, before, now) if condition.is_relative else ''}",
-        )
+        why = f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
+        if condition.is_relative and before is not None:
+            apart = f"{quantity.change(before, now)} on the baseline's {quantity.form(before)}"
+            why += f" ({'as the baseline has' if before == now else apart})"
+        return judged(outcome="fails", why=why)
 
     def _why_not_known(
         self, condition: Condition, *, now: float | None, before: float | None
@@ -278,6 +281,113 @@ class Check(Result):
         if quantity.is_time and (apart := times_apart(self.baseline, self.now)):
             return apart
         return f"in the baseline {_unknown(quantity, self.baseline)}"
+
+
+def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
+    """Refuses costs of another task: other inputs, or run in another way.
+
+    Args:
+        baseline: what it cost.
+        now: what it costs.
+        file: where the baseline is, for messages.
+
+    Raises:
+        InputError: naming both and the fix.
+    """
+    for before, after, options in (
+        (
+            f"inputs {_inputs(baseline.inputs)}",
+            f"inputs {_inputs(now.inputs)}",
+            "--input, --batch, --seq",
+        ),
+        (describe_run(baseline.run), describe_run(now.run), "--train, --dtype, --autocast …"),
+    ):
+        if before != after:
+            raise InputError(
+                f"{printable(file)}: is of {before}, and this is of {after}; ask for the same"
+                f" ({options}), or write a new baseline with --update"
+            )
+
+
+def times_apart(baseline: Cost, now: Cost) -> str:
+    """Why their times cannot be compared, in words; ``""`` if they can."""
+    before, after = baseline.machine, now.machine
+    if after is None:
+        return "no machine was asked for; add --hardware, or measure this one: roofline measure"
+    if before is None:
+        return "the baseline has no times; write it again with --update"
+    if (before.name, before.device) != (after.name, after.device):
+        return (
+            f"the baseline is of machine '{printable(before.name)}', and this is"
+            f" '{printable(after.name)}'"
+        )
+    if before.cpu_model != after.cpu_model:
+        cpus = (printable(each.cpu_model or "CPU that is not named") for each in (before, after))
+        return "the baseline is of a '{}', and this is a '{}'".format(*cpus)
+    if before.threads != after.threads:
+        return f"the baseline is of {before.threads} threads, and this is of {after.threads}"
+    return ""
+
+
+def differences(baseline: Cost, now: Cost) -> Iterable[str]:
+    """What else is not the same, a line each: names, machine, its date, calibration, versions."""
+    if baseline.model != now.model:
+        yield f"the baseline is of '{baseline.model}', and this is '{now.model}'"
+    if baseline.run.loss != now.run.loss:
+        yield (
+            f"the baseline's loss is {baseline.run.loss or 'not named'}, and this one's is"
+            f" {now.run.loss or 'not named'}"
+        )
+    before, after = baseline.machine, now.machine
+    # Where counts alone are asked for, whoever counts says why.
+    if after is not None:
+        if apart := times_apart(baseline, now):
+            yield f"times are not compared: {apart}"
+        elif before is not None and before.date != after.date:
+            yield (
+                f"machine '{after.name}' was measured on {after.date or 'no known day'},"
+                f" for the baseline on {before.date or 'no known day'}: its bounds move"
+                " with the ceilings"
+            )
+    if baseline.predicted_s is not None and now.predicted_s is not None:
+        old, new = baseline.calibration, now.calibration
+        if old != new:
+            yield f"predictions were learned from {old}, and now from {new}"
+    changed = [
+        f"{name} {before} → {version}"
+        for name, version in now.versions.items()
+        if (before := baseline.versions.get(name, version)) != version
+    ]
+    if changed:
+        yield (
+            f"counted by other versions than the baseline: {', '.join(changed)}; what changed may"
+            " be theirs"
+        )
+
+
+def _inputs(specs: tuple[InputSpec, ...]) -> str:
+    shown = (
+        f"{f'{each.name}=' if each.name else ''}{format_shape(each.shape)}:{each.dtype.name}"
+        for each in specs
+    )
+    return printable(", ".join(shown)) or "none"
+
+
+def describe_run(run: Run) -> str:
+    """How a model was run, in words: ``"a training step with adamw, in bfloat16"``."""
+    parts = ["inference"]
+    if run.train:
+        update = f" with {run.optimizer}" if run.optimizer else " without an update"
+        parts = [f"a training step{update}"]
+    if run.dtype:
+        parts.append(f"in {run.dtype}")
+    if run.autocast:
+        parts.append(f"with autocast to {run.autocast}")
+    if run.channels_last:
+        parts.append("channels last")
+    if run.device != "cpu":
+        parts.append(f"for {run.device}")
+    return printable(", ".join(parts))
 
 
 def _unknown(quantity: Quantity, cost: Cost) -> str:
@@ -296,26 +406,17 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     return f"no calibration covers such a run on '{name}' (`roofline calibrate`, run there)"
 
 
-def _from_baseline(quantity: Quantity, before: float | None, now: float) -> str:
-    """Return the distance of a total from the baseline, in brackets."""
-    if before is None:
-        return ""
-    if before == now:
-        return " (as the baseline has)"
-    return f" ({quantity.change(before, now)} on the baseline's {quantity.form(before)})"
-
-
 def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]:
     """Return value and limit in words; in full where rounded they would look the same."""
     short = quantity.form(value), quantity.form(float(limit))
-    return short if short[0] != short[1] else (_in_full(Fraction(value)), _in_full(limit))
-
-
-def _in_full(value: Fraction) -> str:
-    """Return every digit of a whole number; of others, as many as floating-point numbers have."""
-    if value.denominator == 1:
-        return f"{value.numerator:,}"
-    return f"{float(value):,.17g}"
+    if short[0] != short[1]:
+        return short
+    # Of fractions, as many digits as floating-point numbers have.
+    one, other = (
+        f"{each.numerator:,}" if each.denominator == 1 else f"{float(each):,.17g}"
+        for each in (Fraction(value), limit)
+    )
+    return one, other
 
 
 def _change(line: Line) -> str:
@@ -338,14 +439,15 @@ def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
         for name in dict.fromkeys((*second, *first))
         if first.get(name) != second.get(name)
     ]
-    return sorted(found, key=lambda each: -_distance(each[1], each[2]))
 
+    def distance(change: _Changed) -> int:
+        """The change of work in FLOP, or bytes where FLOP did not change."""
+        (old, new) = (
+            (each.flop or 0, each.traffic_bytes) if each else (0, 0) for each in change[1:]
+        )
+        return max(abs(new[0] - old[0]), abs(new[1] - old[1]))
 
-def _distance(before: Part | None, now: Part | None) -> int:
-    """Return the change of work in FLOP, or bytes where FLOP did not change."""
-    flop = abs((now.flop or 0 if now else 0) - (before.flop or 0 if before else 0))
-    byte = abs((now.traffic_bytes if now else 0) - (before.traffic_bytes if before else 0))
-    return max(flop, byte)
+    return sorted(found, key=lambda each: -distance(each))
 
 
 def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from roofline.analysis import Analysis, OperatorRow, group_of
+from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, group_of
 from roofline.analysis.grouping import Whole
+from roofline.analysis.words import what_runs
 from roofline.design.machine_comparison.grouping import (
     Across,
     GroupAcross,
@@ -24,26 +25,34 @@ from roofline.design.machine_comparison.sentences import (
 )
 from roofline.design.machine_comparison.summary import MachineSummary, summary_of
 from roofline.errors import InputError
-from roofline.foundation.rows import json_text
+from roofline.foundation import reading, schema
+from roofline.foundation.blocks import Block, View
+from roofline.result import Result
 from roofline.workload.operators import State
 from roofline.workload.runs import Device
 
 if TYPE_CHECKING:
-    import pandas
-
-SCHEMA_VERSION = 1
-"""Of saved comparisons of machines; the analyses in them have versions of their own."""
-
-KIND = "machine comparison"
-"""What such a file says it is."""
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MachineComparison:
+class MachineComparison(Result):
     """Analyses of one model on at least two machines, from one capture for each kind of device.
 
-    ``places`` are the rows, in each analysis, of every operator that all machines call.
+    It has a row for each operator and machine: the columns of `Analysis`, ``changes_sides`` (the
+    operator is compute-bound on one of the machines and memory-bound on another) and ``fits`` (the
+    whole model fits into the machine's memory). ``places`` are the rows, in each analysis, of every
+    operator that all machines call.
     """
+
+    kind: ClassVar = "machine comparison"
+    made_by: ClassVar = "roofline analyze MODEL --hardware A --hardware B -o FILE.json"
+    columns: ClassVar = {
+        "machine": "string",
+        **FRAME_COLUMNS,
+        "changes_sides": "boolean",
+        "fits": "boolean",
+    }
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
@@ -79,8 +88,12 @@ class MachineComparison:
             names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
         return cls(names=tuple(names), analyses=tuple(analyses), places=positions_across(analyses))
 
-    def __repr__(self) -> str:
-        return f"<MachineComparison of {self.analyses[0].model}: {'; '.join(self.sentences)}>"
+    @property
+    def summary(self) -> str:
+        """What runs, and how many operators change sides."""
+        first = self.analyses[0]
+        state = "in steady state" if first.cache == "steady" else "with cold caches"
+        return f"{what_runs(first)} {state}: {self.sentences[0]}"
 
     @property
     def operators(self) -> tuple[Across, ...]:
@@ -148,23 +161,12 @@ class MachineComparison:
             *predictions(self.names, self.analyses),
         )
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row an operator and machine: the columns of `Analysis.to_frame`, and three more.
-
-        ``machine`` is its name; ``changes_sides`` says whether the operator is compute-bound on one
-        of the machines and memory-bound on another; ``fits`` whether the whole model fits into the
-        machine's memory.
-        """
-        import pandas
-
-        frames: list[pandas.DataFrame] = []
+    def rows(self) -> Iterator[list[Any]]:
+        """Return a row for each machine and operator."""
         for place, (name, each) in enumerate(zip(self.names, self.analyses, strict=True)):
-            frame = each.to_frame()
-            frame.insert(0, "machine", pandas.Series([name] * len(frame), dtype="string"))
-            frame["changes_sides"] = pandas.Series(self.changing_rows(place), dtype="boolean")
-            frame["fits"] = pandas.Series([each.fits] * len(frame), dtype="boolean")
-            frames.append(frame)
-        return pandas.concat(frames, ignore_index=True)
+            changing = self.changing_rows(place)
+            for cells, changes in zip(each.rows(), changing, strict=True):
+                yield [name, *cells, changes, each.fits]
 
     def changing_rows(self, machine: int = 0) -> tuple[bool, ...]:
         """For every row of a machine's analysis, whether its operator changes sides.
@@ -178,36 +180,81 @@ class MachineComparison:
         }
         return tuple(i in changing for i in range(len(self.analyses[machine].operators)))
 
-    def to_json(self) -> str:
-        """The analyses whole, as JSON text; `read_machine_comparison` gives an equal value back."""
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "analyses": [each.to_data() for each in self.analyses],
-        }
-        return json_text(data)
+    def to_data(self) -> dict[str, Any]:
+        """Return the analyses whole; all else follows from them."""
+        analyses = [schema.to_data(each) for each in self.analyses]
+        return {"schema_version": schema.VERSION, "kind": self.kind, "analyses": analyses}
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the comparison to a file whose suffix says how: .json .csv .md .png .svg.
+    @classmethod
+    def from_data(cls, data: Any, *, file: str) -> MachineComparison:
+        """Return the comparison in plain data, as `Result.from_data` does."""
+        fix = f"make it again with `{cls.made_by}`"
+        table = schema.check_version(data, file=file, fix=fix)
+        if table.get("kind") != cls.kind:
+            raise reading.refused(file, "is no comparison of machines", fix)
+        analyses = table.get("analyses")
+        if set(table) != {"schema_version", "kind", "analyses"} or not isinstance(analyses, list):
+            keys = "expected the keys schema_version, kind and analyses (a list)"
+            raise reading.refused(file, keys, fix)
+        found: list[Analysis] = []
+        for number, each in enumerate(cast("list[Any]", analyses)):
+            found.append(
+                schema.from_data(Analysis, each, file=f"{file}: analyses[{number}]", fix=fix)
+            )
+            for wrong in found[-1].contradictions():
+                what = f"{wrong}: the file was changed or cut"
+                raise reading.refused(f"{file}: analyses[{number}]", what, fix)
+        try:
+            return cls.of(found)
+        except InputError as error:
+            raise reading.refused(file, str(error), fix) from None
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return machines, operators that change sides and others, coverage and warnings.
+
+        Modules are cut off at the depth of `view`, and stand in one list; the rows that a table
+        leaves out appear as one.
         """
-        from roofline.presentation.output import write
+        from roofline.design.machine_comparison.blocks import machines_blocks
 
-        write(self, [Path(path)], overwrite=overwrite)
+        return machines_blocks(self, view)
 
-    def plot(self, **options: Any) -> Any:
-        """All roofs in one matplotlib Figure; options: those of `machines_figure.plot_machines`."""
-        from roofline.presentation.machines_figure import plot_machines
+    def page(self, view: View) -> str:
+        """Return the interactive page."""
+        from roofline.analysis.page import machines_page
 
-        return plot_machines(self, **options)
+        return machines_page(self.names, self.analyses, self.report(view))
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.machines_report import machines_report
-        from roofline.render.pages import report_html
+    def _figure(
+        self,
+        make: Callable[[float, float], Figure],
+        width_inch: float,
+        height_inch: float | None,
+        options: Mapping[str, Any],
+    ) -> Figure:
+        height_inch = height_inch or 6.0 + 0.25 * len(self.names)
+        return Result._figure(self, make, width_inch, height_inch, options)
 
-        return report_html(machines_report(self))
+    def draw(self, figure: Figure, *, labels: int = 8) -> None:
+        """Draw all roofs, what binds the model on each machine, and which operators change sides.
+
+        Args:
+            figure: an empty one.
+            labels: number of operators to number; those that change sides come first.
+        """
+        from roofline.design.machine_comparison.drawing import draw_machines
+
+        draw_machines(figure, self, labels=labels)
+
+
+def read_machine_comparison(path: str | Path) -> MachineComparison:
+    """Return the comparison of machines saved in a JSON file; needs no torch.
+
+    Raises:
+        FileFormatError: not readable, no comparison of machines, damaged, or of another version.
+    """
+    data = reading.read_json(Path(path), fix=f"make it again with `{MachineComparison.made_by}`")
+    return MachineComparison.from_data(data, file=str(path))
 
 
 def _columns(operators: Sequence[Across], wholes: Sequence[Whole]) -> list[Sequence[OperatorRow]]:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.analysis import unknown_capacity
-from roofline.design.model_comparison.data import frame_of, rows_of, table_data
 from roofline.design.model_comparison.ratios import Ratio
-from roofline.design.model_comparison.result import Comparison, distinct
+from roofline.design.model_comparison.result import Comparison, distinct, pandas_type
 from roofline.errors import InputError
-from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, View
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
-
-SCHEMA_VERSION = 1
-"""Of comparisons on several machines in JSON files, which are read nowhere."""
-
-KIND = "comparison of models on several machines"
-"""What such a file says it is."""
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +32,12 @@ class Winner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ComparisonGrid:
+class ComparisonGrid(Result):
     """The same models on several machines; ``machines`` names each of the ``comparisons``."""
+
+    kind: ClassVar = "comparison of models on several machines"
+    made_by: ClassVar = "roofline compare A B --hardware X --hardware Y -o FILE.json"
+    ALSO_WRITTEN: ClassVar = ("summary", "sentences")
 
     machines: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
@@ -65,8 +61,10 @@ class ComparisonGrid:
         names = distinct([each.analyses[0].hardware.name for each in comparisons])
         return cls(machines=names, comparisons=tuple(comparisons))
 
-    def __repr__(self) -> str:
-        return f"<ComparisonGrid: {'; '.join(self.sentences)}>"
+    @property
+    def summary(self) -> str:
+        """What is compared, and where."""
+        return f"{self.comparisons[0].title} on {', '.join(self.machines)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,56 +119,44 @@ class ComparisonGrid:
         """What a reader of the ratios must know, each line once."""
         return tuple(dict.fromkeys(line for each in self.comparisons for line in each.notes))
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a model and machine: the columns of `Comparison.to_frame` after ``hardware``."""
-        return frame_of(self.rows)
-
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The same as plain values; unknown is None."""
-        return [
-            {"hardware": machine, **row}
-            for machine, each in zip(self.machines, self.comparisons, strict=True)
-            for row in rows_of(each)
-        ]
+    def columns(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]  of each comparison its own
+        """Those of `Comparison` after ``hardware``."""
+        return {"hardware": pandas_type("hardware"), **self.comparisons[0].columns}
 
-    def to_json(self) -> str:
-        """All comparisons as JSON text, and the analyses whole."""
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "sentences": list(self.sentences),
-            "machines": [
-                {**table_data(each), "hardware": machine}
-                for machine, each in zip(self.machines, self.comparisons, strict=True)
-            ],
-            "analyses": [
-                [schema.to_data(analysis) for analysis in each.analyses]
-                for each in self.comparisons
-            ],
-        }
-        return json_text(data)
+    def rows(self) -> Iterator[list[Any]]:
+        """Return a row for each machine and model."""
+        for machine, each in zip(self.machines, self.comparisons, strict=True):
+            yield from ([machine, *cells] for cells in each.rows())
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows of an analysis."""
+        for number, each in enumerate(self.comparisons):
+            yield from (f"comparisons[{number}].{wrong}" for wrong in each.contradictions())
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.presentation.comparison_output import write_comparison
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return times machine by machine, counts, modules side by side, and what follows."""
+        from roofline.design.model_comparison.blocks import grid_blocks
 
-        write_comparison(self, [Path(path)], overwrite=overwrite)
+        return grid_blocks(self, view)
 
-    def plot(self, **options: Any) -> Any:
-        """Times and ratios, machine by machine; options: those of `plot_comparison`."""
-        from roofline.presentation.comparison_figure import plot_comparison
+    def _figure(
+        self,
+        make: Callable[[float, float], Figure],
+        width_inch: float,
+        height_inch: float | None,
+        options: Mapping[str, Any],
+    ) -> Figure:
+        from roofline.design.model_comparison.drawing import height_of
 
-        return plot_comparison(self, **options)
+        height_inch = height_inch or height_of(self.comparisons)
+        return Result._figure(self, make, width_inch, height_inch, options)
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.comparison_report import comparison_html
+    def draw(self, figure: Figure) -> None:
+        """Draw times and ratios, machine by machine."""
+        from roofline.design.model_comparison.drawing import draw_comparison
 
-        return comparison_html(self)
+        draw_comparison(figure, self)
 
 
 def _winner(machine: str, comparison: Comparison) -> Winner | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.analysis import Analysis, fit_of, groups, unknown_capacity
-from roofline.design.model_comparison.data import comparison_frame, data_of
 from roofline.design.model_comparison.differences import (
     Design,
     measured_ratio,
@@ -31,13 +29,18 @@ from roofline.design.model_comparison.quantities import Quantity, quantities_of
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_on_earlier
 from roofline.errors import InputError
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, View
 from roofline.foundation.sampling import quantile
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING
+from roofline.machine.hardware import describe_threads
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
+    from matplotlib.figure import Figure
+
+TIMES = ("predicted_s", "measured_s")
+"""The quantities whose ratios have intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +55,27 @@ class Ceilings:
         return ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:2]) or MISSING
 
 
+def pandas_type(name: str) -> str:
+    """Return pandas' type of a column of models."""
+    if name in ("hardware", "model", "ceiling"):
+        return "string"
+    return "boolean" if name == "fits" else "Float64"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison:
+class Comparison(Result):
     """Analyses of models on the same machine; ``reference`` is an index.
 
     They may be run differently, in another data type, with other threads or in training; `notes`
     say when that makes them another thing. ``rounds`` are measurements of all of them in turn.
     With ``per_sample``, work and times are those of one sample of a batch.
     """
+
+    kind: ClassVar = "comparison of models"
+    made_by: ClassVar = "roofline compare A B -o FILE.json"
+    ALSO_WRITTEN: ClassVar = (
+        *("models", "module_alignment", "types", "summary", "sentences", "notes"),
+    )
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
@@ -116,8 +132,21 @@ class Comparison:
             per_sample=per_sample and samples_of(analyses) is not None,
         )
 
-    def __repr__(self) -> str:
-        return f"<Comparison: {'; '.join(self.sentences)}>"
+    @property
+    def summary(self) -> str:
+        """What is compared, where, and with how many threads."""
+        first = self.analyses[0]
+        threads = {each.threads for each in self.analyses}
+        # A device computes as a whole: there is nothing to say.
+        is_said = first.hardware.has_threads and len(threads) == 1
+        how = f" with {describe_threads(first.hardware, first.threads)}" if is_said else ""
+        return f"{self.title} on {first.hardware.name}{how}, {first.cache} caches"
+
+    @property
+    def title(self) -> str:
+        """The names, that of the reference first."""
+        names = list(self.names)
+        return " against ".join((names.pop(self.reference), *names))
 
     @property
     def samples(self) -> tuple[int, ...] | None:
@@ -228,6 +257,11 @@ class Comparison:
         )
 
     @property
+    def module_alignment(self) -> Alignment:
+        """The modules of all models down to the usual depth."""
+        return self.modules()
+
+    @property
     def types(self) -> Alignment:
         """The types of operators of all models side by side."""
         return types_side_by_side(self.analyses, reference=self.reference, samples=self.samples)
@@ -265,34 +299,82 @@ class Comparison:
         measured = self.rounds.conditions if self.rounds else ()
         return (*notes_on(self.names, self.analyses, per_sample=self.per_sample), *measured)
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a model: every quantity with its unit, and its ratio to the reference."""
-        return comparison_frame(self)
+    @property
+    def models(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows, with how each model is run and the shares of all ceilings of its bound."""
+        return tuple(
+            {
+                **{name: value for name, value in row.items() if name != "ceiling"},
+                "run": asdict(each.run),
+                "threads": each.threads,
+                "ceilings": dict(ceilings.shares),
+            }
+            for row, each, ceilings in zip(
+                self.records(), self.analyses, self.ceilings, strict=True
+            )
+        )
 
-    def to_json(self) -> str:
-        """The comparison as JSON text: the table, and the analyses whole."""
-        return json_text(data_of(self))
+    def records(self) -> list[dict[str, Any]]:
+        """Return a row for each model: quantities, ratios to the reference, intervals of both.
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the comparison to a file whose suffix says how: .json .csv .md .html .png .svg.
-
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        What is unknown is None. ``samples`` stands where work and times are those of one sample.
         """
-        from roofline.presentation.comparison_output import write_comparison
+        rows: list[dict[str, Any]] = [{"model": name} for name in self.names]
+        for row, count in zip(rows, self.samples or (), strict=False):
+            row["samples"] = count
+        for quantity in self.quantities:
+            ratios = self.uncertain_ratios(quantity)
+            for row, value, ratio in zip(rows, quantity.values, ratios, strict=True):
+                row[quantity.name] = value
+                row[f"{quantity.name}_ratio"] = ratio.value if ratio else None
+                if quantity.of in TIMES:
+                    row[f"{quantity.name}_ratio_low"] = ratio.low if ratio else None
+                    row[f"{quantity.name}_ratio_high"] = ratio.high if ratio else None
+        per = "_per_sample" if self.per_sample else ""
+        for row, ends, ceilings in zip(rows, self.intervals_s, self.ceilings, strict=True):
+            row[f"predicted_low_s{per}"], row[f"predicted_high_s{per}"] = ends or (None, None)
+            row["ceiling"] = ceilings.shares[0][0] if ceilings.shares else None
+        for row, each in zip(rows, self.analyses, strict=True):
+            row["memory_capacity_bytes"] = each.hardware.memory_capacity_bytes
+            row["fits"] = each.fits
+        return rows
 
-        write_comparison(self, [Path(path)], overwrite=overwrite)
+    @property
+    def columns(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]  of each comparison its own
+        """Names of columns with pandas' types."""
+        return {name: pandas_type(name) for name in self.records()[0]}
 
-    def plot(self, **options: Any) -> Any:
-        """Times and ratios as a matplotlib Figure; options: those of `plot_comparison`."""
-        from roofline.presentation.comparison_figure import plot_comparison
+    def rows(self) -> Iterator[list[Any]]:
+        """Return `records` as cells."""
+        return ([*each.values()] for each in self.records())
 
-        return plot_comparison(self, **options)
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows of an analysis."""
+        for number, each in enumerate(self.analyses):
+            yield from (f"analyses[{number}]: {wrong}" for wrong in each.contradictions())
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.comparison_report import comparison_html
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return quantities, modules side by side, what follows, and warnings."""
+        from roofline.design.model_comparison.blocks import comparison_blocks
 
-        return comparison_html(self)
+        return comparison_blocks(self, view)
+
+    def _figure(
+        self,
+        make: Callable[[float, float], Figure],
+        width_inch: float,
+        height_inch: float | None,
+        options: Mapping[str, Any],
+    ) -> Figure:
+        from roofline.design.model_comparison.drawing import height_of
+
+        return Result._figure(self, make, width_inch, height_inch or height_of([self]), options)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the times of each model as bars, and ratios to the reference."""
+        from roofline.design.model_comparison.drawing import draw_comparison
+
+        draw_comparison(figure, self)
 
 
 def _but_too_large(design: Design) -> str:

@@ -1,14 +1,16 @@
-"""What is varied in a sweep, and over which values; points are counted without making them."""
+"""The axes of a sweep as text: ``channels=16:1024:x2,size=7:56:+7,dtype=float32|bfloat16``."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn, cast
 
 from roofline.errors import InputError
 from roofline.foundation.places import PlacedError
+from roofline.foundation.text import printable
 
 Value = int | float | str
 Point = dict[str, Value]
@@ -101,3 +103,162 @@ def text_of(value: Value) -> str:
 def point_text(point: Point) -> str:
     """A point in words: ``"channels 64, size 7"``."""
     return ", ".join(f"{name} {text_of(value)}" for name, value in point.items())
+
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST_VALUES = 10_000
+"""Of one axis, where its values are not whole numbers a step apart."""
+
+_LARGEST = 2**40
+
+
+def grid_of(axes: str | Mapping[str, object]) -> Grid:
+    """The grid of axes given as text, or as a mapping of names to values.
+
+    Args:
+        axes: ``name=low:high:xF`` (times F), ``name=low:high:+S`` or ``low:high:S`` (plus S), ends
+            inclusive where they are hit, ``name=a|b|c``; joined by commas. In a mapping, values are
+            a sequence, a range, a single one, or such a text without its name.
+
+    Raises:
+        InputError: points at the place in the text that is wrong.
+    """
+    if isinstance(axes, str):
+        return Grid(axes=_parsed(axes), text=axes)
+    found = tuple(_given(str(name), values) for name, values in axes.items())
+    if not found:
+        raise InputError("axes: none is given; write {'channels': [16, 32, 64]}")
+    return Grid(axes=found)
+
+
+def _parsed(text: str) -> tuple[Axis, ...]:
+    found: list[Axis] = []
+    at = 0
+    for part in text.split(","):
+        name, equals, values = part.partition("=")
+        start = at + len(part) - len(part.lstrip())
+        name = name.strip()
+        if not part.strip():
+            _refuse(text, at, "an axis is missing; write channels=16:1024:x2")
+        if not equals:
+            _refuse(text, start, f"'{printable(name)}' has no values; write {name}=16:1024:x2")
+        if not _NAME.fullmatch(name):
+            _refuse(text, start, f"'{printable(name)}' is no name of an axis")
+        if any(each.name == name for each in found):
+            _refuse(text, start, f"'{name}' is given twice; name it once")
+        found.append(_axis(name, values, text, at + len(part) - len(values)))
+        at += len(part) + 1
+    return tuple(found)
+
+
+def _given(name: str, values: object) -> Axis:
+    if isinstance(values, str):
+        return _axis(name, values, values, 0)
+    if isinstance(values, range):
+        return Axis(name=name, values=values if values else _none(name))
+    if isinstance(values, (int, float)):
+        values = [values]
+    if not isinstance(values, Sequence):
+        raise InputError(f"axes: '{name}' takes a list of values, got {type(values).__name__}")
+    chosen: list[Value] = []
+    for each in cast("Sequence[object]", values):
+        # torch's types are written as users write them.
+        value = each if isinstance(each, (int, float, str)) else str(each).removeprefix("torch.")
+        if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+            raise InputError(f"axes: '{name}' takes numbers and words, got {value!r}")
+        chosen.append(value)
+    return Axis(name=name, values=_different(chosen) if chosen else _none(name))
+
+
+def _none(name: str) -> NoReturn:
+    raise InputError(f"axes: '{name}' has no values, so there is nothing to sweep")
+
+
+def _axis(name: str, values: str, text: str, at: int) -> Axis:
+    """The axis whose `values` stand at place `at` of `text`."""
+    if not values.strip():
+        _refuse(text, at, f"'{name}' has no values; write {name}=16:1024:x2")
+    if ":" not in values:
+        return Axis(name=name, values=_listed(values, text, at))
+    parts = values.split(":")
+    places = [at]
+    for each in parts[:-1]:
+        places.append(places[-1] + len(each) + 1)
+    if len(parts) != 3:
+        _refuse(text, places[-1], "write low:high:x2 (times 2) or low:high:+8 (plus 8)")
+    low, high = (_number(parts[i], text, places[i]) for i in (0, 1))
+    step = parts[2].strip()
+    is_factor, is_plus = step.startswith("x"), step.startswith("+")
+    by = _number(step[1:] if is_factor or is_plus else step, text, places[2])
+    if low > high:
+        _refuse(text, places[0], f"low is above high, so '{name}' has no values")
+    if is_factor:
+        if by <= 1:
+            _refuse(text, places[2], "a factor must be above 1")
+        if low <= 0:
+            _refuse(text, places[0], "what is multiplied must begin above 0")
+        return Axis(name=name, values=_multiplied(low, high, by, text, places[2]))
+    if by <= 0:
+        _refuse(text, places[2], "a step must be above 0")
+    return Axis(name=name, values=_stepped(low, high, by, text, places[2]))
+
+
+def _multiplied(
+    low: int | float, high: int | float, factor: int | float, text: str, at: int
+) -> tuple[Value, ...]:
+    """low, low * factor … up to high; whole numbers where both ends are."""
+    count = math.floor(math.log(high / low) / math.log(factor) + 1e-9) + 1
+    _check_count(count, text, at)
+    exact = [low * factor**i for i in range(count)]
+    if isinstance(low, int) and isinstance(high, int):
+        return _different([round(each) for each in exact])
+    return tuple(exact)
+
+
+def _stepped(
+    low: int | float, high: int | float, step: int | float, text: str, at: int
+) -> Sequence[Value]:
+    if isinstance(low, int) and isinstance(step, int):
+        return range(low, math.floor(high) + 1, step)
+    count = math.floor((high - low) / step + 1e-9) + 1
+    _check_count(count, text, at)
+    return tuple(low + i * step for i in range(count))
+
+
+def _check_count(count: int, text: str, at: int) -> None:
+    if count > _MOST_VALUES:
+        _refuse(text, at, f"that makes {count} values on one axis; at most {_MOST_VALUES} are")
+
+
+def _listed(values: str, text: str, at: int) -> tuple[Value, ...]:
+    found: list[Value] = []
+    for part in values.split("|"):
+        word = part.strip()
+        if not word:
+            _refuse(text, at, "a value is missing; write 1|4|32")
+        found.append(_number(word, text, at) if _NUMBER.fullmatch(word) else word)
+        at += len(part) + 1
+    return _different(found)
+
+
+def _different(values: Sequence[Value]) -> tuple[Value, ...]:
+    """The values without those that are given twice; numbers ascending."""
+    found = list(dict.fromkeys(values))
+    if all(not isinstance(each, str) for each in found):
+        found.sort()  # pyright: ignore[reportCallIssue]  they are all numbers
+    return tuple(found)
+
+
+def _number(part: str, text: str, at: int) -> int | float:
+    word = part.strip()
+    if not _NUMBER.fullmatch(word):
+        _refuse(text, at, f"'{printable(word)}' is no number")
+    value = float(word)
+    if value > _LARGEST:
+        _refuse(text, at, f"'{word[:20]}' is too large; up to 2^40 is fine")
+    return int(value) if word.isdigit() else value
+
+
+def _refuse(text: str, at: int, why: str) -> NoReturn:
+    raise PlacedError(f"--sweep: {why}", text, at)

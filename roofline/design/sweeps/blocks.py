@@ -6,21 +6,20 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from roofline.analysis import unknown_capacity
-from roofline.analysis.time_columns import prediction_cell
+from roofline.analysis.tables import prediction_cell
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
-from roofline.design.sweeps.cells import Cell
-from roofline.design.sweeps.naming import letters
-from roofline.design.sweeps.regions import places_of
-from roofline.design.sweeps.result import SweepResult, axis_names, map_axes
+from roofline.design.sweeps.result import SweepResult, axis_names, changes_of, map_axes
 from roofline.design.sweeps.ridge import KnownMachine, RidgeSweep
-from roofline.design.sweeps.sentences import changes_of
 from roofline.design.sweeps.verdicts import (
     RULE,
     RULE_OF_BOUNDS,
     RULE_OF_MEMORY,
+    Cell,
     Verdict,
     factor_text,
+    letters,
+    places_of,
 )
 from roofline.foundation.blocks import Block, Column, Facts, notes
 from roofline.foundation.blocks import Grid as Table

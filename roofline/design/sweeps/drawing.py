@@ -17,11 +17,9 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
-from roofline.design.sweeps.cells import Cell
-from roofline.design.sweeps.regions import places_of
 from roofline.design.sweeps.result import SweepResult, map_axes
 from roofline.design.sweeps.ridge import RidgeSweep
-from roofline.design.sweeps.verdicts import factor_text
+from roofline.design.sweeps.verdicts import Cell, factor_text, places_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_intensity, format_s
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words

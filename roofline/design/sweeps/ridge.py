@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.analysis import MINIMUM_TIMES, MinTimes, fits, minimum_times_of
-from roofline.design.sweeps.naming import short_names
-from roofline.design.sweeps.regions import words
-from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
+from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text, short_names, words
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.units import format_intensity
 from roofline.machine.hardware import HardwareProfile

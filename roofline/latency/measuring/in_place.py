@@ -4,38 +4,168 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.foundation.progress import Progress
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.operator_clock import (
-    EventStopwatch,
-    FaultCounter,
-    OperatorClock,
-    Stopwatch,
-    WallStopwatch,
-)
+from roofline.latency.measuring.gauges import Gauges, process_faults
 from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
-from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import model_error
-from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.module_stack import path_of_own
+from roofline.workload.capture.passes import Capture, Recording, one_at_a_time, record
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.single_pass import Capture, Recording, record
+from roofline.workload.capture.recorder import operator_of
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
 from roofline.workload.runs import Run
+
+_DEVICE = torch.ops.prim.device.default
+
+
+class Stopwatch(Protocol):
+    """Takes the times of operators; what it notes need not be a time yet."""
+
+    def note(self) -> Any:
+        """A mark, now: of the clock, or in the queue of a device."""
+        ...
+
+    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
+        """The seconds between each two marks, once all of them are passed."""
+        ...
+
+
+class WallStopwatch:
+    """For a CPU, which does what it is told before it returns.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.note = clock
+
+    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
+        """The seconds between each two readings."""
+        return [end - start for start, end in marks]
+
+
+class EventStopwatch:
+    """For a CUDA device, which works through a queue: events in it, read once it is empty.
+
+    Args:
+        make: makes an event that keeps its time.
+        synchronize: returns when the queue is empty.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True),
+        synchronize: Callable[[], None] = torch.cuda.synchronize,
+    ) -> None:
+        self._make = make
+        self._synchronize = synchronize
+
+    def note(self) -> Any:
+        """An event behind all that was asked so far."""
+        event = self._make()
+        event.record()
+        return event
+
+    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
+        """The seconds of the device between each two events."""
+        self._synchronize()
+        # elapsed_time is in milliseconds.
+        return [start.elapsed_time(end) / 1e3 for start, end in marks]
+
+
+class OperatorClock(TorchDispatchMode):
+    """Times the operators of a pass, the same that a recorder writes down.
+
+    ``names`` are those of the last pass, in order.
+
+    Args:
+        stopwatch: takes the times.
+    """
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self._stopwatch = stopwatch
+        self._marks: list[tuple[Any, Any]] = []
+        self._is_paused = False
+
+    def begin(self) -> None:
+        """A new pass begins."""
+        self.names = []
+        self._marks = []
+
+    def seconds(self) -> list[float]:
+        """What each operator of the pass took, in seconds."""
+        return self._stopwatch.seconds(self._marks)
+
+    def enter(self, phase: Phase) -> None:
+        """Phases are the recorder's."""
+
+    def own(self, tensors: Any, path: str) -> None:
+        """Owners are the recorder's."""
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """While this is open, operators run as ever, and are not timed."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is _DEVICE:
+            return args[0].device
+        operator = operator_of(func)
+        named = kwargs or {}
+        if operator.is_bookkeeping or self._is_paused:
+            return func(*args, **named)
+        if operator.is_composite and torch.is_inference_mode_enabled():
+            with self:
+                result = func.decompose(*args, **named)
+            if result is not NotImplemented:
+                return result
+        start = self._stopwatch.note()
+        result = func(*args, **named)
+        self._marks.append((start, self._stopwatch.note()))
+        self.names.append(operator.name)
+        return result
+
+
+class FaultCounter(OperatorClock):
+    """Counts the minor page faults of the operators of a pass in place of their time."""
+
+    def __init__(self, page_faults: Callable[[], int] = process_faults) -> None:
+        super().__init__(WallStopwatch(page_faults))
+
+    def counts(self) -> list[int]:
+        """The faults of each operator."""
+        return [max(0, round(each)) for each in self.seconds()]
+
 
 _SHORTEST_S = 1e-9
 """Less than clocks tell apart: what took none of their ticks is not taken to take no time."""

@@ -9,11 +9,11 @@ from roofline.machine.catalog import bundled_folder
 from roofline.machine.gpu.arithmetic import CUDA_CORE
 from roofline.machine.gpu.device import DeviceFacts, Product
 from roofline.machine.gpu.matrices import (
+    MMA,
     TENSOR_CORE,
     TENSOR_CORE_TF32,
     has_float64_tensor_cores,
 )
-from roofline.machine.gpu.matrix_shapes import MMA
 from roofline.machine.gpu.ptx import Capability
 from roofline.machine.hardware import (
     HardwareProfile,

@@ -1,24 +1,41 @@
-"""A kernel, a product or a copy on one device, sized so that a burst takes a few milliseconds."""
+"""Trials on a device: sizes, rounds, rates, and what the sensors report meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import datetime
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from roofline.foundation.progress import Progress
 from roofline.machine.gpu.arithmetic import ArithmeticKernel
 from roofline.machine.gpu.device import (
+    FIXED_CLOCKS,
+    HARDWARE_SLOWDOWN,
+    HEAT,
+    POWER_BRAKE,
     Call,
     Device,
+    DeviceFacts,
     DeviceLostError,
     Direction,
     HostMemory,
     Product,
     Reading,
 )
-from roofline.machine.gpu.streams import StreamKernel
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.schedule import repeats_for
+from roofline.machine.gpu.ptx import StreamKernel
+from roofline.machine.hardware import Provenance, TheoreticalRate
+from roofline.machine.measuring.estimation import (
+    CALL_LIMIT_S,
+    PEAK_QUANTILE,
+    Burst,
+    Estimate,
+    estimate,
+    interleave,
+    repeats_for,
+)
+from roofline.machine.system.host import package_version
 
 _MOST_REPEATS = 1 << 28
 _BEST_OF = 3
@@ -138,3 +155,278 @@ def lost_during(trial: Trial, error: DeviceLostError) -> DeviceLostError:
         f"the device was lost while measuring {trial.label}: {error};"
         f" measure again, and if it happens again leave it out (leave_out=['{trial.label}'])"
     )
+
+
+_ROUNDS = 6
+"""Rounds that shall fit into the time: enough for drift to hit all trials alike."""
+
+_LEAST_BURSTS = 2
+
+
+def rates(
+    device: Device,
+    trials: Sequence[Trial],
+    *,
+    deadline: float,
+    stretch_s: float,
+    clock: Callable[[], float],
+    progress: Progress,
+) -> list[tuple[Estimate, tuple[Burst, ...]]]:
+    """What each trial reached, and the bursts that it follows from.
+
+    Args:
+        device: what they run on.
+        trials: sized; at least one.
+        deadline: when the rounds shall be over, by `clock`.
+        stretch_s: how long each runs on end after them (0: it does not). What it keeps up is then
+            the median of that stretch alone, when the device is warm and its power cap holds.
+        clock: seconds.
+        progress: called with the fraction done, 0 to 1, and what is measured next.
+
+    Raises:
+        DeviceLostError: a fault, with the trial that caused it.
+    """
+    begin = clock()
+    left_s = max(0.0, deadline - begin)
+    per_call_s = min(left_s / len(trials) / _ROUNDS, CALL_LIMIT_S)
+    whole_s = left_s + stretch_s * len(trials)
+    share = left_s / whole_s if whole_s else 1.0
+    bursts = interleave(
+        trials,
+        lambda trial: _slice(device, trial, per_call_s),
+        deadline=deadline,
+        clock=clock,
+        progress=lambda done, trial: progress(share * done, trial.label),
+    )
+    found = [
+        estimate(trial.work_per_burst, each) for trial, each in zip(trials, bursts, strict=True)
+    ]
+    reached = [(rate, tuple(each)) for rate, each in zip(found, bursts, strict=True)]
+    if stretch_s <= 0:
+        return reached
+    for i, (trial, (cold, early)) in enumerate(zip(trials, reached, strict=True)):
+        progress(share + (1 - share) * i / len(trials), f"{trial.label}, on end")
+        late = _stretch(device, trial, stretch_s)
+        reached[i] = _warm(trial, cold, late), (*early, *late)
+    return reached
+
+
+def _slice(device: Device, trial: Trial, slice_s: float) -> list[Burst]:
+    # One more burst runs beside the reading of the sensors.
+    bursts = max(_LEAST_BURSTS, int(slice_s / trial.burst_s) - 1)
+    try:
+        return trial.run(device, bursts)
+    except DeviceLostError as error:
+        raise lost_during(trial, error) from None
+
+
+def _stretch(device: Device, trial: Trial, stretch_s: float) -> list[Burst]:
+    """Slices without a pause between them: an interrupt has to wait for one."""
+    bursts: list[Burst] = []
+    while sum(burst.wall_s for burst in bursts) < stretch_s:
+        bursts += _slice(device, trial, CALL_LIMIT_S)
+    return bursts
+
+
+def _warm(trial: Trial, cold: Estimate, stretch: Sequence[Burst]) -> Estimate:
+    on_end = estimate(trial.work_per_burst, stretch)
+    return replace(
+        on_end,
+        peak=max(cold.peak, on_end.peak),
+        bursts=cold.bursts + on_end.bursts,
+    )
+
+
+_BUSY = 0.05
+"""Load by others from which they cost something that can be seen."""
+
+_MOST_NAMES = 4
+
+FAULTY = frozenset({HEAT, HARDWARE_SLOWDOWN, POWER_BRAKE})
+"""Limits that say that something is wrong; a power cap is how the device was built."""
+
+
+def device_conditions(
+    facts: DeviceFacts,
+    before: Reading | None,
+    after: Reading | None,
+    trials: Sequence[Trial],
+    obstacle: str,
+) -> list[str]:
+    """One line for everything a reader must know; empty: all was calm.
+
+    Args:
+        facts: the device.
+        before: its sensors before anything ran.
+        after: its sensors after everything.
+        trials: with their readings.
+        obstacle: why the sensors could not be asked.
+    """
+    found: list[str] = []
+    if facts.mig:
+        found.append(
+            f"{facts.name} is a part of a device (MIG): the figures are those of the part,"
+            " and others may load the memory that it shares"
+        )
+    if facts.integrated:
+        found.append("the device shares the host's memory: what the CPU does there costs bandwidth")
+    if before is None or after is None:
+        return [*found, f"clocks, power, throttling and other users are unknown: {obstacle}"]
+    return [
+        *found,
+        *_others(before),
+        *_state(trials),
+        *_limits(trials),
+        *_memory_errors(facts, before, after),
+    ]
+
+
+def _others(before: Reading) -> list[str]:
+    if before.busy is not None and before.busy > _BUSY:
+        return [
+            f"another process uses the device ({_percent(before.busy)} before measuring);"
+            " the figures are too low where it computed"
+        ]
+    if before.other_processes:
+        them = (
+            "1 other process has"
+            if before.other_processes == 1
+            else f"{before.other_processes} other processes have"
+        )
+        return [f"{them} memory on the device, but did not compute before measuring"]
+    return []
+
+
+def _state(trials: Sequence[Trial]) -> list[str]:
+    readings = [reading for trial in trials for reading in trial.readings]
+    parts = [
+        _range("SM clock", [each.clock_hz for each in readings], 1e-6, "MHz"),
+        _range("memory clock", [each.memory_clock_hz for each in readings], 1e-6, "MHz"),
+        _range("power", [each.power_w for each in readings], 1.0, "W"),
+        _range("temperature", [each.temperature_c for each in readings], 1.0, "°C"),
+    ]
+    told = [part for part in parts if part]
+    return [f"while measuring: {', '.join(told)}"] if told else []
+
+
+def _range(name: str, values: Iterable[float | None], scale: float, unit: str) -> str:
+    known = [value * scale for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
+    return f"{name} {low} {unit}" if low == high else f"{name} {low}–{high} {unit}"
+
+
+def _limits(trials: Sequence[Trial]) -> list[str]:
+    by_limit: dict[str, list[str]] = {}
+    for trial in trials:
+        for limit in sorted(limits_of(trial)):
+            by_limit.setdefault(limit, []).append(trial.label)
+    return [
+        f"throttled by {limit} during {_names(labels)}"
+        if limit != FIXED_CLOCKS
+        else f"held by {limit} (`nvidia-smi -q -d CLOCK`): the device could clock higher"
+        for limit, labels in by_limit.items()
+    ]
+
+
+def limits_of(trial: Trial) -> frozenset[str]:
+    """What kept the clock down while a trial ran, on any occasion."""
+    return frozenset[str]().union(*(reading.limits for reading in trial.readings))
+
+
+def doubt_of(trial: Trial) -> str:
+    """Why the figure of a trial may be too low by what the sensors said; ``""``: nothing does."""
+    wrong = sorted(limits_of(trial) & FAULTY)
+    return f"throttled by {' and '.join(wrong)} while it was measured" if wrong else ""
+
+
+def median_clock_hz(trials: Sequence[Trial]) -> tuple[float, float] | None:
+    """The highest and the median clock of the multiprocessors while they computed."""
+    clocks = [
+        reading.clock_hz
+        for trial in trials
+        for reading in trial.readings
+        if reading.clock_hz is not None and reading.clock_hz > 0
+    ]
+    return (max(clocks), statistics.median(clocks)) if clocks else None
+
+
+def _memory_errors(facts: DeviceFacts, before: Reading, after: Reading) -> list[str]:
+    found: list[str] = []
+    if before.ecc_errors is not None and after.ecc_errors is not None:
+        new = after.ecc_errors - before.ecc_errors
+        if new > 0:
+            found.append(f"{new} memory errors that ECC could not correct happened meanwhile")
+        elif after.ecc_errors > 0:
+            found.append(
+                f"{after.ecc_errors} memory errors that ECC could not correct since the start;"
+                " the device may need a reset or a repair"
+            )
+    if before.ecc is False and facts.capability >= (7, 0):
+        found.append("ECC is off")
+    return found
+
+
+def _names(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:_MOST_NAMES])
+    more = len(labels) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction * 100:.0f} %"
+
+
+_FAR_BELOW = 0.75
+_ABOVE = 1.05
+"""Fractions of the figure on paper from which on a measured one needs a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A trial with the rate that it reached, in flop or byte per second."""
+
+    trial: Trial
+    rate: Estimate
+
+    @property
+    def subject(self) -> Subject:
+        """What was timed."""
+        return self.trial.subject
+
+
+def measured(reference: str, note: str = "") -> Provenance:
+    """Where a number measured now and here comes from."""
+    return Provenance(
+        source="measured",
+        reference=reference,
+        date=datetime.date.today().isoformat(),
+        tool_version=package_version("roofline"),
+        note=note,
+    )
+
+
+def method_of(rated: Rated) -> str:
+    """How its rate was found."""
+    return (
+        f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
+        f" {rated.trial.burst_s * 1e3:.1f} ms bursts by CUDA events"
+    )
+
+
+def reservations_of(each: Rated, theoretical: TheoreticalRate | None) -> str:
+    """Why its figure may be wrong, by the sensors and by the one on paper; ``""``: nothing."""
+    parts = [each.trial.doubt, doubt_of(each.trial)]
+    fraction = each.rate.peak / theoretical.per_s if theoretical else 1.0
+    percent = f"{fraction * 100:.0f} % of the figure on paper"
+    if fraction < _FAR_BELOW:
+        parts.append(f"only {percent}: other programs may be faster")
+    elif fraction > _ABOVE:
+        parts.append(f"{percent}: the device clocks higher than that, or is another variant")
+    return "; ".join(filter(None, parts))
+
+
+def bursts_of(each: Rated) -> str:
+    """How many bursts its rate follows from."""
+    return f"{each.rate.bursts} bursts"

@@ -2,19 +2,75 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
+import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from roofline.foundation.dtypes import DType
 from roofline.foundation.units import format_capacity
-from roofline.machine.checks import (
-    check_date,
-    check_differ,
-    check_from_zero,
-    check_name,
-    check_positive,
-    check_rates,
-)
+
+# A profile's fields are written by people, too: what cannot be true is refused where it is said.
+
+
+def check_positive(name: str, value: float | None) -> None:
+    """Refuses what is not a finite number greater than 0; None is unknown, and no error."""
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"{name} must be greater than 0, got {value}")
+
+
+def check_from_zero(name: str, value: float | None) -> None:
+    """Refuses what is not a finite number from 0; None is unknown, and no error."""
+    if value is not None and not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number from 0, got {value}")
+
+
+def check_rates(unit: str, peak: float, sustained: float, spread: float | None) -> None:
+    """Refuses rates that are not positive, a sustained one above the peak, and a negative spread.
+
+    `unit` is that of the fields: ``peak_flop_per_s`` ends in ``flop_per_s``.
+    """
+    check_positive(f"peak_{unit}", peak)
+    check_positive(f"sustained_{unit}", sustained)
+    check_from_zero("spread", spread)
+    if sustained > peak:
+        raise ValueError(f"sustained_{unit} ({sustained:g}) must not exceed peak_{unit} ({peak:g})")
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuses an empty name, and one that no table or command line can hold."""
+    if not name.strip() or not name.isprintable():
+        raise ValueError(f"{what} must be a name on one line, got {name!r}")
+
+
+def check_differ(what: str, labels: Iterable[str]) -> None:
+    """Refuses a label that stands twice: which of the two is meant, nobody could say."""
+    seen: set[str] = set()
+    for label in labels:
+        if label in seen:
+            raise ValueError(f"{what} must differ, but '{label}' is there twice")
+        seen.add(label)
+
+
+_DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
+
+
+def check_date(name: str, text: str) -> None:
+    """Refuses what is no date by ISO 8601; a day or month may be missing, ``""`` is unknown."""
+    if not text:
+        return
+    try:
+        if not _DATE.fullmatch(text):
+            raise ValueError
+        datetime.date.fromisoformat(text + "-01" * (2 - text.count("-")))
+    except ValueError:
+        raise ValueError(
+            f"{name} must be as in 2026-01-31, 2026-01 or 2026, got {text!r}"
+        ) from None
+
 
 MemoryKernel = Literal[
     "read",
@@ -222,3 +278,127 @@ def describe_level(level: MemoryLevel) -> str:
         return level.name
     per_core = " per core" if level.scope == "private" else ""
     return f"{level.name} ({format_capacity(level.capacity_bytes)}{per_core})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Cycles per second of a core while it computes, on one busy core.
+
+    ``peak`` and ``median`` over bursts of a chain of dependent additions, each of which takes one
+    cycle; or the clock that a document gives.
+
+    Raises:
+        ValueError: a rate that is not positive, or a median above the peak.
+    """
+
+    peak_hz: float
+    median_hz: float
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_positive("peak_hz", self.peak_hz)
+        check_positive("median_hz", self.median_hz)
+        if self.median_hz > self.peak_hz:
+            raise ValueError(
+                f"median_hz ({self.median_hz:g}) must not exceed peak_hz ({self.peak_hz:g})"
+            )
+
+
+PAGE_FAULT, HUGE_PAGE_FAULT = "page fault", "huge page fault"
+"""Names of overheads: minor faults of 4 KiB and of 2 MiB, with clearing and unmapping the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What a call costs whose arithmetic costs nothing: ``"dispatch of linear"``, on `threads`."""
+
+    name: str
+    threads: int
+    time: Duration
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        check_positive("threads", self.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthCurve:
+    """How the bandwidth of one kernel falls as its working set grows.
+
+    ``size_bytes`` is what each thread goes over, rising; ``bytes_per_s`` the median rate of all
+    `threads` threads together at that size.
+
+    Raises:
+        ValueError: lists of different length or without entries, sizes that do not rise, or a rate
+            that is not positive.
+    """
+
+    kernel: MemoryKernel
+    threads: int
+    size_bytes: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_positive("threads", self.threads)
+        _check_curve("bytes_per_s", self.size_bytes, self.bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyCurve:
+    """How long a load takes at random places of a working set, as that grows; on one thread.
+
+    ``size_bytes`` rises; ``latency_s`` are medians.
+
+    Raises:
+        ValueError: as `BandwidthCurve`.
+    """
+
+    size_bytes: tuple[int, ...]
+    latency_s: tuple[float, ...]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        _check_curve("latency_s", self.size_bytes, self.latency_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A way between two places: a CPU node and another's memory, a host and its device.
+
+    ``peak`` and ``sustained`` as for ceilings; ``latency`` of one access or of the smallest
+    transfer (None: not measured).
+
+    Raises:
+        ValueError: an empty name, a rate or thread count that is not positive, a negative spread,
+            or sustained above peak.
+    """
+
+    source: str
+    target: str
+    kernel: str
+    threads: int
+    peak_bytes_per_s: float
+    sustained_bytes_per_s: float
+    spread: float | None = None
+    latency: Duration | None = None
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_name("source", self.source)
+        check_name("target", self.target)
+        check_name("kernel", self.kernel)
+        check_positive("threads", self.threads)
+        check_rates("bytes_per_s", self.peak_bytes_per_s, self.sustained_bytes_per_s, self.spread)
+
+
+def _check_curve(name: str, size_bytes: tuple[int, ...], values: tuple[float, ...]) -> None:
+    if not size_bytes or len(size_bytes) != len(values):
+        raise ValueError(
+            f"size_bytes and {name} must have as many entries, and at least one each,"
+            f" got {len(size_bytes)} and {len(values)}"
+        )
+    for each in (*size_bytes, *values):
+        check_positive(f"each of size_bytes and {name}", each)
+    if any(one >= other for one, other in itertools.pairwise(size_bytes)):
+        raise ValueError("size_bytes must rise from entry to entry")

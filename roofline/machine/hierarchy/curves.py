@@ -18,8 +18,7 @@ from roofline.errors import MeasurementError
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve, MemoryKernel
 from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.estimation import BUSY, Burst
-from roofline.machine.measuring.schedule import BURST_S, interleave
+from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interleave
 
 SMALLEST_BYTE = 16 << 10
 

@@ -13,7 +13,6 @@ from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
 from roofline.foundation.text import counted
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve
-from roofline.machine.hierarchy.cache_levels import with_instances
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
 from roofline.machine.hierarchy.curves import (
     CYCLE_BYTE,
@@ -25,16 +24,12 @@ from roofline.machine.hierarchy.curves import (
     measure_bandwidths,
     measure_latencies,
 )
+from roofline.machine.hierarchy.working_sets import with_instances
 from roofline.machine.kernels import chase
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.kernels.states import stream_state
-from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring import buffers
-from roofline.machine.measuring.buffers import Array, lay_out
-from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import BURST_S
+from roofline.machine.kernels.stream import StreamKernel, stream_state
+from roofline.machine.measuring.crew import Array, Crew, allocate, fill, lay_out
+from roofline.machine.measuring.estimation import BURST_S, Burst, Series
 from roofline.machine.measuring.trials import Shape, Trial
 from roofline.machine.system.topology import Topology
 
@@ -343,15 +338,15 @@ def explore(
 
 def _written(crew: Crew, byte: int) -> Array:
     """Memory of the first worker."""
-    memory = buffers.allocate(byte)
-    crew.each(lambda i: buffers.fill(memory, lambda: crew.stopped), 1)
+    memory = allocate(byte)
+    crew.each(lambda i: fill(memory, lambda: crew.stopped), 1)
     return memory
 
 
 def _written_by_others(crew: Crew, byte: int) -> list[Array]:
     """Memory of every other worker, `byte` each."""
-    memory = [buffers.allocate(byte) for _ in range(1, crew.threads)]
-    crew.each(lambda i: buffers.fill(memory[i - 1], lambda: crew.stopped) if i else None)
+    memory = [allocate(byte) for _ in range(1, crew.threads)]
+    crew.each(lambda i: fill(memory[i - 1], lambda: crew.stopped) if i else None)
     return memory
 
 

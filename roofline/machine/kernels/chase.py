@@ -14,8 +14,167 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from roofline.machine.kernels.assembly import LoopContract
-from roofline.machine.kernels.units import ARM_SCALAR, SCALAR, Architecture, VectorUnit
+from roofline.machine.kernels.assembly import (
+    ARM_SCALAR,
+    SCALAR,
+    Architecture,
+    LoopContract,
+    VectorUnit,
+)
+
+# Two registers are added in one cycle on every mainstream CPU. They are subtracted, which is the
+# same adder: a chain of additions may be regrouped by LLVM, and is on Arm. The summand comes from
+# memory, because some CPUs (Intel since Golden Cove) add a constant while they rename registers.
+
+CHAIN = 100
+"""Additions in one iteration: the counter and the branch run beside them and cost nothing."""
+
+CLOCK_STATE_BYTE = 16
+"""The summand, then the sum that goes on; whole numbers of 8 byte."""
+
+_MACHINE = {
+    "x86_64": r"subq\s+%r\w+,\s*%r\w+$",
+    "aarch64": r"sub\s+x(\d+),\s*x\1,\s*x\d+$",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockKernel:
+    """A loop of `CHAIN` additions, each of which waits for the one before it."""
+
+    architecture: Architecture
+
+    @property
+    def label(self) -> str:
+        """How progress and errors name it."""
+        return "clock"
+
+    @property
+    def unit(self) -> VectorUnit:
+        """Plain integer instructions, which every CPU of the architecture has."""
+        return VectorUnit(
+            name="integer",
+            architecture=self.architecture,
+            bits=0,
+            registers={"x86_64": 16, "aarch64": 32}[self.architecture],
+            instruction_sets=frozenset(),
+            llvm_features="",
+        )
+
+    @property
+    def contract(self) -> LoopContract:
+        """The additions and loop control, nothing else."""
+        return LoopContract(instructions=((_MACHINE[self.architecture], CHAIN),), others=4)
+
+    def cycles(self, length: int) -> int:
+        """Cycles that one call with `length` iterations takes, but for its begin and end."""
+        return length * CHAIN
+
+    def ir(self) -> str:
+        """The kernel as LLVM IR text."""
+        lines = [
+            "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
+            "entry:",
+            "  %a = load i64, ptr %state, align 8",
+            "  %at = getelementptr i8, ptr %state, i64 8",
+            "  %first = load i64, ptr %at, align 8",
+            "  br label %loop",
+            "loop:",
+            "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
+            f"  %x0 = phi i64 [ %first, %entry ], [ %x{CHAIN}, %loop ]",
+        ]
+        lines += [f"  %x{k + 1} = sub i64 %x{k}, %a" for k in range(CHAIN)]
+        lines += [
+            "  %i.next = add i64 %i, 1",
+            "  %more = icmp ult i64 %i.next, %length",
+            "  br i1 %more, label %loop, label %exit",
+            "exit:",
+            f"  store i64 %x{CHAIN}, ptr %at, align 8",
+            "  ret void",
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+# The kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)``; `length` is how
+# often a thread gives the line away, and `offset` means nothing to it. The state of each thread
+# holds the address of the shared line, the thread's next turn, and whether it gave up waiting for
+# the other: a thread that lost its CPU must not keep the other one waiting for ever.
+
+TURN_BYTE, FAILED_BYTE = 8, 16
+HOP_STATE_BYTE = 64
+
+_PATIENCE = 1 << 17
+"""Looks at the line before a thread gives up: some hundred microseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopKernel:
+    """Two threads in turn: each waits for its number on the line, and writes the next."""
+
+    unit: VectorUnit
+
+    @property
+    def label(self) -> str:
+        """How progress and errors name it."""
+        return "hop"
+
+    @property
+    def contract(self) -> LoopContract:
+        """One load and one store, and what decides about them."""
+        return LoopContract(loads=1, stores=1, others=12)
+
+    def hops(self, length: int) -> int:
+        """Journeys of the line, to and fro, in one call on both threads."""
+        return 2 * length
+
+    def ir(self) -> str:
+        """The kernel as LLVM IR text."""
+        return f"""
+define void @kernel(ptr %state, i64 %offset, i64 %length) {{
+entry:
+  %line = load ptr, ptr %state
+  %turn.at = getelementptr i8, ptr %state, i64 {TURN_BYTE}
+  %failed.at = getelementptr i8, ptr %state, i64 {FAILED_BYTE}
+  %first = load i64, ptr %turn.at
+  %given = mul i64 %length, 2
+  %end = add i64 %first, %given
+  %failed = load i64, ptr %failed.at
+  %lost = icmp ne i64 %failed, 0
+  br i1 %lost, label %exit, label %wait
+wait:
+  %turn = phi i64 [ %first, %entry ], [ %turn.next, %give ], [ %turn, %again ]
+  %looks = phi i64 [ 0, %entry ], [ 0, %give ], [ %looks.next, %again ]
+  %now = load atomic i64, ptr %line acquire, align 8
+  %mine = icmp eq i64 %now, %turn
+  br i1 %mine, label %give, label %again
+again:
+  %looks.next = add i64 %looks, 1
+  %patient = icmp ult i64 %looks.next, {_PATIENCE}
+  br i1 %patient, label %wait, label %fail
+give:
+  %written = add i64 %turn, 1
+  store atomic i64 %written, ptr %line release, align 8
+  %turn.next = add i64 %turn, 2
+  %more = icmp ult i64 %turn.next, %end
+  br i1 %more, label %wait, label %done
+fail:
+  store i64 1, ptr %failed.at
+  br label %exit
+done:
+  store i64 %turn.next, ptr %turn.at
+  br label %exit
+exit:
+  ret void
+}}
+"""
+
+
+def hop_kernel(architecture: Architecture) -> HopKernel:
+    """The hop of an architecture."""
+    return HopKernel(unit=SCALAR if architecture == "x86_64" else ARM_SCALAR)
+
 
 Order = npt.NDArray[np.uint32]
 

@@ -10,15 +10,16 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from roofline.foundation.dtypes import DType, dtype
-from roofline.machine.kernels import units
-from roofline.machine.kernels.amx import TileKernel, tile_kernel
+from roofline.machine.kernels import assembly
+from roofline.machine.kernels.assembly import VectorUnit, can_run, sve_vector_bits
 from roofline.machine.kernels.register_loop import (
     SLOT_BYTE,
     UNROLL,
     ComputeKernel,
     Operation,
+    TileKernel,
+    tile_kernel,
 )
-from roofline.machine.kernels.units import VectorUnit, can_run, sve_vector_bits
 
 FLOP_PER_FMA = 2
 
@@ -288,49 +289,60 @@ def _products(
 
 
 _Row = tuple[Callable[[DType, VectorUnit], ComputeKernel], str, tuple[VectorUnit, ...]]
-_PLAIN = (units.SCALAR, units.SSE, units.AVX2, units.AVX512, units.ARM_SCALAR, units.NEON)
+_PLAIN = (
+    assembly.SCALAR,
+    assembly.SSE,
+    assembly.AVX2,
+    assembly.AVX512,
+    assembly.ARM_SCALAR,
+    assembly.NEON,
+)
 _ROWS: tuple[_Row, ...] = (
-    (fma_kernel, "float64 float32", (*_PLAIN, units.SVE)),
+    (fma_kernel, "float64 float32", (*_PLAIN, assembly.SVE)),
     (
         fma_kernel,
         "float16",
-        (units.AVX512_FP16, units.ARM_SCALAR_FP16, units.NEON_FP16, units.SVE),
+        (assembly.AVX512_FP16, assembly.ARM_SCALAR_FP16, assembly.NEON_FP16, assembly.SVE),
     ),
     (_fma_add, "float64 float32", _PLAIN),
-    (_fma_add, "float16", (units.ARM_SCALAR_FP16, units.NEON_FP16)),
-    (_mul_add, "int32", (*_PLAIN, units.SVE)),
-    (_byte_dot, "int8", (units.SSE, units.AVX2, units.AVX512_BYTES)),
+    (_fma_add, "float16", (assembly.ARM_SCALAR_FP16, assembly.NEON_FP16)),
+    (_mul_add, "int32", (*_PLAIN, assembly.SVE)),
+    (_byte_dot, "int8", (assembly.SSE, assembly.AVX2, assembly.AVX512_BYTES)),
     (
         _products("dot", "x86.avx512.vpdpbusd.256", "vpdpbusd", 4, unsigned=True),
         "int8",
-        (units.AVX_VNNI,),
+        (assembly.AVX_VNNI,),
     ),
     (
         _products("dot", "x86.avx512.vpdpbusd.512", "vpdpbusd", 4, unsigned=True),
         "int8",
-        (units.AVX512_VNNI,),
+        (assembly.AVX512_VNNI,),
     ),
-    (_products("dot", "x86.avx2.vpdpbssd.256", "vpdpbssd", 4), "int8", (units.AVX_VNNI_INT8,)),
+    (_products("dot", "x86.avx2.vpdpbssd.256", "vpdpbssd", 4), "int8", (assembly.AVX_VNNI_INT8,)),
     (
         _products("dot", "x86.avx512bf16.dpbf16ps.512", "vdpbf16ps", 2),
         "bfloat16",
-        (units.AVX512_BF16,),
+        (assembly.AVX512_BF16,),
     ),
-    (tile_kernel, "bfloat16", (units.AMX_BF16,)),
-    (tile_kernel, "int8", (units.AMX_INT8,)),
-    (tile_kernel, "float16", (units.AMX_FP16,)),
-    (_products("dot", "aarch64.neon.sdot.v4i32.v16i8", "sdot", 4), "int8", (units.NEON_DOT,)),
+    (tile_kernel, "bfloat16", (assembly.AMX_BF16,)),
+    (tile_kernel, "int8", (assembly.AMX_INT8,)),
+    (tile_kernel, "float16", (assembly.AMX_FP16,)),
+    (_products("dot", "aarch64.neon.sdot.v4i32.v16i8", "sdot", 4), "int8", (assembly.NEON_DOT,)),
     (
         _products("dot", "aarch64.neon.bfdot.v4f32.v8bf16", "bfdot", 2),
         "bfloat16",
-        (units.NEON_BF16,),
+        (assembly.NEON_BF16,),
     ),
-    (_products("mmla", "aarch64.neon.bfmmla", "bfmmla", 4), "bfloat16", (units.NEON_BF16,)),
-    (_products("mmla", "aarch64.neon.smmla.v4i32.v16i8", "smmla", 8), "int8", (units.NEON_I8MM,)),
-    (_products("dot", "aarch64.sve.sdot.nxv4i32", "sdot", 4), "int8", (units.SVE,)),
-    (_products("dot", "aarch64.sve.bfdot", "bfdot", 2), "bfloat16", (units.SVE_BF16,)),
-    (_products("mmla", "aarch64.sve.bfmmla", "bfmmla", 4), "bfloat16", (units.SVE_BF16,)),
-    (_products("mmla", "aarch64.sve.smmla.nxv4i32", "smmla", 8), "int8", (units.SVE_I8MM,)),
+    (_products("mmla", "aarch64.neon.bfmmla", "bfmmla", 4), "bfloat16", (assembly.NEON_BF16,)),
+    (
+        _products("mmla", "aarch64.neon.smmla.v4i32.v16i8", "smmla", 8),
+        "int8",
+        (assembly.NEON_I8MM,),
+    ),
+    (_products("dot", "aarch64.sve.sdot.nxv4i32", "sdot", 4), "int8", (assembly.SVE,)),
+    (_products("dot", "aarch64.sve.bfdot", "bfdot", 2), "bfloat16", (assembly.SVE_BF16,)),
+    (_products("mmla", "aarch64.sve.bfmmla", "bfmmla", 4), "bfloat16", (assembly.SVE_BF16,)),
+    (_products("mmla", "aarch64.sve.smmla.nxv4i32", "smmla", 8), "int8", (assembly.SVE_I8MM,)),
 )
 """What makes a kernel, for which data types, on which units: a row more is all that a new
 instruction takes."""
@@ -347,7 +359,7 @@ def _all_kernels(sve_bits: int | None) -> tuple[ComputeKernel, ...]:
     )
 
 
-COMPUTE_KERNELS = _all_kernels(units.SVE.bits)
+COMPUTE_KERNELS = _all_kernels(assembly.SVE.bits)
 """Every compute kernel there is; those of scalable units at the least width."""
 
 

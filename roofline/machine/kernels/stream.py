@@ -1,20 +1,257 @@
-"""The stream kernels: read, write, copy, triad and update, with plain and non-temporal stores."""
+"""Stream kernels (read, write, copy, triad, update), their loops and the state they read."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
+
+from roofline.foundation.dtypes import DType
 from roofline.machine.hardware import MemoryKernel
-from roofline.machine.kernels.memory_loop import (
-    FACTOR_BYTE,
-    RESULT_BYTE,
-    STATE_BYTE,
-    Form,
-    StreamKernel,
-)
-from roofline.machine.kernels.units import VectorUnit
+from roofline.machine.kernels.assembly import LoopContract, VectorUnit
+from roofline.machine.kernels.register_loop import ComputeKernel
+from roofline.machine.measuring.crew import Array
 
-__all__ = ["FACTOR_BYTE", "RESULT_BYTE", "STATE_BYTE", "Form", "StreamKernel", "stream_kernels"]
+# Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and goes once
+# over `length` bytes of each of its streams, from `offset` on; both are multiples of
+# ``block_bytes``. The state holds the stream addresses (three pointers), then the factor s
+# (float32), then, 64 bytes in, a vector that `read` leaves a combination of all it loaded in, so
+# that no load is dead.
+
+FACTOR_BYTE = 24
+RESULT_BYTE = 64
+STATE_BYTE = 128
+
+ELEMENT_BYTE = 4
+"""All streams hold float32."""
+
+_LINE_BYTE = 64
+
+_READ_SUMS = 8
+"""Vectors in which `read` combines what it loads, at most: enough to hide the latency."""
+
+# A short loop that lies across two lines of code takes longer where a load takes half a cycle.
+_METADATA = (
+    "!0 = !{i32 1}",
+    "!1 = distinct !{!1, !2}",
+    f'!2 = !{{!"llvm.loop.align", i32 {_LINE_BYTE}}}',
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a loop does its work: which of equal programs it is.
+
+    ``lines`` are the cache lines of each stream in one iteration; so many vectors as ``batch`` says
+    are loaded before the first of them is stored; ``crosswise``: every other vector first, then
+    those between; ``combine``: how `read` puts together what it loads.
+    """
+
+    number: Literal[1, 2] = 1
+    lines: int = 8
+    batch: int = 1
+    crosswise: bool = False
+    combine: Literal["xor", "or"] = "xor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamKernel:
+    """One pass over `streams` arrays, with `loads` and `stores` of each element's place.
+
+    ``flop_per_element`` counts an add and a multiply as one each, ``arithmetic`` the instructions
+    for one vector, at most. ``non_temporal`` stores go past the caches and need no read for
+    ownership.
+    """
+
+    name: MemoryKernel
+    unit: VectorUnit
+    streams: int
+    loads: int
+    stores: int
+    arithmetic: int
+    flop_per_element: int
+    body: Callable[[StreamKernel, int], list[str]]
+    form: Form
+    second: Form
+
+    def second_form(self) -> StreamKernel:
+        """The same work in another loop, which is as fast if the machine sets the pace."""
+        return dataclasses.replace(self, form=self.second)
+
+    @property
+    def non_temporal(self) -> bool:
+        """Whether its stores go past the caches."""
+        return self.name.endswith("-nt")
+
+    @property
+    def label(self) -> str:
+        """How progress and errors name it: ``"triad avx512"``."""
+        return f"{self.name} {self.unit.name}{', second form' if self.form.number == 2 else ''}"
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one load or store."""
+        return self.unit.bits // 8
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of each stream in one loop iteration."""
+        return self.form.lines * _LINE_BYTE
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of each stream in one loop iteration."""
+        return self.block_bytes // self.vector_bytes
+
+    def byte(self, length: int) -> int:
+        """Bytes that one call over `length` bytes of each stream loads and stores."""
+        return length * (self.loads + self.stores)
+
+    def flop(self, length: int) -> int:
+        """Floating-point operations of one call over `length` bytes of each stream."""
+        return length // ELEMENT_BYTE * self.flop_per_element
+
+    @property
+    def contract(self) -> LoopContract:
+        """Each vector loaded and stored once per iteration, and little else."""
+        return LoopContract(
+            loads=self.vectors * self.loads,
+            stores=self.vectors * self.stores,
+            non_temporal=self.non_temporal,
+            vector_bits=self.unit.bits,
+            others=self.vectors * self.arithmetic + 4 * self.streams + 4,
+        )
+
+    @property
+    def vector(self) -> str:
+        """The IR type of one vector."""
+        return f"<{self.unit.lanes(32)} x float>"
+
+    @property
+    def bits(self) -> str:
+        """The IR type of one vector's bits."""
+        return f"<{self.unit.lanes(32)} x i32>"
+
+    @property
+    def _sums(self) -> int:
+        return min(self.vectors, _READ_SUMS) if self.name == "read" else 0
+
+    def load(self, result: str, stream: int, u: int, kind: str) -> list[str]:
+        """IR that loads vector `u` of `stream` into `result`."""
+        at = f"%from{stream}.{u}"
+        return [
+            f"  {at} = getelementptr i8, ptr %here{stream}, i64 {u * self.vector_bytes}",
+            f"  {result} = load {kind}, ptr {at}, align {self.vector_bytes}",
+        ]
+
+    def store(self, us: range) -> list[str]:
+        """IR that stores vectors `us`, which lie side by side, to stream 0."""
+        values = ["%s" if self.name.startswith("write") else f"%a{u}" for u in us]
+        if not self._pairs:
+            return [
+                line
+                for u, value in zip(us, values, strict=True)
+                for line in self._store(self.vector, value, u)
+            ]
+        lanes = self.unit.lanes(32)
+        lines: list[str] = []
+        both = f"<{2 * lanes} x float>"
+        mask = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
+        for u, one, other in zip(us[::2], values[::2], values[1::2], strict=True):
+            lines += [
+                f"  %both{u} = shufflevector {self.vector} {one}, {self.vector} {other},"
+                f" <{2 * lanes} x i32> <{mask}>",
+                *self._store(both, f"%both{u}", u),
+            ]
+        return lines
+
+    @property
+    def _pairs(self) -> bool:
+        # Arm's non-temporal store takes two registers; LLVM would tear one in two for it.
+        return self.non_temporal and self.unit.architecture == "aarch64"
+
+    def _store(self, kind: str, value: str, u: int) -> list[str]:
+        hint = ", !nontemporal !0" if self.non_temporal else ""
+        return [
+            f"  %to{u} = getelementptr i8, ptr %here0, i64 {u * self.vector_bytes}",
+            f"  store {kind} {value}, ptr %to{u}, align {self.vector_bytes}{hint}",
+        ]
+
+    def _pass(self) -> list[str]:
+        """IR of one iteration."""
+        order = range(self.vectors)
+        if self.form.crosswise:
+            return [line for u in (*order[::2], *order[1::2]) for line in self.body(self, u)]
+        # Arm moves two registers in one instruction.
+        batch = max(self.form.batch, 2 if self.unit.architecture == "aarch64" else 1)
+        lines: list[str] = []
+        for start in order[::batch]:
+            us = order[start : start + batch]
+            lines += [line for u in us for line in self.body(self, u)]
+            if self.stores:
+                lines += self.store(us)
+        return lines
+
+    def ir(self) -> str:
+        """The kernel as LLVM IR text."""
+        lanes, vector, bits = self.unit.lanes(32), self.vector, self.bits
+        lines = ["define void @kernel(ptr %state, i64 %offset, i64 %length) {", "entry:"]
+        for s in range(self.streams):
+            lines += [
+                f"  %slot{s} = getelementptr ptr, ptr %state, i64 {s}",
+                f"  %base{s} = load ptr, ptr %slot{s}",
+                f"  %first{s} = getelementptr i8, ptr %base{s}, i64 %offset",
+            ]
+        lines += [
+            # The factor comes from memory, once: a constant would be folded into every use.
+            f"  %factor.at = getelementptr i8, ptr %state, i64 {FACTOR_BYTE}",
+            "  %factor = load float, ptr %factor.at",
+            f"  %lane0 = insertelement {vector} poison, float %factor, i64 0",
+            f"  %s = shufflevector {vector} %lane0, {vector} poison,"
+            f" <{lanes} x i32> zeroinitializer",
+            "  %end = getelementptr i8, ptr %first0, i64 %length",
+            "  br label %loop",
+            "loop:",
+            *(
+                f"  %here{s} = phi ptr [ %first{s}, %entry ], [ %next{s}, %loop ]"
+                for s in range(self.streams)
+            ),
+        ]
+        # The last value of sum j in an iteration is that of the last vector that goes into it.
+        last = [f"%seen{self.vectors - self._sums + j}" for j in range(self._sums)]
+        lines += [
+            f"  %seen{j - self._sums} = phi {bits} [ zeroinitializer, %entry ], [ {end}, %loop ]"
+            for j, end in enumerate(last)
+        ]
+        lines += self._pass()
+        lines += [
+            *(
+                f"  %next{s} = getelementptr i8, ptr %here{s}, i64 {self.block_bytes}"
+                for s in range(self.streams)
+            ),
+            "  %more = icmp ult ptr %next0, %end",
+            "  br i1 %more, label %loop, label %exit, !llvm.loop !1",
+            "exit:",
+        ]
+        if last:
+            seen = last[0]
+            for j in range(1, len(last)):
+                lines.append(f"  %sum{j} = {self.form.combine} {bits} {seen}, {last[j]}")
+                seen = f"%sum{j}"
+            lines += [
+                f"  %result = getelementptr i8, ptr %state, i64 {RESULT_BYTE}",
+                f"  store {bits} {seen}, ptr %result, align {self.vector_bytes}",
+            ]
+        return "\n".join([*lines, "  ret void", "}", *_METADATA, ""])
+
+    def combined(self, u: int) -> str:
+        """IR that combines loaded vector `u` with what `read` has seen before."""
+        before = f"%seen{u - self._sums}"
+        return f"  %seen{u} = {self.form.combine} {self.bits} {before}, %b{u}"
+
 
 # What is fastest in all levels together, and a different loop that is as fast, found on Zen 5. Four
 # lines of `read` lose 5 % in the first level and sixteen half of the speed in the second; batches
@@ -90,3 +327,68 @@ def stream_kernels(unit: VectorUnit, *, non_temporal: bool) -> tuple[StreamKerne
         for name, streams, loads, stores, arithmetic, flop, body, form, second in _ROWS
     )
     return tuple(kernel for kernel in kernels if non_temporal or not kernel.non_temporal)
+
+
+_ALIGNMENT = 64
+
+
+def _lines(byte: int) -> Array:
+    """Zeroed bytes that start on a cache line."""
+    whole = np.zeros(byte + _ALIGNMENT, dtype=np.uint8)
+    skip = -whole.ctypes.data % _ALIGNMENT
+    return whole[skip : skip + byte]
+
+
+def element_bits(values: Array, element: DType) -> Array:
+    """Numbers as the bytes of elements (of bfloat16 cut, not rounded)."""
+    if element.name == "bfloat16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    return values.astype(element.name).view(np.uint8)
+
+
+def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array) -> Array:
+    """A kernel's state: the factors `m` and `a`, and a row per accumulator, as bytes."""
+    state = _lines(kernel.state_bytes)
+    slots = state.reshape(-1, kernel.slot_byte)
+    for slot, values, element in [
+        (slots[0], m, kernel.factors[0]),
+        (slots[1], a, kernel.factors[1]),
+        *((slot, row, kernel.sums) for slot, row in zip(slots[2:], accumulators, strict=True)),
+    ]:
+        data = element_bits(values, element)
+        slot[: data.size] = data
+    return state
+
+
+def random_state(kernel: ComputeKernel) -> Array:
+    """A kernel's state with operands that are all different from zero.
+
+    Floating-point factors are between 1/64 and 1/32 and sums between 1/2 and 1, of either sign, so
+    that nothing is a denormal and no number of repetitions makes an infinity.
+    """
+    random = np.random.default_rng(0)
+
+    def values(element: DType, scale: float, *shape: int) -> Array:
+        lanes = kernel.slot_byte * 8 // element.bits
+        if element.kind == "float":
+            signs = random.choice([-scale, scale], (*shape, lanes))
+            return signs * random.uniform(0.5, 1, (*shape, lanes))
+        if element.name == "int16":
+            return np.ones((*shape, lanes))
+        # Even, as a factor of x + x * m: an odd one would make zeros of it within 32 steps.
+        return 2 * random.integers(1, 60, (*shape, lanes))
+
+    return compute_state(
+        kernel,
+        values(kernel.factors[0], 2.0**-5),
+        values(kernel.factors[1], 2.0**-5),
+        values(kernel.sums, 1.0, kernel.accumulators),
+    )
+
+
+def stream_state(addresses: tuple[int, ...], factor: float) -> Array:
+    """A stream kernel's state: the addresses of its streams and its factor."""
+    state = _lines(STATE_BYTE)
+    state.view(np.uint64)[: len(addresses)] = addresses
+    state[FACTOR_BYTE:].view(np.float32)[0] = factor
+    return state

@@ -3,13 +3,107 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 
-from roofline.machine.library.subjects import Candidate, Run, Subject
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.schedule import BURST_S, CALL_LIMIT_S
+from roofline.foundation.dtypes import DType
+from roofline.machine.hardware import MemoryKernel
+from roofline.machine.hierarchy.working_sets import WorkingSet
+from roofline.machine.measuring.estimation import BURST_S, CALL_LIMIT_S, Burst
+
+# The clock of the process adds what other threads have used only at the scheduler's ticks, which
+# are longer than a burst.
+
+_TASKS = Path("/proc/self/task")
+_SCHEDULED_THREAD = 0b110
+"""Linux's clock of a thread by its id: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED."""
+
+
+def running_clock() -> Clock:
+    """A clock of the CPU seconds of the threads that there are now, all together.
+
+    Where threads' clocks cannot be read, the clock of the process.
+    """
+    try:
+        clocks = [(~int(task.name) << 3) | _SCHEDULED_THREAD for task in _TASKS.iterdir()]
+        _total_s(clocks)
+    except (OSError, AttributeError):
+        return time.process_time
+    return lambda: _total_s(clocks)
+
+
+def _total_s(clocks: list[int]) -> float:
+    total_s = 0.0
+    for each in clocks:
+        try:
+            total_s += time.clock_gettime(each)
+        except OSError:
+            # A thread that ended counts no more; the burst then looks disturbed.
+            if len(clocks) == 1:
+                raise
+    return total_s
+
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A call at one size, made only when it is tried: ``work`` is its flop or byte."""
+
+    size: str
+    work: int
+    make: Callable[[], Run]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """An operator whose arithmetic is measured, on any number of threads; sizes rise."""
+
+    kernel: str
+    dtype: DType
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def label(self) -> str:
+        """How progress and conditions name it: ``"float16 gemm"``."""
+        return f"{self.dtype} {self.kernel}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """An element-wise operator over a working set; ``overhead_s`` is what it costs without any."""
+
+    kernel: MemoryKernel
+    working_set: WorkingSet
+    candidates: tuple[Candidate, ...]
+    overhead_s: float
+
+    @property
+    def label(self) -> str:
+        """How progress and conditions name it: ``"L3 copy"``."""
+        return f"{self.working_set.level} {self.kernel}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """A call whose arithmetic costs next to nothing; ``note`` says what it is."""
+
+    name: str
+    note: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def label(self) -> str:
+        """How progress and conditions name it: ``"dispatch of linear"``."""
+        return self.name
+
+
+Subject = Arithmetic | Stream | Dispatch
+
 
 Clock = Callable[[], float]
 

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
-from roofline.machine.library.jobs import Job
-from roofline.machine.library.subjects import Arithmetic, Dispatch, Stream, Subject
+from roofline.machine.library.jobs import Arithmetic, Dispatch, Job, Stream, Subject
 from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.estimation import BUSY, PEAK_QUANTILE, Burst, Estimate, estimate
-from roofline.machine.measuring.samples import Quantity, Series
+from roofline.machine.measuring.estimation import (
+    BUSY,
+    PEAK_QUANTILE,
+    Burst,
+    Estimate,
+    Quantity,
+    Series,
+    estimate,
+)
 
 _BEST_CALLS = 3
 """So many bursts of a team are held to be undisturbed in any case: those with the most CPU time."""

@@ -1,14 +1,262 @@
-"""Measures the link between two processes of this host over gloo."""
+"""Measures links between processes of this host over gloo, each process one rank of a team."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import datetime
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
 
-from roofline.errors import MeasurementError
+from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.units import format_s
 from roofline.machine.hardware import Duration, Link, Provenance
-from roofline.machine.links.team import in_ranks
 from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.system.exclusive import end_with, held_locks
+
+# Each has one rank of a process group of gloo, which finds the others through a file: no port has
+# to be free. What dies, or takes too long, ends all of them.
+
+T = TypeVar("T")
+
+LIMIT_S = 120.0
+"""How long a team may take, all in all."""
+
+_ENDING_S = 5.0
+"""How long a process whose result is there may take to end."""
+
+# Looking through what torch makes while it is imported, all of which stays, takes long.
+_RANK = """
+import gc, sys
+gc.set_threshold(50_000)
+from multiprocessing.connection import Connection
+told = Connection(int(sys.argv[1]), writable=False)
+answers = Connection(int(sys.argv[2]), readable=False)
+import pickle
+sys.path[:] = pickle.loads(told.recv_bytes())
+from roofline.machine.links.measurement import run_rank
+run_rank(told.recv_bytes(), told, answers)
+"""
+
+
+def in_ranks(
+    function: Callable[..., T],
+    *args: Any,
+    ranks: int,
+    threads: int | None = None,
+    cores: Sequence[Sequence[int]] = (),
+    limit_s: float = LIMIT_S,
+) -> list[T]:
+    """What `function` returns in each of so many processes, in the order of ranks.
+
+    It is called with its rank, the number of ranks and `args`, in a process group of gloo on the
+    loopback device. It is one of a module, and all can be pickled.
+
+    Args:
+        function: what runs.
+        args: what it gets beside its place.
+        ranks: how many processes there are.
+        threads: how many compute in each; None: as torch has it.
+        cores: the CPUs that each may use; nothing: all of them.
+        limit_s: seconds after which all are ended.
+
+    Raises:
+        MeasurementError: one died, or all took too long.
+        RooflineError: whatever one of them raised.
+    """
+    deadline = time.monotonic() + limit_s
+    with tempfile.TemporaryDirectory(prefix="roofline-ranks-") as folder:
+        meeting = str(Path(folder) / "meeting")
+        with _processes(ranks) as processes:
+            for rank, each in enumerate(processes):
+                place = _Place(
+                    rank, ranks, meeting, threads, limit_s, tuple(cores[rank : rank + 1])
+                )
+                each.tell(pickle.dumps((place, function, args)))
+            return _answers(processes, deadline, limit_s)
+
+
+class _Place:
+    """Where in the team a process is."""
+
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        meeting: str,
+        threads: int | None,
+        limit_s: float,
+        cores: tuple[Sequence[int], ...],
+    ) -> None:
+        self.rank, self.ranks, self.meeting = rank, ranks, meeting
+        self.threads, self.limit_s, self.cores = threads, limit_s, cores
+
+
+class _Process:
+    """One process of a team."""
+
+    def __init__(self) -> None:
+        ask_there, ask_here = os.pipe()
+        answer_here, answer_there = os.pipe()
+        # Open as long as the team is: a process whose asker is gone ends by itself.
+        self._ask = Connection(ask_here, readable=False)
+        self.answers = Connection(answer_here, writable=False)
+        try:
+            self.running = subprocess.Popen(
+                [sys.executable, "-P", "-c", _RANK, str(ask_there), str(answer_there)],
+                pass_fds=(ask_there, answer_there, *held_locks()),
+                stdin=subprocess.DEVNULL,
+                # What models print is no part of a result.
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "GLOO_SOCKET_IFNAME": _loopback()},
+                # Ctrl-C reaches the process that asked, which then ends the others.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._ask.close()
+            self.answers.close()
+            raise MeasurementError(
+                f"a process could not be started: {error.strerror or error}; end some others"
+            ) from None
+        finally:
+            os.close(ask_there)
+            os.close(answer_there)
+
+    def tell(self, request: bytes) -> None:
+        """Sends it what to do; one that has died is noticed where its answer is waited for."""
+        with contextlib.suppress(BrokenPipeError):
+            self._ask.send_bytes(pickle.dumps(sys.path))
+            self._ask.send_bytes(request)
+
+    def end(self) -> None:
+        """Kills it, if it still runs, and forgets it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+        self._ask.close()
+        self.answers.close()
+
+
+@contextlib.contextmanager
+def _processes(ranks: int) -> Generator[list[_Process]]:
+    """So many processes; none is left when this closes."""
+    started: list[_Process] = []
+    try:
+        for _ in range(ranks):
+            started.append(_Process())  # noqa: PERF401  those that were started must be ended
+        yield started
+    finally:
+        for each in started:
+            each.end()
+
+
+def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> list[Any]:
+    waiting = {each.answers: rank for rank, each in enumerate(processes)}
+    found: dict[int, Any] = {}
+    while waiting:
+        ready = wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise MeasurementError(
+                f"{len(processes)} processes that talk to each other took longer than"
+                f" {format_s(limit_s)}; is something else computing?"
+            )
+        failures: list[BaseException] = []
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            rank = waiting.pop(connection)
+            succeeded, answer = _answer(connection, processes[rank], rank)
+            if succeeded:
+                found[rank] = answer
+            else:
+                failures.append(answer)
+        if failures:
+            # Where one fails the others lose it, and may say so at the same moment.
+            raise min(failures, key=lambda each: type(each) is RooflineError)
+    return [found[rank] for rank in range(len(processes))]
+
+
+def _answer(connection: Connection, process: _Process, rank: int) -> tuple[bool, Any]:
+    """Whether a process succeeded, and what it returned or raised."""
+    try:
+        return pickle.loads(connection.recv_bytes())
+    except (EOFError, OSError):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.running.wait(_ENDING_S)
+        code = process.running.returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code and code < 0 else "ended"
+        said = f"rank {rank} of the processes that talk to each other {how} before it was done"
+        return False, MeasurementError(said)
+
+
+def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
+    """What one process does: joins the others, runs the function, and answers.
+
+    Args:
+        request: its place, and what it runs.
+        told: closed when the process that asked is gone, which ends this one.
+        answers: where the result goes.
+    """
+    end_with(told.fileno())
+    try:
+        place, function, args = pickle.loads(request)
+        result = True, _joined(place, function, args)
+    except BaseException as error:
+        own = isinstance(error, RooflineError)
+        said = f"{type(error).__name__}: {said_by(error)}"
+        result = False, error if own else RooflineError(said.partition("\n")[0][:300])
+    answers.send_bytes(pickle.dumps(result))
+    if result[0]:
+        _leave()
+
+
+def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T:
+    import torch
+    from torch import distributed
+
+    for each in place.cores:
+        os.sched_setaffinity(0, each)
+    if place.threads is not None:
+        torch.set_num_threads(place.threads)
+    try:
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{place.meeting}",
+            rank=place.rank,
+            world_size=place.ranks,
+            timeout=datetime.timedelta(seconds=place.limit_s),
+        )
+    except RuntimeError as error:
+        # gloo begins with the place in its own code.
+        said = re.sub(r"\[[^]]*\]", "", said_by(error)).strip(" .:;")[:150]
+        raise MeasurementError(
+            f"processes of this host cannot talk to each other over {_loopback()}"
+            f"{f' ({said})' if said else ''}: gloo needs this device to be up"
+        ) from None
+    return function(place.rank, place.ranks, *args)
+
+
+def _leave() -> None:
+    """Goes, once all is done: who failed has told, and is ended."""
+    from torch import distributed
+
+    distributed.destroy_process_group()
+
+
+def _loopback() -> str:
+    """The name of the device that leads back to this host."""
+    return "lo0" if sys.platform == "darwin" else "lo"
+
 
 FAST = 0.05
 """The quantile that counts as the best."""

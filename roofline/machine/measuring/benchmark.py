@@ -29,14 +29,11 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import compiler
-from roofline.machine.measuring.effort import Program, program
+from roofline.machine.measuring.estimation import Finding, Program, Series, program
 from roofline.machine.measuring.kernel_measurement import KernelFindings, measure_kernels
 from roofline.machine.measuring.rounds import Found
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.circumstances import circumstances
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.situation import circumstances, read_situation
 
 Clock = Callable[[], float]
 

@@ -1,4 +1,4 @@
-"""From the rates of trials to ceilings and memory levels, with where each number comes from."""
+"""Ceilings and memory levels from rates, with theoretical peaks, doubts and provenance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.units import format_percent
+from roofline.foundation.dtypes import DType
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_capacity, format_percent, format_si
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,
@@ -22,12 +24,108 @@ from roofline.machine.hardware import (
 from roofline.machine.hierarchy.working_sets import DRAM
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.estimation import PEAK_QUANTILE, Estimate
-from roofline.machine.measuring.schedule import BURST_S
+from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE, Estimate
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.system.host import package_version
-from roofline.machine.theory.microarchitectures import Core
-from roofline.machine.theory.theoretical import theoretical_bandwidth, theoretical_rate
+from roofline.machine.theory.microarchitectures import Core, NearestCache
+
+# The loss between that and the measured figure then has causes that one can name: a clock that
+# falls under wide vectors or on all cores, a neighbour on the core, a kernel that does not fill the
+# pipes.
+
+# Loads and stores of one element by each kernel of the streams.
+_MOVES = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1), "update": (1, 1)}
+
+
+def theoretical_rate(
+    *,
+    kernel: str,
+    dtype: DType,
+    unit: str,
+    threads: int,
+    core: Core | None,
+    clock: Clock | None,
+) -> TheoreticalRate | None:
+    """Operations per second that `threads` cores of this kind would do at this clock.
+
+    Args:
+        kernel: as in `ComputeCeiling`; so are dtype, unit and threads.
+        dtype: what is multiplied.
+        unit: the vector unit.
+        threads: cores that compute, one thread each.
+        core: the microarchitecture; None: not known.
+        clock: of a busy core, its peak is taken; None: not known.
+
+    Returns:
+        None where the core, its clock, or what it does with this unit is not known.
+    """
+    found = core.throughput(kernel, dtype, unit) if core else None
+    if core is None or clock is None or found is None:
+        return None
+    return TheoreticalRate(
+        per_s=threads * clock.peak_hz * found.flop_per_cycle(dtype),
+        provenance=_derived(core, clock, threads, found.arithmetic(dtype)),
+    )
+
+
+def theoretical_bandwidth(
+    *,
+    level: str,
+    kernel: str,
+    threads: int,
+    vector_bytes: int,
+    core: Core | None,
+    clock: Clock | None,
+) -> TheoreticalRate | None:
+    """Bytes per second that `threads` cores would move to and from their own caches.
+
+    Known of L1, and of reads from L2, for vectors as wide as the core moves; what is beyond belongs
+    to the chip and not to the core.
+
+    Returns:
+        None where the core, its clock, or what it does with this kernel is not known.
+    """
+    if core is None or clock is None:
+        return None
+    if level == "L1" and core.l1:
+        byte = l1_bytes_per_cycle(core.l1, kernel) if 8 * vector_bytes >= core.l1.bits else None
+    else:
+        byte = core.l2_read_bytes if (level, kernel) == ("L2", "read") else None
+    if byte is None:
+        return None
+    return TheoreticalRate(
+        per_s=threads * clock.peak_hz * byte,
+        provenance=_derived(core, clock, threads, f"{byte:g} byte"),
+    )
+
+
+def l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
+    """Bytes that a kernel's loads and stores name, each cycle; None: not known."""
+    if kernel not in _MOVES:
+        return None
+    loads, stores = _MOVES[kernel]
+    if stores and (cache.store_bytes is None or cache.together_bytes is None):
+        return None
+    cycles = max(
+        loads / cache.load_bytes,
+        stores / cache.store_bytes if cache.store_bytes else 0.0,
+        (loads + stores) / cache.together_bytes if cache.together_bytes else 0.0,
+    )
+    return (loads + stores) / cycles
+
+
+def _derived(core: Core, clock: Clock, threads: int, per_cycle: str) -> Provenance:
+    how = "measured, peak of the dependent additions"
+    if clock.provenance.source != "measured":
+        how = "highest that the document gives"
+    cores = f"{counted(threads, 'thread')}"
+    return Provenance(
+        source="derived",
+        reference=f"{core.name}: {core.reference}",
+        date=clock.provenance.date,
+        tool_version=clock.provenance.tool_version,
+        note=f"{cores} x {format_si(clock.peak_hz, 'Hz')} ({how}) x {per_cycle}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,3 +399,46 @@ def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeili
     return tuple(
         each for each in compute if each.kernel != "fma-add" or (each.dtype, each.unit) in higher
     )
+
+
+_NOTABLE = 0.01
+"""Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
+
+
+def kernel_conditions(found: Found) -> list[str]:
+    """What the bursts say about how undisturbed they were; empty: nothing to say."""
+    rates = [rate for each in found for rate in (each.rate, each.other) if rate is not None]
+    bursts = sum(rate.bursts for rate in rates)
+    disturbed = sum(rate.disturbed for rate in rates)
+    hopeless = [each.trial.label for each in found if each.rate.only_disturbed]
+    page_faults = sum(each.trial.page_faults for each in found)
+    conditions: list[str] = []
+    if disturbed > _NOTABLE * bursts:
+        conditions.append(
+            f"contention: in {disturbed} of {bursts} bursts a thread had its CPU for less than"
+            f" {percent(BUSY)} of the time; they are left out"
+        )
+    if hopeless:
+        conditions.append(
+            f"too low, because every burst was disturbed: {', '.join(hopeless)};"
+            " stop what else runs and measure again"
+        )
+    unsteady = dict.fromkeys(each.trial.place for each in found if each.rate.spread > UNSTEADY)
+    if unsteady:
+        conditions.append(
+            f"unsteady: bursts of {', '.join(unsteady)} differ by more than {percent(UNSTEADY)};"
+            " the host has faster and slower phases, and another measurement may meet others"
+        )
+    if page_faults > _NOTABLE * bursts:
+        conditions.append(f"page faults: {page_faults} happened inside timed calls")
+    return conditions
+
+
+def page_conditions(wanted_bytes: int, huge_bytes: int | None) -> list[str]:
+    """That the buffers are not in huge pages; empty if most are, or it is not known."""
+    if huge_bytes is None or huge_bytes >= wanted_bytes / 2:
+        return []
+    return [
+        f"small pages: {format_capacity(huge_bytes)} of {format_capacity(wanted_bytes)} are in huge"
+        " pages; scattered small ones can lower the bandwidth of L2 and beyond"
+    ]

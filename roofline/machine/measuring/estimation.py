@@ -1,12 +1,162 @@
-"""From bursts to a rate: what a kernel reached at its best, and what it keeps up."""
+"""Bursts: how long and how often they run, the rates they give, and what is kept of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample, quantile
+from roofline.machine.hardware import Effort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a measurement does with its time, in seconds from its beginning.
+
+    ``budget_s`` is for everything together; of that the curves over size take about ``curve_s`` and
+    torch's ceilings ``library_s`` (0: they are left out). ``second_forms``: every kernel is
+    measured in two forms that must agree. ``stretch_s`` is how long each kernel runs on end after
+    the rounds, outside the budget, for what it keeps up once the machine is warm (0: it does not).
+    """
+
+    effort: Effort
+    budget_s: float
+    curve_s: float
+    library_s: float
+    second_forms: bool
+    stretch_s: float
+
+    @property
+    def expected_s(self) -> float:
+        """How long it takes about, for the progress."""
+        return self.budget_s + _FIGURES * self.stretch_s
+
+
+_FIGURES = 116
+"""So many kernels, levels and teams there are on a CPU with AVX-512 and three caches."""
+
+_PROGRAMS: dict[Effort, Program] = {
+    # Importing torch alone would take half of the time.
+    "quick": Program(
+        effort="quick",
+        budget_s=2.3,
+        curve_s=0.25,
+        library_s=0.0,
+        second_forms=False,
+        stretch_s=0.0,
+    ),
+    # The whole command shall take ten seconds; its start and its end are not in the budget.
+    "default": Program(
+        effort="default",
+        budget_s=9.0,
+        curve_s=0.7,
+        library_s=2.0,
+        second_forms=True,
+        stretch_s=0.0,
+    ),
+    "thorough": Program(
+        effort="thorough",
+        budget_s=40.0,
+        curve_s=5.0,
+        library_s=15.0,
+        second_forms=True,
+        stretch_s=1.0,
+    ),
+}
+
+
+def program(effort: Effort) -> Program:
+    """What a measurement of that effort does."""
+    return _PROGRAMS[effort]
+
+
+# Rounds let drift (clock, neighbours on the host) hit all kernels alike.
+
+Trial = TypeVar("Trial")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rate as far as it is known while the measurement goes on: ``per_s`` flop or byte."""
+
+    what: str
+    threads: int
+    quantity: Literal["flop", "byte"]
+    per_s: float
+
+
+BURST_S = 0.25e-3
+"""Short enough that a burst with a disturbance can be left out, long against the clock's cost."""
+
+CALL_LIMIT_S = 0.05
+"""The longest stay in compiled code, which an interrupt has to wait for."""
+
+_ROUNDS = 8
+_LEAST_ROUNDS = 3
+_LEAST_BURSTS = 4
+
+
+def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> int:
+    """How many repeats make a burst of `target_s`: doubled until they take a quarter, then scaled.
+
+    Args:
+        run: does that many repeats and returns the seconds they took.
+        target_s: wanted seconds per burst.
+        most: the largest answer.
+    """
+    repeats = 1
+    while repeats < most:
+        took_s = run(repeats)
+        if took_s >= target_s / 4:
+            return max(1, min(most, math.floor(repeats * target_s / took_s)))
+        # Far from the target the last timing is mostly overhead, so the step is bounded.
+        step = target_s / 2 / took_s if took_s > 0 else 16.0
+        repeats = math.ceil(repeats * max(2.0, min(16.0, step)))
+    return most
+
+
+def bursts_per_call(budget_s: float, trials: int, burst_s: float) -> int:
+    """Bursts that each of `trials` trials may take per round to fit all rounds into `budget_s`."""
+    call_s = min(budget_s / max(1, trials) / _ROUNDS, CALL_LIMIT_S)
+    return max(_LEAST_BURSTS, math.floor(call_s / burst_s))
+
+
+def interleave(
+    trials: Sequence[Trial],
+    run: Callable[[Trial], Sequence[Result]],
+    *,
+    deadline: float,
+    clock: Callable[[], float],
+    progress: Callable[[float, Trial], None],
+) -> list[list[Result]]:
+    """Runs all trials once a round, round after round until `deadline`; the results per trial.
+
+    At least three rounds are made, even past the deadline; a round that would end after it is not
+    begun.
+    """
+    results: list[list[Result]] = [[] for _ in trials]
+    if not trials:
+        return results
+    begin = clock()
+    rounds = 0
+    while True:
+        now = clock()
+        longest = (now - begin) / rounds if rounds else 0.0
+        if rounds >= _LEAST_ROUNDS and now + longest > deadline:
+            return results
+        span = max(deadline - begin, longest * _LEAST_ROUNDS)
+        for index, trial in enumerate(trials):
+            done = (clock() - begin) / span if span > 0 else 1.0
+            progress(min(1.0, done), trial)
+            results[index].extend(run(trial))
+        rounds += 1
+
 
 PEAK_QUANTILE = 0.95
 """Of the burst rates: high enough for a bound, low enough not to be one lucky burst."""
@@ -86,3 +236,87 @@ def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
         busy = min(cpu / max(1, row[1] - start) for cpu, row in zip(cpu_ns, rows, strict=True))
         bursts.append(Burst(wall_s=(end - start) * 1e-9, cpu_s=max(cpu_ns) * 1e-9, busy=busy))
     return bursts
+
+
+# A profile keeps two quantiles and a spread; who doubts them, or wants another estimator, finds
+# here what they were made of.
+
+SCHEMA_VERSION = 1
+
+_WHOLE_NS = 1e6
+
+Quantity = Literal["flop", "byte", "load", "cycle", "call"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The bursts of one trial in the order they were timed.
+
+    Each did ``work`` of ``quantity``, all threads together, so that rate = work / wall time. A
+    burst's ``cpu_s`` and ``busy`` are NaN where only its rate was kept.
+    ``hops_s`` says of each how long a cache line took from core to core just before (NaN: not
+    known); empty where that does not matter. What is sustained is that of the bursts whose hop is
+    above the first and up to the second of ``mostly_s`` (None: no bound).
+    """
+
+    label: str
+    quantity: Quantity
+    work: float
+    bursts: tuple[Burst, ...]
+    hops_s: tuple[float, ...] = ()
+    mostly_s: tuple[float | None, float | None] = (None, None)
+
+
+def samples_file(profile: Path) -> Path:
+    """Where the samples of the profile in that file are: ``host.samples.json`` of ``host.toml``."""
+    return profile.with_suffix(".samples.json")
+
+
+def samples_text(series: Sequence[Series], *, name: str) -> str:
+    """The samples of the profile called `name`, as JSON."""
+    return json.dumps(_data(series, name), separators=(",", ":"))
+
+
+def _data(series: Sequence[Series], name: str) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "samples of a hardware profile",
+        "profile": name,
+        "series": [
+            {
+                "label": each.label,
+                "quantity": each.quantity,
+                "work": each.work,
+                "wall_ns": [_ns(burst.wall_s) for burst in each.bursts],
+                "cpu_ns": [_known_ns(burst.cpu_s) for burst in each.bursts],
+                "busy": [_share(burst.busy) for burst in each.bursts],
+                **_hops(each),
+            }
+            for each in series
+        ],
+    }
+
+
+def _hops(series: Series) -> dict[str, Any]:
+    if not series.hops_s:
+        return {}
+    return {
+        "core_to_core_latency_ns": [_known_ns(each) for each in series.hops_s],
+        "mostly_ns": [None if each is None else _ns(each) for each in series.mostly_s],
+    }
+
+
+def _share(busy: float) -> float | None:
+    """To three digits, down, so that what is below a limit stays below it; NaN: not known."""
+    return None if math.isnan(busy) else math.floor(busy * 1e3) / 1e3
+
+
+def _known_ns(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else _ns(seconds)
+
+
+def _ns(seconds: float) -> float:
+    """Nanoseconds to six digits, and whole ones beyond: clocks tell no more."""
+    ns = seconds * 1e9
+    digits = float(f"{ns:.6g}") if ns < _WHOLE_NS else round(ns)
+    return int(digits) if digits == int(digits) else digits

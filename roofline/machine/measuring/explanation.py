@@ -8,13 +8,15 @@ from pathlib import Path
 
 from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.machine.measuring.estimation import BUSY, PEAK_QUANTILE
-from roofline.machine.measuring.schedule import BURST_S
-from roofline.machine.system.circumstances import core_conditions, unknown_conditions
-from roofline.machine.system.frequency import Frequency, frequency_conditions
-from roofline.machine.system.memory_nodes import Node
-from roofline.machine.system.situation import Situation
-from roofline.machine.system.topology import Topology
+from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE
+from roofline.machine.system.situation import (
+    Frequency,
+    Situation,
+    core_conditions,
+    frequency_conditions,
+    unknown_conditions,
+)
+from roofline.machine.system.topology import Node, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""What the hardware does, with kernels of our own: from a situation to ceilings and levels."""
+"""Measurement with kernels of our own: ceilings, memory levels and costs of page faults."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +12,11 @@ import numpy as np
 
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
-from roofline.foundation.units import format_si
+from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.units import format_bytes, format_si
 from roofline.machine.hardware import (
+    HUGE_PAGE_FAULT,
+    PAGE_FAULT,
     BandwidthCurve,
     Clock,
     ComputeCeiling,
@@ -31,32 +36,40 @@ from roofline.machine.hierarchy.working_sets import (
     plan_working_sets,
 )
 from roofline.machine.kernels import compiler
-from roofline.machine.kernels.chase import chase_kernel
-from roofline.machine.kernels.clock import CHAIN, STATE_BYTE, ClockKernel
+from roofline.machine.kernels.assembly import stream_unit, sve_vector_bits
+from roofline.machine.kernels.chase import (
+    CHAIN,
+    CLOCK_STATE_BYTE,
+    ClockKernel,
+    HopKernel,
+    chase_kernel,
+    hop_kernel,
+)
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import compute_kernels
-from roofline.machine.kernels.hop import HopKernel, hop_kernel
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.kernels.units import stream_unit, sve_vector_bits
-from roofline.machine.measuring import buffers
-from roofline.machine.measuring.buffers import Array
 from roofline.machine.measuring.ceilings import (
     METHOD,
     LevelFacts,
     Reached,
     compute_ceiling,
+    kernel_conditions,
     memory_levels,
+    page_conditions,
     provenance,
     without_lower_mixes,
 )
-from roofline.machine.measuring.conditions import kernel_conditions, page_conditions
-from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.effort import Program
-from roofline.machine.measuring.estimation import Estimate
-from roofline.machine.measuring.page_faults import page_fault_overheads
+from roofline.machine.measuring.crew import (
+    Array,
+    Crew,
+    allocate,
+    extent_bytes,
+    fill,
+    huge_page_bytes,
+)
+from roofline.machine.measuring.estimation import Estimate, Program, Series
 from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
-from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.selection import (
     Candidate,
     Forms,
@@ -67,9 +80,114 @@ from roofline.machine.measuring.selection import (
 )
 from roofline.machine.measuring.trials import Shape, Trial
 from roofline.machine.nodes.numa import measure_node_links
-from roofline.machine.system.memory_modules import theoretical_memory
+from roofline.machine.system.activity import minor_faults
+from roofline.machine.system.host import theoretical_memory
 from roofline.machine.system.situation import Situation
 from roofline.machine.theory.microarchitectures import identify_core
+
+# A region is mapped, written by all threads and unmapped, then written again where it is mapped
+# already; the difference, by page, is what one page fault adds to a pass that gets its memory
+# fresh.
+
+_HUGE_BYTE = 2 * 2**20
+_ROUNDS = 15
+_FAST = 0.05
+_MOST_WRONG = 0.1
+"""Share by which faults may differ from the pages of a region; else pages are of another size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    name: str
+    page_bytes: int
+    advice: str
+    """The constant of `mmap` that asks the system for them."""
+    region_bytes: int
+
+
+# A region of small pages is as large as a tensor of a model: threads that write a part each share
+# the tables of its pages, and two of them are hardly faster than one. In 16 MiB they are.
+_KINDS = (
+    _Pages(PAGE_FAULT, mmap.PAGESIZE, "MADV_NOHUGEPAGE", 2 * 2**20),
+    _Pages(HUGE_PAGE_FAULT, _HUGE_BYTE, "MADV_HUGEPAGE", 8 * _HUGE_BYTE),
+)
+
+
+def page_fault_overheads(
+    crew: Crew, teams: Sequence[int], clock: Callable[[], float]
+) -> tuple[Overhead, ...]:
+    """Seconds that a page fault adds, for each kind of page that the system has.
+
+    Args:
+        crew: threads that write.
+        teams: numbers of them.
+        clock: seconds.
+    """
+    found: list[Overhead] = []
+    for kind in _KINDS:
+        for threads in teams:
+            rounds = [_fault_s(crew, threads, kind, clock) for _ in range(_ROUNDS)]
+            # Writing what is mapped already takes longer where another process gets the core.
+            times_s = tuple(each for each in rounds if each is not None and each > 0)
+            if len(times_s) > _ROUNDS // 2:
+                found.append(_overhead(kind, threads, times_s))
+    return tuple(found)
+
+
+def _overhead(kind: _Pages, threads: int, times_s: tuple[float, ...]) -> Overhead:
+    sample = Sample(times_s=times_s)
+    return Overhead(
+        name=kind.name,
+        threads=threads,
+        time=Duration(
+            fast_s=quantile(times_s, _FAST),
+            median_s=sample.median_s,
+            spread=sample.spread,
+            provenance=provenance(
+                f"5th percentile (fast) and median of mapping, writing and unmapping"
+                f" {format_bytes(kind.region_bytes)}, less writing what is mapped already",
+                f"pages of {format_bytes(kind.page_bytes)}, cleared by the system;"
+                f" {len(times_s)} rounds",
+            ),
+        ),
+    )
+
+
+def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float]) -> float | None:
+    """Seconds by page; None: the system has no such pages, or does not count faults."""
+    advice = getattr(mmap, kind.advice, None)
+    if advice is None:
+        return None
+    begin_s = clock()
+    try:
+        # Room to begin at a huge page.
+        region = mmap.mmap(
+            -1, kind.region_bytes + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
+        region.madvise(advice)
+    except (OSError, ValueError):
+        return None
+    address = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    address += -address % _HUGE_BYTE
+    part_bytes = kind.region_bytes // threads
+
+    def write(worker: int) -> int:
+        before = minor_faults()
+        ctypes.memset(address + worker * part_bytes, 1, part_bytes)
+        return minor_faults() - before
+
+    page_faults = sum(crew.each(write, threads))
+    written_s = clock()
+    crew.each(write, threads)
+    again_s = clock()
+    region.close()
+    end_s = clock()
+    pages = threads * part_bytes // kind.page_bytes
+    if not abs(page_faults - pages) <= _MOST_WRONG * pages + 1:
+        return None
+    fresh_s = written_s - begin_s + end_s - again_s
+    return (fresh_s - (again_s - written_s)) / pages
+
 
 _MOST_REPEATS = 1 << 40
 
@@ -79,7 +197,7 @@ _APART = 0.03
 
 def clock_trial(compiled: CompiledKernel, kernel: ClockKernel, threads: int = 1) -> Trial:
     """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
-    states = tuple(np.zeros(STATE_BYTE // 8, dtype=np.uint64) for _ in range(threads))
+    states = tuple(np.zeros(CLOCK_STATE_BYTE // 8, dtype=np.uint64) for _ in range(threads))
     for state in states:
         state[:] = 3, 5
     return Trial(
@@ -357,16 +475,16 @@ def _memory(
     """A buffer for each worker, with room for the largest working set that it takes part in."""
     report(0.0, "allocating memory")
     memory = [
-        buffers.allocate(
-            buffers.extent_bytes(
+        allocate(
+            extent_bytes(
                 max((each.bytes_per_thread for each in sets if i < each.threads), default=0),
                 _STREAMS,
             )
         )
         for i in range(crew.threads)
     ]
-    crew.each(lambda i: buffers.fill(memory[i], lambda: crew.stopped))
-    huge = buffers.huge_page_bytes(memory)
+    crew.each(lambda i: fill(memory[i], lambda: crew.stopped))
+    huge = huge_page_bytes(memory)
     return memory, page_conditions(sum(each.size for each in memory), huge)
 
 

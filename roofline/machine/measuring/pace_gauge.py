@@ -13,10 +13,9 @@ from typing import cast
 import numpy as np
 
 from roofline.errors import MeasurementError
-from roofline.machine.kernels.clock import STATE_BYTE, ClockKernel
+from roofline.machine.kernels.assembly import Architecture
+from roofline.machine.kernels.chase import CLOCK_STATE_BYTE, ClockKernel, hop_kernel
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
-from roofline.machine.kernels.hop import hop_kernel
-from roofline.machine.kernels.units import Architecture
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.pace import Pace
@@ -52,7 +51,7 @@ def pace_gauge(
         return
     ticking, hopping = kernels
     state = np.array([3, 5], dtype=np.uint64)
-    assert state.nbytes == STATE_BYTE
+    assert state.nbytes == CLOCK_STATE_BYTE
     cycles = cast("ClockKernel", ticking.kernel).cycles(_ITERATIONS)
 
     def clock_hz() -> float:

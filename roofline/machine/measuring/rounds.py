@@ -12,21 +12,23 @@ from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Overhead
 from roofline.machine.measuring.ceilings import Reached, faster
 from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.drift import drift
-from roofline.machine.measuring.estimation import Burst, Estimate, estimate
+from roofline.machine.measuring.estimation import (
+    CALL_LIMIT_S,
+    Burst,
+    Estimate,
+    Finding,
+    Series,
+    bursts_per_call,
+    estimate,
+    interleave,
+)
 from roofline.machine.measuring.proximity import (
     HopTimer,
     Proximity,
+    drift,
     hop_overhead,
     proximity,
     proximity_condition,
-)
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import (
-    CALL_LIMIT_S,
-    Finding,
-    bursts_per_call,
-    interleave,
 )
 from roofline.machine.measuring.selection import Candidate
 from roofline.machine.measuring.trials import Trial

@@ -9,15 +9,17 @@ from typing import Literal
 import numpy as np
 
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
-from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.compiler import TIMES, CompiledKernel, Plan, clocks
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.harness import TIMES, Plan, clocks
-from roofline.machine.kernels.states import random_state, stream_state
-from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.buffers import Array, Layout, lay_out
-from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.estimation import Burst, team_bursts
-from roofline.machine.measuring.schedule import BURST_S, CALL_LIMIT_S, repeats_for
+from roofline.machine.kernels.stream import StreamKernel, random_state, stream_state
+from roofline.machine.measuring.crew import Array, Crew, Layout, lay_out
+from roofline.machine.measuring.estimation import (
+    BURST_S,
+    CALL_LIMIT_S,
+    Burst,
+    repeats_for,
+    team_bursts,
+)
 from roofline.machine.system.activity import minor_faults
 
 _FACTOR = 2.0**-10

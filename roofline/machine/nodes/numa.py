@@ -12,14 +12,12 @@ from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.buffers import Array, allocate, fill
 from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.crew import Array, Crew, allocate, fill
 from roofline.machine.measuring.estimation import Burst, estimate
 from roofline.machine.measuring.trials import Trial, part_trial
-from roofline.machine.system.memory_nodes import Node, pages_migrate
 from roofline.machine.system.situation import Situation
-from roofline.machine.system.topology import ROOT
+from roofline.machine.system.topology import ROOT, Node, pages_migrate
 
 # Nothing here computes: workers, memory and timings come through `Instruments`, so that a machine
 # of any number of nodes can be played in tests. A host of one node is left alone.

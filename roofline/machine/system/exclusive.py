@@ -1,4 +1,4 @@
-"""One measurement at a time: two at once would each find half of the machine."""
+"""Lock for one measurement at a time, and child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import datetime
 import os
 import platform
 import re
+import select
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,6 +18,35 @@ from pathlib import Path
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Say
 from roofline.foundation.units import format_s
+
+
+def end_with(pipe: int) -> None:
+    """Ends this process once the other end of a pipe is closed, and its whole session if it leads
+    one.
+
+    The system closes it with the process that holds it. What comes through the pipe is left there.
+
+    Args:
+        pipe: a file descriptor of either end, whose other end is held by that process alone; on
+            Windows the handle of the process.
+    """
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+
+
+def _end_with(pipe: int) -> None:
+    if hasattr(select, "poll"):
+        closed = select.poll()
+        # For nothing that comes or could be sent: only that the other end is gone.
+        closed.register(pipe, 0)
+        closed.poll()
+    else:
+        from multiprocessing.connection import wait
+
+        wait([pipe])
+    if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
 
 _POLL_S = 0.2
 """Between two looks at the lock; a blocking call could not be given a limit."""

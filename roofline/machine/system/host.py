@@ -1,4 +1,4 @@
-"""Which host this is: CPU, instruction sets, CPUs that may be used, versions of what runs on it."""
+"""Host: CPU, instruction sets, usable CPUs, memory modules, versions of what runs on it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,219 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
+import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from roofline.machine.hardware import Host
-from roofline.machine.system.cgroups import control_group
-from roofline.machine.system.instruction_sets import baseline, compiler_sets, macos_sets, relevant
-from roofline.machine.system.system_files import kilobytes, read, table
+from roofline.foundation.text import counted
+from roofline.machine.hardware import Host, Provenance, TheoreticalRate
+from roofline.machine.system.system_files import control_group, kilobytes, read, table
 from roofline.machine.system.topology import ROOT, describe_topology, sysctl
+
+# DMTF, System Management BIOS Reference Specification (DSP0134), structure type 17. Linux shows the
+# tables to root only, and hypervisors leave speeds out: then nothing is known.
+
+_TABLES = "sys/firmware/dmi/tables/DMI"
+_MEMORY_DEVICE, _END = 17, 127
+_HEADER_BYTE = 4
+_UNKNOWN = (0, 0xFFFF)
+_MOST_SLOTS = 3
+
+_CHANNEL = re.compile(r"channel[ _-]?[a-z0-9]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryModule:
+    """A module: the channel of its slot, transfers per second, and the bytes of each."""
+
+    channel: str
+    transfer_per_s: float
+    bus_bytes: int
+
+
+def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
+    """The bandwidth of all populated channels; `root` stands for ``/``.
+
+    Returns:
+        None where the tables cannot be read, or do not name every module's channel and speed.
+    """
+    try:
+        tables = (root / _TABLES).read_bytes()
+    except OSError:
+        return None
+    modules = memory_modules(tables)
+    if not modules:
+        return None
+    channels = [each.channel for each in modules]
+    kinds = {(each.transfer_per_s, each.bus_bytes) for each in modules}
+    # More modules of one name than a channel has slots are on channels that the name leaves open.
+    if len(kinds) != 1 or any(channels.count(each) > _MOST_SLOTS for each in channels):
+        return None
+    transfer_per_s, bus_bytes = kinds.pop()
+    count = len(set(channels))
+    return TheoreticalRate(
+        per_s=count * transfer_per_s * bus_bytes,
+        provenance=Provenance(
+            source="derived",
+            reference=f"SMBIOS tables of this machine (/{_TABLES})",
+            date="",
+            note=f"{counted(count, 'channel')} x {transfer_per_s / 1e6:g} MT/s x {bus_bytes} byte",
+        ),
+    )
+
+
+def memory_modules(tables: bytes) -> list[MemoryModule]:
+    """The populated modules in SMBIOS tables; empty if one of them is not fully described."""
+    found: list[MemoryModule] = []
+    for body, texts in _structures(tables):
+        if body[0] != _MEMORY_DEVICE or len(body) < 0x22:
+            continue
+        width, size = (struct.unpack_from("<H", body, at)[0] for at in (0x0A, 0x0C))
+        if size == 0:
+            continue
+        channel = _channel(_text(texts, body[at]) for at in (0x10, 0x11))
+        (rate,) = struct.unpack_from("<H", body, 0x20)
+        if not channel or rate in _UNKNOWN or width in _UNKNOWN or width % 8:
+            return []
+        found.append(MemoryModule(channel=channel, transfer_per_s=rate * 1e6, bus_bytes=width // 8))
+    return found
+
+
+def _channel(locators: Iterable[str]) -> str:
+    """The channel in the names of a slot and its bank, with what stands before it: its socket."""
+    for text in locators:
+        if match := _CHANNEL.search(text):
+            return text[: match.end()]
+    return ""
+
+
+def _structures(tables: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Each structure's formatted part, and the texts that follow it."""
+    at = 0
+    while at + _HEADER_BYTE <= len(tables):
+        length = tables[at + 1]
+        end = tables.find(b"\0\0", at + length)
+        if length < _HEADER_BYTE or end < 0 or tables[at] == _END:
+            return
+        body = tables[at : at + length]
+        yield body, tables[at + length : end].split(b"\0")
+        at = end + 2
+
+
+def _text(texts: list[bytes], number: int) -> str:
+    return texts[number - 1].decode("ascii", "replace") if 0 < number <= len(texts) else ""
+
+
+# Only what the CPU has *and* the operating system enabled counts; each of these sources says that.
+
+_RELEVANT = re.compile(
+    r"s?sse|pni$|avx|fma|f16c$|amx|asimd|fphp$|e?bf16$|i8mm$|f8|sve|sme(?!p)",
+)
+"""How the names of instruction sets begin that change what a CPU can compute per second."""
+
+_BASELINES = {"x86_64": ("sse", "sse2"), "aarch64": ("asimd",)}
+"""What an architecture demands of each of its CPUs."""
+
+
+def relevant(flags: Iterable[str]) -> tuple[str, ...]:
+    """Those of the kernel's flags that matter to a ceiling, in order."""
+    return tuple(sorted({flag for flag in flags if _RELEVANT.match(flag)}))
+
+
+def baseline(architecture: str) -> tuple[str, ...]:
+    """What every CPU of an architecture has; nothing where that is not known."""
+    return _BASELINES.get(architecture, ())
+
+
+_MACOS = {
+    "hw.optional.sse": "sse",
+    "hw.optional.sse2": "sse2",
+    "hw.optional.sse3": "pni",
+    "hw.optional.supplementalsse3": "ssse3",
+    "hw.optional.sse4_1": "sse4_1",
+    "hw.optional.sse4_2": "sse4_2",
+    "hw.optional.f16c": "f16c",
+    "hw.optional.fma": "fma",
+    "hw.optional.avx1_0": "avx",
+    "hw.optional.avx2_0": "avx2",
+    "hw.optional.avx512f": "avx512f",
+    "hw.optional.avx512bw": "avx512bw",
+    "hw.optional.avx512dq": "avx512dq",
+    "hw.optional.avx512vl": "avx512vl",
+    "hw.optional.neon": "asimd",
+    "hw.optional.AdvSIMD": "asimd",
+    "hw.optional.neon_fp16": "asimdhp fphp",
+    "hw.optional.arm.FEAT_FP16": "asimdhp fphp",
+    "hw.optional.arm.FEAT_BF16": "bf16",
+    "hw.optional.arm.FEAT_I8MM": "i8mm",
+    "hw.optional.arm.FEAT_DotProd": "asimddp",
+    "hw.optional.arm.FEAT_SME": "sme",
+    "hw.optional.arm.FEAT_SME2": "sme2",
+}
+
+
+def macos_sets(ask: Callable[[str], str]) -> tuple[str, ...]:
+    """A Mac's instruction sets; `ask` answers like ``sysctl -n``."""
+    return _joined(names for key, names in _MACOS.items() if ask(key) == "1")
+
+
+_COMPILER = {
+    "sse": "sse",
+    "sse2": "sse2",
+    "sse3": "pni",
+    "ssse3": "ssse3",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "f16c": "f16c",
+    "fma": "fma",
+    "avx": "avx",
+    "avx2": "avx2",
+    "avxvnni": "avx_vnni",
+    "avxvnniint8": "avx_vnni_int8",
+    "avxvnniint16": "avx_vnni_int16",
+    "avxifma": "avx_ifma",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512cd": "avx512cd",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "amx-tile": "amx_tile",
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "amx-fp16": "amx_fp16",
+    "neon": "asimd",
+    "fullfp16": "asimdhp fphp",
+    "dotprod": "asimddp",
+    "bf16": "bf16",
+    "i8mm": "i8mm",
+    "sve": "sve",
+    "sve2": "sve2",
+    "sme": "sme",
+    "sme2": "sme2",
+}
+_WITH_SVE = {"bf16": "svebf16", "i8mm": "svei8mm"}
+"""One architectural feature, for which the kernel has a name per kind of vector."""
+
+
+def compiler_sets(features: Mapping[str, bool]) -> tuple[str, ...]:
+    """The host's instruction sets from LLVM's features; for where there is no ``/proc/cpuinfo``."""
+    named = [names for key, names in _COMPILER.items() if features.get(key)]
+    if features.get("sve"):
+        named += [name for key, name in _WITH_SVE.items() if features.get(key)]
+    return _joined(named)
+
+
+def _joined(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for each in names for name in each.split()}))
+
 
 UNKNOWN_CPU = "unknown CPU"
 """The model of a CPU that nothing names."""

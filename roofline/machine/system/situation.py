@@ -1,22 +1,105 @@
-"""This host as it is now, before anything is measured: all that the system tells, in one value."""
+"""Situation of the host before measuring, its clock frequencies, and both in words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import Host
-from roofline.machine.system.cgroups import control_group
-from roofline.machine.system.frequency import Frequency, read_frequency
 from roofline.machine.system.host import (
+    UNKNOWN_CPU,
     CompilerFeatures,
     available_memory_bytes,
+    baseline,
     describe_host,
     total_memory_bytes,
 )
-from roofline.machine.system.memory_nodes import Node, read_nodes
-from roofline.machine.system.system_files import read
-from roofline.machine.system.topology import ROOT, Topology, describe_topology
+from roofline.machine.system.system_files import control_group, read, table, whole_number
+from roofline.machine.system.topology import ROOT, Node, Topology, describe_topology, read_nodes
+
+_AUTONOMOUS_DRIVERS = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
+"""There the governor 'powersave' is the usual one and reaches every clock."""
+
+_SLOW_GOVERNORS = ("powersave", "userspace")
+_LATE_GOVERNORS = ("ondemand", "conservative", "schedutil")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frequency:
+    """How the clock of some cores is governed; fields are empty or None where it is not told.
+
+    ``limit_hz`` is the most that the settings permit, ``most_hz`` the most that the hardware is
+    said to reach, both of the fastest of the cores; ``boost`` whether clocks above the base are
+    permitted. ``hypervisor`` is True in a virtual machine, whose host governs the clock.
+    """
+
+    governors: tuple[str, ...]
+    driver: str
+    limit_hz: float | None
+    most_hz: float | None
+    boost: bool | None
+    hypervisor: bool
+
+
+def read_frequency(root: Path, cpus: tuple[int, ...]) -> Frequency:
+    """What ``/proc`` and ``/sys`` under `root` say of the clock of these CPUs."""
+    folder = root / "sys/devices/system/cpu"
+    scaling = [folder / f"cpu{cpu}/cpufreq" for cpu in cpus]
+    governors = {read(each / "scaling_governor") for each in scaling}
+    return Frequency(
+        governors=tuple(sorted(name for name in governors if name.isidentifier())),
+        driver=read(scaling[0] / "scaling_driver") if scaling else "",
+        limit_hz=_most_hz([each / "scaling_max_freq" for each in scaling]),
+        most_hz=_most_hz([each / "cpuinfo_max_freq" for each in scaling]),
+        boost=_boost(folder),
+        hypervisor=_is_virtual(root),
+    )
+
+
+def _most_hz(files: list[Path]) -> float | None:
+    kilohertz = [number for file in files if (number := whole_number(read(file)))]
+    return max(kilohertz) * 1e3 if kilohertz else None
+
+
+def _boost(folder: Path) -> bool | None:
+    off = read(folder / "intel_pstate/no_turbo")
+    on = read(folder / "cpufreq/boost")
+    if off in ("0", "1"):
+        return off == "0"
+    return on == "1" if on in ("0", "1") else None
+
+
+def _is_virtual(root: Path) -> bool:
+    flags = table(read(root / "proc/cpuinfo")).get("flags", "").split()
+    kind = read(root / "sys/hypervisor/type")
+    return "hypervisor" in flags or bool(kind)
+
+
+def frequency_conditions(frequency: Frequency) -> list[str]:
+    """What keeps the clock below what the CPU can do, in words; empty: nothing that is told."""
+    found: list[str] = []
+    autonomous = frequency.driver in _AUTONOMOUS_DRIVERS
+    for governor in frequency.governors:
+        if governor in _SLOW_GOVERNORS and not autonomous:
+            found.append(
+                f"governor: '{governor}' keeps the clock below what the CPU can do; for its"
+                " ceilings set 'performance' (`cpupower frequency-set -g performance`)"
+            )
+        elif governor in _LATE_GOVERNORS:
+            found.append(
+                f"governor: '{governor}' raises the clock only after a while of work; the first"
+                " bursts may be slower"
+            )
+    if frequency.boost is False:
+        found.append("boost is off: the clock stays at its base, and so do the ceilings")
+    limit, most = frequency.limit_hz, frequency.most_hz
+    if limit is not None and most is not None and limit < most:
+        found.append(
+            f"the clock is limited to {format_si(limit, 'Hz')} by its settings"
+            f" (scaling_max_freq); the CPU is said to reach {format_si(most, 'Hz')}"
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +142,95 @@ def _huge_pages(text: str) -> str:
     """The word in brackets of ``"always [madvise] never"``."""
     chosen = text.partition("[")[2].partition("]")[0]
     return chosen if chosen in ("always", "madvise", "never") else ""
+
+
+def circumstances(
+    host: Host,
+    topology: Topology,
+    frequency: Frequency | None = None,
+    memory_limit_bytes: int | None = None,
+) -> list[str]:
+    """Which CPUs are used and why, what limits them, and what the system does not tell.
+
+    Args:
+        host: this host.
+        topology: its CPUs.
+        frequency: what the system says about their clock; None: it was not asked.
+        memory_limit_bytes: the container's; None: there is none.
+    """
+    found = [*core_conditions(topology), *unknown_conditions(host, topology)]
+    if frequency is not None:
+        found += frequency_conditions(frequency)
+    if memory_limit_bytes is not None:
+        found.append(f"the container may use {format_capacity(memory_limit_bytes)} of memory")
+    return found
+
+
+def core_conditions(topology: Topology) -> list[str]:
+    """Which of the host's CPUs are used, and why not the others; empty: all are."""
+    found: list[str] = []
+    allowed, online = len(topology.allowed_cpus), topology.online_cpus
+    if online is not None and 0 < allowed < online:
+        found.append(f"affinity: this process may use {allowed} of the host's {online} CPUs")
+    if topology.hidden_siblings:
+        siblings = _counted(topology.hidden_siblings, "SMT sibling")
+        found.append(f"one thread per physical core: {siblings} left out")
+    found += _kind_conditions(topology)
+    if topology.quota_cpus is not None:
+        found.append(_quota_condition(topology.quota_cpus, topology.available_cpus))
+    return found
+
+
+def _kind_conditions(topology: Topology) -> list[str]:
+    used = next((kind for kind in topology.kinds if kind.cores), None)
+    if used is None:
+        return []
+    place = topology.kinds.index(used)
+    found = [
+        f"only {used.name} cores may be used (affinity): the host's {faster.name} cores are faster"
+        for faster in topology.kinds[:place]
+    ]
+    found += [
+        f"{_counted(len(slower.cores), f'{slower.name} core')} left out: bursts start and end"
+        f" together, so one slower core would set the pace of all {used.name} cores"
+        for slower in topology.kinds[place + 1 :]
+        if slower.cores
+    ]
+    return found
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what} is" if count == 1 else f"{count} {what}s are"
+
+
+def _quota_condition(quota_cpus: float, threads: int) -> str:
+    said = f"the container may use {quota_cpus:g} CPUs' worth of time"
+    if quota_cpus < threads:
+        return (
+            f"{said}, less than one thread takes: it is stopped for the rest of each scheduler"
+            " period, and what it sustains over seconds is lower than the bursts say"
+        )
+    return said
+
+
+def unknown_conditions(host: Host, topology: Topology) -> list[str]:
+    """What the system does not tell about the CPU, and what follows; empty: it tells enough."""
+    found: list[str] = []
+    if host.cpu_model == UNKNOWN_CPU:
+        found.append("unknown CPU: nothing here names its model")
+    least = baseline(host.architecture)
+    if not host.instruction_sets:
+        found.append(f"instruction sets are unknown on {host.architecture}: no kernel can use them")
+    elif host.instruction_sets == least:
+        found.append(
+            f"instruction sets are not told here: only {', '.join(least)}, which every"
+            f" {host.architecture} CPU has, are used; its ceilings may be higher"
+        )
+    if not topology.caches:
+        found.append("cache sizes are not told here")
+    if topology.online_cpus is None:
+        found.append(
+            "which CPUs share a core is not told here: SMT siblings and slower cores, if there are"
+            " any, are used like cores of their own"
+        )
+    return found

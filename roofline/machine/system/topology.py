@@ -1,4 +1,4 @@
-"""Which CPUs this process may use, how they form cores, and the caches they share."""
+"""CPUs that this process may use, their cores, shared caches and memory nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofline.machine.system.cgroups import control_group
-from roofline.machine.system.system_files import cpu_list, read, table, whole_number
+from roofline.machine.system.system_files import (
+    control_group,
+    cpu_list,
+    kilobytes,
+    read,
+    table,
+    whole_number,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A memory node: its CPUs, its memory in bytes and what is free of it (None: not told)."""
+
+    number: int
+    cpus: tuple[int, ...]
+    memory_bytes: int | None
+    free_bytes: int | None
+
+
+def read_nodes(root: Path) -> tuple[Node, ...]:
+    """The host's nodes that have memory which this process may use; empty where not told."""
+    folder = root / "sys/devices/system/node"
+    status = table(read(root / "proc/self/status"))
+    allowed = cpu_list(status.get("Mems_allowed_list", ""))
+    found: list[Node] = []
+    for number in cpu_list(read(folder / "has_memory") or read(folder / "online")):
+        if allowed and number not in allowed:
+            continue
+        here = folder / f"node{number}"
+        meminfo = table(read(here / "meminfo"))
+        found.append(
+            Node(
+                number=number,
+                cpus=cpu_list(read(here / "cpulist")),
+                memory_bytes=kilobytes(meminfo.get(f"Node {number} MemTotal", "")),
+                free_bytes=kilobytes(meminfo.get(f"Node {number} MemFree", "")),
+            )
+        )
+    return tuple(found)
+
+
+def pages_migrate(root: Path) -> bool:
+    """Whether the kernel moves pages to the node that reads them, which makes remote ones local."""
+    return read(root / "proc/sys/kernel/numa_balancing") not in ("", "0")
+
 
 _ALIKE = 2 / 3
 """A core of at least this fraction of the fastest one's capacity is of its kind: a prime and a big

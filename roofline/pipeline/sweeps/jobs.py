@@ -8,30 +8,113 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
+import re
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.design.sweeps.axes import Point, Value
-from roofline.design.sweeps.cells import Cell, cell_of
+from roofline.design.sweeps.verdicts import Cell, cell_of
 from roofline.errors import RooflineError, said_by
 from roofline.foundation.places import PlacedError
 from roofline.foundation.text import printable
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.one_thread import use_one_thread
-from roofline.pipeline.sweeps.shipping import Shipped, in_reach
 
 if TYPE_CHECKING:
     import torch
 
-    from roofline.pipeline.workloads import Workload
+    from roofline.pipeline.runs import Workload
     from roofline.placement import Roof
     from roofline.workload.capture.passes import Capture
     from roofline.workload.residency import Residency
+
+
+_FILE = re.compile(r"(?:^|(?<=\+))\s*([^+:]*?\.py)(?=:)")
+"""The file in each part of a design that is ``file.py:Block(…)``."""
+
+_MOST_BYTE = 2**20
+"""More than modules beside a model's own file have; folders of larger ones hold something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A Python file as designs name it, with the other ones of its folder: content by name."""
+
+    path: str
+    name: str
+    contents: tuple[tuple[str, bytes], ...]
+
+
+def shipped_for(designs: Iterable[object]) -> tuple[Shipped, ...]:
+    """The files that designs name and that are there; what is missing, its loader says."""
+    texts = (each for each in designs if isinstance(each, str))
+    paths = dict.fromkeys(path for text in texts for path in _FILE.findall(text))
+    return tuple(_shipped(each) for each in paths if Path(each).is_file())
+
+
+def _shipped(path: str) -> Shipped:
+    file = Path(path)
+    contents = {file.name: file.read_bytes()}
+    beside = {
+        each.name: each.read_bytes()
+        for each in sorted(file.parent.glob("*.py"))
+        if each != file and each.is_file() and each.stat().st_size < _MOST_BYTE
+    }
+    if sum(map(len, beside.values())) < _MOST_BYTE:
+        contents.update(beside)
+    return Shipped(path, file.name, tuple(contents.items()))
+
+
+def in_reach(text: str, shipped: Sequence[Shipped]) -> str:
+    """A design's text with files that are on this machine: its own if it is the same, else ours."""
+    for each in shipped:
+        if f"{each.path}:" in text and not _is_here(each):
+            text = text.replace(f"{each.path}:", f"{_unpacked(each)}:")
+    return text
+
+
+@functools.cache
+def _is_here(shipped: Shipped) -> bool:
+    try:
+        return Path(shipped.path).read_bytes() == dict(shipped.contents)[shipped.name]
+    except OSError:
+        return False
+
+
+@functools.cache
+def _unpacked(shipped: Shipped) -> str:
+    folder = _folder(shipped)
+    for name, content in shipped.contents:
+        (folder / name).write_bytes(content)
+    return str(folder / shipped.name)
+
+
+@functools.cache
+def _folder(shipped: Shipped) -> Path:
+    """A folder that goes when this process ends."""
+    import atexit
+    import shutil
+
+    folder = tempfile.mkdtemp(prefix="roofline-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Products of matrices on one thread, from now on, or within the context.
+
+    What is added up in another order differs in its last digit.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,32 +185,18 @@ class Context:
         return [Cell(problem=printable(problem))] * len(self.machines)
 
     def captured(self, job: Job, on: str = "cpu") -> Captured:
-        """The design of a job, captured for the device that it is placed on.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
-        from roofline.workload.capture.passes import capture
+        """The design of a job, captured for the device that it is placed on."""
         from roofline.workload.residency import residency
 
         options, asked = self._options(job), self.asked(job)
-        found = capture(
-            asked.source.module,
-            asked.given,
-            name=self.designs[job.design].name,
-            run=options.run(on),
-            teaching=options.teaching(),
-            rebuild=asked.source.rebuild,
+        found = asked.capture(
+            options.run(on), options.teaching(), name=self.designs[job.design].name
         )
         return Captured(asked=asked, capture=found, reuse=residency(found.records))
 
     def asked(self, job: Job) -> Workload:
-        """The model and inputs of a job, before it is captured.
-
-        Raises:
-            ModelError, InputError: it cannot be built there.
-        """
-        from roofline.pipeline.workloads import check_counts, workload_of
+        """The model and inputs of a job, before it is captured."""
+        from roofline.pipeline.runs import check_counts, workload_of
 
         design, values = self.designs[job.design], dict(job.values)
         bound = {name: values.pop(name) for name in design.variables}
@@ -187,12 +256,7 @@ def inputs_text(asked: Workload) -> str:
 
 
 def notes_on_inputs(names: Sequence[str], asked: Sequence[Workload]) -> tuple[str, ...]:
-    """That designs take other inputs, so that passes of unlike sizes are held against each other.
-
-    Args:
-        names: what the designs are called.
-        asked: one of each, at one point.
-    """
+    """A note where designs take other inputs, so that passes of unlike sizes are compared."""
     texts = [inputs_text(each) for each in asked]
     if len(set(texts)) < 2:
         return ()
@@ -230,7 +294,7 @@ def forget(name: str) -> None:
 def receive(name: str, packed: bytes) -> None:
     """Takes the context of a sweep into a process that works for it, in the place of others."""
     context = pickle.loads(packed)
-    use_one_thread()
+    one_thread()
     _contexts.clear()
     _contexts[name] = context
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roofline.design.sweeps.axes import (
     BALANCE,
@@ -24,14 +24,9 @@ from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, hardware_for, threads_on
+from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine
-from roofline.pipeline.sweeps.shipping import shipped_for
-
-if TYPE_CHECKING:
-    pass
+from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
 
 
 def with_hardware(grid: Grid, hardware: object) -> Grid:
@@ -97,11 +92,7 @@ def _check_values(name: str, values: Sequence[Value]) -> None:
 
 
 def check_option_values(grid: Grid, designs: Sequence[Design]) -> None:
-    """Refuses values that an option cannot have, on axes that are options.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuses values that an option cannot have, on axes that are options."""
     for name, values in _option_values(grid, designs):
         _check_values(name, values)
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.sweeps.axes import BALANCE, Axis, Grid
+from roofline.design.sweeps.axes import BALANCE, Axis, Grid, grid_of
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
-from roofline.design.sweeps.spec import grid_of
 from roofline.errors import HardwareError, InputError, ModelError, RooflineError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.dtypes import dtype as dtype_called

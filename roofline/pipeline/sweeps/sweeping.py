@@ -8,22 +8,29 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.sweeps.cells import Cell
+from roofline.design.sweeps.axes import grid_of
 from roofline.design.sweeps.result import SweepResult
-from roofline.design.sweeps.spec import grid_of
+from roofline.design.sweeps.verdicts import Cell
 from roofline.errors import InputError, MeasurementError, RooflineError, said_by
 from roofline.foundation.progress import Progress
 from roofline.latency.calibrated import no_calibration
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs
-from roofline.pipeline.sweeps.one_thread import one_thread
+from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs, one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
-from roofline.pipeline.sweeps.pools import Answer, DaskCluster, Given, LocalProcesses, Pool
-from roofline.pipeline.sweeps.where import LOCAL, PROCESSES, Where
+from roofline.pipeline.sweeps.where import (
+    LOCAL,
+    PROCESSES,
+    Answer,
+    DaskCluster,
+    Given,
+    LocalProcesses,
+    Pool,
+    Where,
+)
 from roofline.placement import classic_model_note, other_device_note
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ _NO_START = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Chunk:
     """Jobs that are sent together; ``deaths`` is how often a worker died while it had them."""
 
@@ -72,19 +79,24 @@ def drive(
     nothing beside them, so that it is known who ends workers.
 
     Args:
-        pool: where they run; it is closed in the end, at once if something fails.
-        jobs: what is run.
-        chunk: how many jobs go together.
-        found: told what jobs gave.
         pack: the context, for workers that lack it.
-        describe: a job in words.
+        describe: names a job in an error.
 
     Raises:
         MeasurementError: a job that ends every worker that takes it, or workers that end too often.
     """
+    left = iter(jobs)
+    fresh = iter(lambda: tuple(itertools.islice(left, chunk)), ())
+    driver = _Driver(pool, map(_Chunk, fresh), found, pack, describe)
     done = False
     try:
-        _Driver(pool, jobs, chunk, found, pack, describe).run()
+        driver.fill()
+        while driver.running:
+            finished, _ = wait(driver.running, return_when=FIRST_COMPLETED)
+            broken = [each for each in finished if not driver.take(each)]
+            if broken:
+                driver.mend()
+            driver.fill()
         done = True
     finally:
         pool.close(at_once=not done)
@@ -96,58 +108,42 @@ def chunk_for(job_s: float, count: int, width: int) -> int:
     return max(1, min(by_time, -(-count // (4 * width)), _LARGEST_CHUNK))
 
 
+@dataclass
 class _Driver:
-    def __init__(
-        self,
-        pool: Pool,
-        jobs: Iterable[Job],
-        chunk: int,
-        found: Found,
-        pack: Callable[[], bytes],
-        describe: Callable[[Job], str],
-    ) -> None:
-        self._pool, self._found, self._pack, self._describe = pool, found, pack, describe
-        self._fresh: Iterator[_Chunk] = (_Chunk(jobs=each) for each in _batched(jobs, chunk))
-        self._again: deque[_Chunk] = deque()
-        self._running: dict[Future[Answer], _Chunk] = {}
-        self._breaks = 0
-        self._succeeded = False
+    pool: Pool
+    fresh: Iterator[_Chunk]
+    found: Found
+    pack: Callable[[], bytes]
+    describe: Callable[[Job], str]
+    again: deque[_Chunk] = field(default_factory=deque[_Chunk])
+    running: dict[Future[Answer], _Chunk] = field(default_factory=dict["Future[Answer]", _Chunk])
+    breaks: int = 0
+    has_answered: bool = False
 
-    def run(self) -> None:
-        """Until nothing is left."""
-        while True:
-            self._fill()
-            if not self._running:
-                return
-            finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
-            broken = [each for each in finished if not self._take(each)]
-            if broken:
-                self._mend()
-
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Sends chunks until every worker has one, and one waits for it."""
-        while len(self._running) < 2 * self._pool.width:
-            if any(each.deaths > 1 for each in self._running.values()):
+        while len(self.running) < 2 * self.pool.width:
+            if any(each.deaths > 1 for each in self.running.values()):
                 return
-            if self._again and self._again[0].deaths > 1 and self._running:
+            if self.again and self.again[0].deaths > 1 and self.running:
                 return
-            chunk = self._again.popleft() if self._again else next(self._fresh, None)
+            chunk = self.again.popleft() if self.again else next(self.fresh, None)
             if chunk is None:
                 return
-            packed = self._pack() if chunk.is_told else None
+            packed = self.pack() if chunk.is_told else None
             try:
-                self._running[self._pool.submit(chunk.jobs, packed=packed)] = chunk
-            except self._pool.breaks:
+                self.running[self.pool.submit(chunk.jobs, packed=packed)] = chunk
+            except self.pool.breaks:
                 # It broke between two chunks: this one is not to blame.
-                self._again.appendleft(chunk)
-                self._mend()
+                self.again.appendleft(chunk)
+                self.mend()
 
-    def _take(self, future: Future[Answer]) -> bool:
+    def take(self, future: Future[Answer]) -> bool:
         """Takes a result; whether there was one, and no worker died."""
-        chunk = self._running.pop(future)
+        chunk = self.running.pop(future)
         try:
             answer = future.result()
-        except self._pool.breaks as error:
+        except self.pool.breaks as error:
             self._lose(chunk, error)
             return False
         except RooflineError:
@@ -158,46 +154,39 @@ class _Driver:
                 " takes the same versions of roofline, torch and Python as here"
             ) from error
         if answer is None:
-            self._again.append(_Chunk(jobs=chunk.jobs, deaths=chunk.deaths, is_told=True))
+            self.again.append(replace(chunk, is_told=True))
             return True
-        self._succeeded = True
-        self._found(chunk.jobs, answer)
+        self.has_answered = True
+        self.found(chunk.jobs, answer)
         return True
 
     def _lose(self, chunk: _Chunk, error: BaseException) -> None:
         if chunk.deaths > 1 and len(chunk.jobs) == 1:
-            who = self._describe(chunk.jobs[0])
-            if not self._succeeded:
+            who = self.describe(chunk.jobs[0])
+            if not self.has_answered:
                 raise MeasurementError(f"{_NO_START}; or {who} ends them") from None
             raise MeasurementError(
                 f"{who} ends every process that captures it"
                 f" ({said_by(error) or type(error).__name__}): is there memory enough for it?"
             ) from None
-        self._again.extend(
-            _Chunk(jobs=(job,), deaths=chunk.deaths + 1, is_told=chunk.is_told)
-            for job in chunk.jobs
+        self.again.extend(
+            replace(chunk, jobs=(job,), deaths=chunk.deaths + 1) for job in chunk.jobs
         )
 
-    def _mend(self) -> None:
+    def mend(self) -> None:
         """Makes the pool work again, after what else ran in it was taken or lost."""
-        self._breaks += 1
-        if self._pool.breaks_as_one:
-            for future in wait(list(self._running)).done:
-                self._take(future)
-        if self._breaks > _MOST_BREAKS:
-            if not self._succeeded:
+        self.breaks += 1
+        if self.pool.breaks_as_one:
+            for future in wait(list(self.running)).done:
+                self.take(future)
+        if self.breaks > _MOST_BREAKS:
+            if not self.has_answered:
                 raise MeasurementError(_NO_START)
             raise MeasurementError(
-                f"workers ended {self._breaks} times before they had done their work"
+                f"workers ended {self.breaks} times before they had done their work"
             )
-        if not self._pool.mend():
+        if not self.pool.mend():
             raise MeasurementError("the executor is broken: a worker of it died")
-
-
-def _batched(jobs: Iterable[Job], size: int) -> Iterator[tuple[Job, ...]]:
-    iterator = iter(jobs)
-    while batch := tuple(itertools.islice(iterator, size)):
-        yield batch
 
 
 def sweep(

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.module_stack import path_of_own
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_bytes
 from roofline.workload.operators import Phase
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from roofline.workload.capture.fakes import refuse_if_trained, with_hooks_of
-from roofline.workload.capture.layouts import layout_for
+from roofline.workload.capture.fakes import layout_for, refuse_if_trained, with_hooks_of
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.runs import Run
 from roofline.workload.tensors import Role

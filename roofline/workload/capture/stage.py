@@ -12,11 +12,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
-from roofline.workload.capture.elsewhere import others_wait
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
-from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.packed import remembering
+from roofline.workload.capture.module_stack import others_wait
+from roofline.workload.capture.operands import remembering, tensors_in
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.restoration import (
     containers_in,

@@ -16,10 +16,8 @@ from torch.optim.optimizer import (
 )
 
 from roofline.errors import ModelError
-from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.capture.module_stack import ModuleStack
-from roofline.workload.capture.operands import Operands, tensors_in
-from roofline.workload.capture.packed import packed_in, remembering
+from roofline.workload.capture.module_stack import ModuleStack, path_of_own
+from roofline.workload.capture.operands import Operands, packed_in, remembering, tensors_in
 from roofline.workload.capture.passes import one_at_a_time
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord, Phase

@@ -1,14 +1,4 @@
-"""Attention: softmax(Q K^T * scale + mask) V, as one operator.
-
-The multiply-adds are those of the full rectangle of queries and keys, whatever a query may see: a
-causal or windowed one needs a part of them, and that is the least. Grouped keys and values are
-counted in their own number of heads, as torch hands them over.
-
-What the parts would hand to each other in memory, its internal traffic, are the scores, written by
-the first product and read by the softmax, and the probabilities, written by that and read by the
-second product: two rectangles in the type of the queries, each written and read. Scaled queries,
-sums and maxima of a row are not in it.
-"""
+"""Which keys the queries of attention see: all of them, or a band along a diagonal."""
 
 from __future__ import annotations
 
@@ -18,11 +8,103 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from roofline.foundation.dtypes import DType
-from roofline.workload.formulas.attention_band import Band, causal, whole
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats
+from roofline.workload.formulas.matmul import linear
+from roofline.workload.formulas.normalization import layer_norm
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Query i sees key j where ``lowest <= j - i <= highest``; both are counted from 0."""
+
+    queries: int
+    keys: int
+    lowest: int
+    highest: int
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees."""
+        return self.capped(self.keys)
+
+    @property
+    def seen_keys(self) -> int:
+        """Keys that some query sees."""
+        first = max(0, self.lowest)
+        last = min(self.keys, self.queries + self.highest) - 1
+        return max(0, last - first + 1) if self.pairs else 0
+
+    @property
+    def seeing_queries(self) -> int:
+        """Queries that see some key."""
+        return self.capped(1)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every query sees every key."""
+        return self.pairs == self.queries * self.keys
+
+    def capped(self, most: int) -> int:
+        """The sum over all queries of the keys that each sees, or `most` where that is less."""
+        most = max(0, min(most, self.keys, self.highest - self.lowest + 1))
+        # Their number rises by 1 a query, stays, and falls by 1 a query; never both at once.
+        rising = _ramp(self.queries, self.highest + 1, most)
+        falling = _ramp(self.queries, self.keys - self.lowest - self.queries + 1, most)
+        return rising + falling - most * self.queries
+
+
+def whole(queries: int, keys: int) -> Band:
+    """Every query sees every key."""
+    return Band(queries=queries, keys=keys, lowest=-queries, highest=keys)
+
+
+def causal(queries: int, keys: int, *, ends_together: bool = False) -> Band:
+    """Each query sees the keys up to its own number.
+
+    Queries and keys begin together; or they end together, as where the first keys are of the past.
+    """
+    offset = keys - queries if ends_together else 0
+    return Band(queries=queries, keys=keys, lowest=min(-queries, -keys), highest=offset)
+
+
+def window(queries: int, keys: int, left: int | None, right: int | None) -> Band:
+    """Each query sees `left` keys before its own and `right` behind it; None or -1: all of them.
+
+    Queries and keys end together.
+    """
+    offset = keys - queries
+    is_open_left, is_open_right = left is None or left < 0, right is None or right < 0
+    return Band(
+        queries=queries,
+        keys=keys,
+        lowest=-queries if is_open_left else max(-queries, offset - (left or 0)),
+        highest=keys if is_open_right else min(keys, offset + (right or 0)),
+    )
+
+
+def _ramp(count: int, first: int, most: int) -> int:
+    """The sum of `count` numbers rising by 1 from `first`, each at least 0 and at most `most`."""
+
+    def up_to(number: int) -> int:
+        rising = min(max(number, 0), most)
+        return rising * (rising + 1) // 2 + max(number - most, 0) * most
+
+    return up_to(first + count - 1) - up_to(first - 1)
+
+
+# Attention: softmax(Q K^T * scale + mask) V, as one operator.
+#
+# The multiply-adds are those of the full rectangle of queries and keys, whatever a query may see: a
+# causal or windowed one needs a part of them, and that is the least. Grouped keys and values are
+# counted in their own number of heads, as torch hands them over.
+#
+# What the parts would hand to each other in memory, its internal traffic, are the scores, written
+# by the first product and read by the softmax, and the probabilities, written by that and read by
+# the second product: two rectangles in the type of the queries, each written and read. Scaled
+# queries, sums and maxima of a row are not in it.
 
 SOFTMAX_FLOP = 4 + TRANSCENDENTAL_FLOP
 """Of a score: a comparison, a subtraction, an exponential, an addition, a division."""
@@ -234,3 +316,126 @@ def unscaled_values(count: Flop, result: TensorSpec, v_descale: TensorSpec | Non
     """`count`, and a multiplication for each number of the result where the values have a scale."""
     operations = 0 if v_descale is None else result.elements
     return replace(count, other=count.other + operations, least=count.min_flop + operations)
+
+
+# Layers of attention that torch runs as one operator.
+
+
+def _sum(*parts: Flop) -> Flop:
+    return Flop(
+        macs=sum(each.macs for each in parts),
+        other=sum(each.other for each in parts),
+        least=sum(each.min_flop for each in parts),
+        min_macs=sum(each.min_macs or 0 for each in parts),
+        internal_bytes=sum(each.internal_bytes for each in parts),
+    )
+
+
+def _handed_over(*tensors: TensorSpec) -> Flop:
+    """What one part writes and another one reads."""
+    return Flop(internal_bytes=sum(2 * each.dtype.byte(each.elements) for each in tensors))
+
+
+@formula(
+    "aten._native_multi_head_attention",
+    "aten._triton_multi_head_attention",
+    byte="input, weights and result once; projections, scores, probabilities, context are internal",
+)
+def multi_head_attention(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    embed_dim: int,
+    num_head: int,
+    qkv_bias: TensorSpec | None,
+    proj_bias: TensorSpec | None,
+    mask: TensorSpec | None = None,
+    need_weights: bool = False,
+    average_attn_weights: bool = True,
+    **_: Any,
+) -> Flop:
+    """The sum of its parts: three projections, attention with scaled queries, one projection.
+
+    Weights that are asked for are averaged over the heads unless told not to. The multiply-adds are
+    those of the layer taken apart, whose other operations differ in two things: a masked score is
+    an addition there (here masks are made boolean first, and select), and where weights are not
+    asked for, `fused_attention` also returns logarithms.
+
+    Internal traffic: the projected queries, keys and values, the scores, the probabilities and what
+    they make of the values, each written and read. Probabilities that are averaged are read once
+    more; those that are returned as they are, are written anyway.
+    """
+    samples, queries = math.prod(query.shape[:-2]), query.shape[-2]
+    width = embed_dim // max(num_head, 1)
+    projected = [replace(each, shape=(*each.shape[:-1], embed_dim)) for each in (query, key, value)]
+    band = whole(queries, key.shape[-2])
+    heads = heads_in(samples * num_head, band, width, width, query.dtype)
+    core = of_heads(heads, is_masked=mask is not None)
+    is_averaged = need_weights and average_attn_weights
+    if need_weights:
+        written, read = (2, 3) if is_averaged else (1, 2)
+        core = replace(core, internal_bytes=heads.internal_bytes(written, read))
+    return _sum(
+        *(
+            linear(each, out, bias=qkv_bias)
+            for each, out in zip((query, key, value), projected, strict=True)
+        ),
+        # The scale of the queries, which can go into the exponent.
+        Flop(other=projected[0].elements, least=0),
+        core,
+        Flop(other=heads.scores if is_averaged else 0),
+        linear(projected[0], query, bias=proj_bias),
+        _handed_over(*projected, projected[0]),
+    )
+
+
+@formula(
+    "aten._transformer_encoder_layer_fwd",
+    byte="input, weights and result once; all that is between the parts is internal",
+)
+def encoder_layer(
+    src: TensorSpec,
+    embed_dim: int,
+    num_heads: int,
+    qkv_bias: TensorSpec | None,
+    proj_bias: TensorSpec | None,
+    use_gelu: bool,
+    norm_weight_1: TensorSpec | None,
+    norm_bias_1: TensorSpec | None,
+    norm_weight_2: TensorSpec | None,
+    norm_bias_2: TensorSpec | None,
+    ffn_weight_1: TensorSpec,
+    ffn_bias_1: TensorSpec | None,
+    ffn_bias_2: TensorSpec | None,
+    mask: TensorSpec | None = None,
+    **_: Any,
+) -> Flop:
+    """The sum of its parts: attention of the source to itself, two linear layers, two norms.
+
+    Around either half a residual is added; norms first or last is the same work. Relu or gelu
+    between the linear layers. Against the layer taken apart see `multi_head_attention`.
+
+    Internal traffic, besides that of attention: five tensors like the source, each written and read
+    (what attention and the linear layers give, what a norm takes or gives, a sum), and two as wide
+    as the linear layers are inside. That residuals read their tensor once more is not in it.
+    """
+    hidden = replace(src, shape=(*src.shape[:-1], ffn_weight_1.shape[0]))
+    shape = src.shape[-1:]
+    return _sum(
+        multi_head_attention(
+            src, src, src, embed_dim, num_heads, qkv_bias, proj_bias, mask, need_weights=False
+        ),
+        layer_norm(src, shape, norm_weight_1, norm_bias_1),
+        linear(src, hidden, bias=ffn_bias_1),
+        gelu(hidden) if use_gelu else elementwise({}, hidden, 1),
+        linear(hidden, src, bias=ffn_bias_2),
+        layer_norm(src, shape, norm_weight_2, norm_bias_2),
+        Flop(other=2 * src.elements),
+        _handed_over(*5 * [src], *2 * [hidden]),
+    )
+
+
+@formula("aten._transform_bias_rescale_qkv")
+def bias_and_scale(qkv: TensorSpec, **_: Any) -> Flop:
+    """A bias for queries, keys and values, and a scale for the queries, a third of them."""
+    return Flop(other=qkv.elements + qkv.elements // 3)

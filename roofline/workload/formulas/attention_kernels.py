@@ -10,18 +10,21 @@ from typing import Any
 from roofline.workload.formulas.attention import (
     BYTE,
     Heads,
+    causal,
     heads_in,
     heads_of,
     needed,
     of_heads,
     scaled,
     unscaled_values,
+    whole,
+    window,
     with_logarithms,
 )
-from roofline.workload.formulas.attention_band import causal, whole, window
-from roofline.workload.formulas.pointwise import floats
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
+from roofline.workload.work import FLOP_PER_FMA
 
 # Their lengths are values: shapes give the sum of them, their number, and the longest. The
 # rectangles of pairs are counted as the most that these allow, which is what they are where all are
@@ -105,28 +108,36 @@ CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST = 1, 2
 """Values of ``custom_mask_type``."""
 
 
+def _starts(given: TensorSpec | None) -> TensorSpec | None:
+    """Where packed sequences start; kernels that must be given some are given empty ones."""
+    return given if given is not None and given.elements else None
+
+
 def flash_heads(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
-    starts: tuple[TensorSpec | None, TensorSpec | None],
-    longest: tuple[int, int],
+    cum_seq_q: TensorSpec | None,
+    cum_seq_k: TensorSpec | None,
+    max_q: int,
+    max_k: int,
     is_causal: bool,
-    left: int | None,
-    right: int | None,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+    **_: Any,
 ) -> Heads:
     """Of (samples, sequence, heads, features), or packed without samples.
 
     Queries and keys end together where there is a causal mask or a window.
     """
-    right = 0 if is_causal else right
+    left, right = window_size_left, 0 if is_causal else window_size_right
     is_open_left, is_open_right = (side is None or side < 0 for side in (left, right))
-    if starts[0] is None:
+    if (starts := _starts(cum_seq_q)) is None:
         queries, heads, features = query.shape[-3:]
         band = window(queries, key.shape[-3], left, right)
         rows = math.prod(query.shape[:-3]) * heads
         return heads_in(rows, band, features, value.shape[-1], query.dtype)
-    lengths = packed(query.shape[0], key.shape[0], (starts[0], starts[1]), longest)
+    lengths = packed(query.shape[0], key.shape[0], (starts, cum_seq_k), (max_q, max_k))
     is_known = is_open_left and (is_open_right or right == 0)
     least = lengths.least_pairs(is_causal=right == 0) if is_known else 0
     return heads_of_packed(query, value, lengths, least)
@@ -138,20 +149,15 @@ def flash_attention(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
-    cum_seq_q: TensorSpec | None,
-    cum_seq_k: TensorSpec | None,
     max_q: int,
     max_k: int,
     dropout_p: float,
-    is_causal: bool,
     scale: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
     seqused_k: TensorSpec | None = None,
     alibi_slopes: TensorSpec | None = None,
     block_table: TensorSpec | None = None,
     v_descale: TensorSpec | None = None,
-    **_: Any,
+    **given: Any,
 ) -> Flop:
     """Attention of (samples, sequence, heads, features), or of packed sequences without samples.
 
@@ -161,14 +167,20 @@ def flash_attention(
     """
     elements: dict[str, int] = {}
     if block_table is not None:
-        heads = _paged_heads(query, value, block_table, max_q, max_k)
+        # A row of the table names the blocks of a sequence.
+        lengths = Packed(
+            sequences=block_table.shape[0],
+            queries=math.prod(query.shape[:-2]),
+            keys=block_table.shape[0] * max_k,
+            longest_queries=max_q,
+            longest_keys=max_k,
+            is_self=False,
+        )
+        heads = heads_of_packed(query, value, lengths, 0)
         used = block_table.shape[0] * max_k * math.prod(key.shape[-2:])
         elements = {"key": used, "value": used}
     else:
-        heads = flash_heads(
-            *(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal),
-            *(window_size_left, window_size_right),
-        )
+        heads = flash_heads(query, key, value, max_q=max_q, max_k=max_k, **given)
     min_elements = needed(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
         heads = replace(heads, least_pairs=0, band=None)
@@ -180,29 +192,17 @@ def flash_attention(
     return replace(count, elements=elements, min_elements=min_elements)
 
 
-def _paged_heads(
-    query: TensorSpec, value: TensorSpec, blocks: TensorSpec, longest: int, longest_keys: int
-) -> Heads:
-    """Queries whose keys lie in the blocks that a table names, a row of it for each sequence."""
-    lengths = Packed(
-        sequences=blocks.shape[0],
-        queries=math.prod(query.shape[:-2]),
-        keys=blocks.shape[0] * longest_keys,
-        longest_queries=longest,
-        longest_keys=longest_keys,
-        is_self=False,
-    )
-    return heads_of_packed(query, value, lengths, 0)
-
-
 def efficient_heads(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
-    starts: tuple[TensorSpec | None, TensorSpec | None],
-    longest: tuple[int | None, int | None],
+    cu_seqlens_q: TensorSpec | None,
+    cu_seqlens_k: TensorSpec | None,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
     custom_mask_type: int,
-    window_size: int | None,
+    window_size: int | None = None,
+    **_: Any,
 ) -> Heads:
     """Of (samples, sequence, heads, features), or packed as one sample.
 
@@ -211,8 +211,9 @@ def efficient_heads(
     """
     is_causal = custom_mask_type in (CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST)
     has_window = is_causal and bool(window_size) and (window_size or 0) > 0
-    if starts[0] is not None:
-        lengths = packed(query.shape[-3], key.shape[-3], (starts[0], starts[1]), longest)
+    if (starts := _starts(cu_seqlens_q)) is not None:
+        longest = (max_seqlen_q, max_seqlen_k)
+        lengths = packed(query.shape[-3], key.shape[-3], (starts, cu_seqlens_k), longest)
         least = 0 if has_window else lengths.least_pairs(is_causal=is_causal)
         return heads_of_packed(query, value, lengths, least)
     queries, heads, features = query.shape[-3:]
@@ -226,38 +227,34 @@ def efficient_heads(
     return heads_in(rows, band, features, value.shape[-1], query.dtype)
 
 
+def _of_kernel(
+    heads: Heads, bias: TensorSpec | None, logarithms: TensorSpec, dropout_p: float, scale: Any
+) -> Flop:
+    operations = floats(bias) + (dropout_p > 0)
+    core = of_heads(heads, is_masked=bias is not None, operations=operations)
+    queries = heads.rows * heads.queries if logarithms.elements else 0
+    return with_logarithms(scaled(core, heads, scale), queries)
+
+
 @formula("aten._efficient_attention_forward", type="attention", byte=PACKED)
 def efficient_attention(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
     bias: TensorSpec | None,
-    cu_seqlens_q: TensorSpec | None,
-    cu_seqlens_k: TensorSpec | None,
-    max_seqlen_q: int | None,
-    max_seqlen_k: int | None,
     dropout_p: float,
-    custom_mask_type: int,
     output: Sequence[Any],
     scale: float | None = None,
     seqlen_k: TensorSpec | None = None,
-    window_size: int | None = None,
-    **_: Any,
+    **given: Any,
 ) -> Flop:
     """As `flash_attention`, with a bias that is added to the scores; see `efficient_heads`."""
-    heads = efficient_heads(
-        *(query, key, value, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)),
-        *(custom_mask_type, window_size),
-    )
+    heads = efficient_heads(query, key, value, **given)
     min_elements = needed(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
         heads = replace(heads, least_pairs=0, band=None)
         min_elements = {"key": 0, "value": 0}
-    operations = floats(bias) + (dropout_p > 0)
-    core = of_heads(heads, is_masked=bias is not None, operations=operations)
-    count = with_logarithms(
-        scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
-    )
+    count = _of_kernel(heads, bias, output[1], dropout_p, scale)
     return replace(count, min_elements=min_elements)
 
 
@@ -265,17 +262,20 @@ def cudnn_heads(
     query: TensorSpec,
     key: TensorSpec,
     value: TensorSpec,
-    starts: tuple[TensorSpec | None, TensorSpec | None],
-    longest: tuple[int, int],
-    is_causal: bool,
+    cum_seq_q: TensorSpec | None,
+    cum_seq_k: TensorSpec | None,
+    max_q: int,
+    max_k: int,
+    is_causal: bool = False,
+    **_: Any,
 ) -> Heads:
     """Of (samples, heads, sequence, features), or of packed (sequence, heads, features).
 
     A causal mask begins with the first query and key.
     """
-    if starts[0] is None:
+    if (starts := _starts(cum_seq_q)) is None:
         return heads_of(query, key, value, query, is_causal)
-    lengths = packed(query.shape[0], key.shape[0], (starts[0], starts[1]), longest)
+    lengths = packed(query.shape[0], key.shape[0], (starts, cum_seq_k), (max_q, max_k))
     return heads_of_packed(query, value, lengths, lengths.least_pairs(is_causal=is_causal))
 
 
@@ -285,21 +285,139 @@ def cudnn_attention(
     key: TensorSpec,
     value: TensorSpec,
     attn_bias: TensorSpec | None,
-    cum_seq_q: TensorSpec | None,
-    cum_seq_k: TensorSpec | None,
-    max_q: int,
-    max_k: int,
     output: Sequence[Any],
     dropout_p: float = 0,
-    is_causal: bool = False,
     scale: float | None = None,
-    **_: Any,
+    **given: Any,
 ) -> Flop:
     """As `efficient_attention`, with its heads before the sequence; see `cudnn_heads`."""
-    heads = cudnn_heads(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
-    operations = floats(attn_bias) + (dropout_p > 0)
-    core = of_heads(heads, is_masked=attn_bias is not None, operations=operations)
-    count = with_logarithms(
-        scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
-    )
+    heads = cudnn_heads(query, key, value, **given)
+    count = _of_kernel(heads, attn_bias, output[1], dropout_p, scale)
     return replace(count, min_elements=needed(heads, query=query, key=key, value=value))
+
+
+# The backward pass of attention in one operator.
+#
+# It is handed the logarithms of the sums, not the probabilities, so it takes the scores anew: with
+# S = Q K^T and P = softmax(S), five products, S, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q,
+# where the forward pass has two. All five are multiply-adds, over the full rectangle, and none of
+# them can be avoided: the least has them for the pairs that are seen. Products for gradients that
+# are not asked for are in neither.
+#
+# Internal traffic: scores, probabilities and their two gradients, each a rectangle in the type of
+# the queries, written and read; and for each query the sum of dO * O, in the type of the
+# logarithms.
+
+BYTE_BACKWARD = (
+    "queries, keys, values, mask, results, logarithms and gradients once; scores, probabilities and"
+    " their gradients are internal"
+)
+ALL = (True, True, True, False)
+
+
+def _backward(
+    heads: Heads,
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    logsumexp: TensorSpec,
+    *,
+    mask: TensorSpec | None = None,
+    wanted: Sequence[bool] = ALL,
+    scale: float | None = None,
+    dropout_p: float = 0,
+    **_: Any,
+) -> Flop:
+    """Gradients of queries, keys, values and mask, as far as they are wanted.
+
+    A score: an addition of the mask, the subtraction of the logarithm and an exponential for P; for
+    dS = P * (dP - D) a subtraction and a multiplication; dropout multiplies P and dP. A query: its
+    D, the sum of dO * O. The scale multiplies the queries, and their gradient. Groups of heads add
+    up in the accumulators.
+
+    The least: the products of the pairs that are seen, an exponential and a multiplication each,
+    and D; the other additions go into accumulators. What a mask leaves counts as in the forward
+    pass: products only.
+    """
+    for_query, for_key, for_value, for_mask = wanted
+    min_elements = needed(heads, query=query, key=key, value=value)
+    if not heads.scores or not any(wanted):
+        return Flop(min_elements=min_elements)
+    # A kernel that is always given a mask is given an empty one where there is none.
+    mask = mask if mask is not None and mask.elements else None
+    for_scores = for_query or for_key or for_mask
+    vectors = heads.features * (1 + for_query + for_key) + heads.values * (for_scores + for_value)
+    each = floats(mask) + 1 + TRANSCENDENTAL_FLOP + 2 * for_scores
+    if dropout_p > 0:
+        each += for_value + for_scores
+    queries = heads.rows * heads.queries
+    sums = queries * (2 * heads.values - 1) if for_scores and heads.values else 0
+    scales = (1 + for_query) * queries * heads.features if scale != 1 else 0
+    added_up = heads.scores - mask.elements if for_mask and mask is not None else 0
+    has_softmax = heads.band is not None and mask is None
+    softmax = heads.rows * heads.least_pairs * (1 + for_scores) if has_softmax else 0
+    rectangles = 2 + 2 * for_scores
+    products = heads.rows * heads.least_pairs * vectors
+    return Flop(
+        macs=heads.scores * vectors,
+        other=heads.scores * each + sums + scales + max(added_up, 0),
+        least=FLOP_PER_FMA * products + softmax + sums,
+        min_macs=products,
+        internal_bytes=heads.internal_bytes(rectangles, rectangles)
+        + 2 * for_scores * logsumexp.dtype.byte(queries),
+        min_elements=min_elements,
+    )
+
+
+@formula(
+    *("aten._scaled_dot_product_flash_attention_backward",),
+    *("aten._scaled_dot_product_flash_attention_for_cpu_backward",),
+    *("aten._scaled_dot_product_cudnn_attention_backward",),
+    *("aten._scaled_dot_product_fused_attention_overrideable_backward",),
+    type="attention",
+    byte=BYTE_BACKWARD,
+)
+def fused_attention_backward(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    out: TensorSpec,
+    is_causal: bool,
+    attn_mask: TensorSpec | None = None,
+    attn_bias: TensorSpec | None = None,
+    grad_input_mask: Sequence[bool] = ALL,
+    **given: Any,
+) -> Flop:
+    """Of (…, heads, sequence, features): five products where the forward pass has two."""
+    heads = heads_of(query, key, value, out, is_causal)
+    mask = attn_mask if attn_mask is not None else attn_bias
+    return _backward(heads, query, key, value, mask=mask, wanted=grad_input_mask, **given)
+
+
+@formula(
+    "aten._scaled_dot_product_efficient_attention_backward", type="attention", byte=BYTE_BACKWARD
+)
+def efficient_attention_backward(is_causal: bool = False, **given: Any) -> Flop:
+    """As `fused_attention_backward`; the gradient of a bias is summed over what shares it."""
+    return fused_attention_backward(is_causal=is_causal, **given)
+
+
+@formula("aten._flash_attention_backward", type="attention", byte=BYTE_BACKWARD)
+def flash_kernel_backward(**given: Any) -> Flop:
+    """Of (samples, sequence, heads, features), or of packed sequences without samples."""
+    return _backward(flash_heads(**given), **given)
+
+
+@formula("aten._efficient_attention_backward", type="attention", byte=BYTE_BACKWARD)
+def efficient_kernel_backward(
+    bias: TensorSpec | None, bias_requires_grad: bool, **given: Any
+) -> Flop:
+    """Of (samples, sequence, heads, features), or packed as one sample."""
+    wanted = (True, True, True, bias_requires_grad and bias is not None)
+    return _backward(efficient_heads(**given), mask=bias, wanted=wanted, **given)
+
+
+@formula("aten._cudnn_attention_backward", type="attention", byte=BYTE_BACKWARD)
+def cudnn_kernel_backward(attn_bias: TensorSpec | None, **given: Any) -> Flop:
+    """Of (samples, heads, sequence, features), or of packed (sequence, heads, features)."""
+    return _backward(cudnn_heads(**given), mask=attn_bias, **given)

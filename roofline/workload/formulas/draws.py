@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.complex_numbers import is_complex
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.complex_numbers import Cost, is_complex
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, first, floats, number
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 
@@ -41,22 +41,44 @@ _ENDS = (("from", "low"), ("to", "high"))
 """Of an interval, by the names of either operator."""
 
 
-@formula("aten.bernoulli", type="random")
-def bernoulli(output: TensorSpec, **_: Any) -> Flop:
-    """Is a drawn number below the probability?"""
-    return _drawn(output, 2)
+def _each(cost: Cost, output: TensorSpec | Sequence[TensorSpec], **_: Any) -> Flop:
+    return _drawn(first(output), cost.simple, cost.functions)
+
+
+table(
+    """
+aten.bernoulli = 2
+    Is a drawn number below the probability?
+aten._fused_dropout = 4
+    As `dropout`, in training.
+aten.exponential = 3+1f
+    -log(u) / lambda: a draw, a sign change, a division, a logarithm.
+aten.cauchy = 5+1f
+    median + sigma * tan(pi * (u - 0.5)): a draw, two sums, two products, a tangent.
+aten.geometric = 3+1f
+    ceil(log(u) / log(1 - p)): a draw, a logarithm, a division, a rounding.
+aten.poisson aten.binomial = 9+3f
+    One round of a rejection: two draws, seven operations, three functions for the test.
+
+    How many rounds it takes depends on the numbers. Source: W. Hoermann, "The transformed rejection
+    method for generating Poisson random variables", 1993, as torch does both.
+aten._standard_gamma aten._sample_dirichlet = 10+4f
+    One round of a rejection: half a pair of normal draws, another draw, a cube, a test.
+
+    Those are ten operations and four functions; how many rounds it takes depends on the numbers.
+    Dirichlet's are divided by their sum besides, which is left out. Source: G. Marsaglia and W. W.
+    Tsang, "A simple method for generating gamma variables", 2000, as torch does it.
+""",
+    _each,
+    number,
+    type="random",
+)
 
 
 @formula("aten.native_dropout", type="random")
 def dropout(output: Sequence[TensorSpec], train: bool | None = True, **_: Any) -> Flop:
     """As `bernoulli`, and two products with the mask and the scale; nothing outside training."""
     return _drawn(output[0], 0 if train is False else 4)
-
-
-@formula("aten._fused_dropout", type="random")
-def fused_dropout(output: Sequence[TensorSpec], **_: Any) -> Flop:
-    """As `dropout`, in training."""
-    return _drawn(output[0], 4)
 
 
 _LIKE = "what is written; of the tensor that it is like, only shape and type are looked at"
@@ -109,12 +131,6 @@ def normal(output: TensorSpec, mean: Any = 0, std: Any = 1, **_: Any) -> Flop:
     return Flop(other=standard.other + 2 * output.elements, least=0)
 
 
-@formula("aten.exponential", type="random")
-def exponential(output: TensorSpec, **_: Any) -> Flop:
-    """-log(u) / lambda: a draw, a sign change, a division, a logarithm."""
-    return _drawn(output, 3, 1)
-
-
 @formula("aten.log_normal", type="random")
 def log_normal(output: TensorSpec, mean: float = 1, std: float = 2, **_: Any) -> Flop:
     """exp(mean + std * z)."""
@@ -122,18 +138,6 @@ def log_normal(output: TensorSpec, mean: float = 1, std: float = 2, **_: Any) ->
         other=normal(output, mean, std).other + _drawn(output, 0, 1).other,
         least=0,
     )
-
-
-@formula("aten.cauchy", type="random")
-def cauchy(output: TensorSpec, **_: Any) -> Flop:
-    """median + sigma * tan(pi * (u - 0.5)): a draw, two sums, two products, a tangent."""
-    return _drawn(output, 5, 1)
-
-
-@formula("aten.geometric", type="random")
-def geometric(output: TensorSpec, **_: Any) -> Flop:
-    """ceil(log(u) / log(1 - p)): a draw, a logarithm, a division, a rounding."""
-    return _drawn(output, 3, 1)
 
 
 @formula("aten.multinomial", type="random")
@@ -150,25 +154,4 @@ def multinomial(
         each = 1 + math.ceil(math.log2(max(size, 1)))
         return Flop(other=2 * self.elements - rows + output.elements * each, least=0)
     comparisons = self.elements * math.ceil(math.log2(num_samples + 1))
-    return Flop(other=exponential(self).other + self.elements + comparisons, least=0)
-
-
-@formula("aten.poisson", "aten.binomial", type="random")
-def counts(output: TensorSpec, **_: Any) -> Flop:
-    """One round of a rejection: two draws, seven operations, three functions for the test.
-
-    How many rounds it takes depends on the numbers. Source: W. Hoermann, "The transformed rejection
-    method for generating Poisson random variables", 1993, as torch does both.
-    """
-    return _drawn(output, 9, 3)
-
-
-@formula("aten._standard_gamma", "aten._sample_dirichlet", type="random")
-def gamma(output: TensorSpec, **_: Any) -> Flop:
-    """One round of a rejection: half a pair of normal draws, another draw, a cube, a test.
-
-    Those are ten operations and four functions; how many rounds it takes depends on the numbers.
-    Dirichlet's are divided by their sum besides, which is left out. Source: G. Marsaglia and W. W.
-    Tsang, "A simple method for generating gamma variables", 2000, as torch does it.
-    """
-    return _drawn(output, 10, 4)
+    return Flop(other=_drawn(self, 3, 1).other + self.elements + comparisons, least=0)

@@ -10,8 +10,16 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.complex_numbers import Cost
+from roofline.workload.formulas.pointwise import (
+    TRANSCENDENTAL_FLOP,
+    each_element,
+    elementwise,
+    floats,
+    number,
+    numbers,
+)
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 MEAN = 1
@@ -43,13 +51,29 @@ def _loss(
     )
 
 
-@formula("aten.mse_loss", type="loss")
-def squared_error(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """(x - t) squared: two an element."""
-    return _loss(self, target, reduction, 2)
+def _each_pair(
+    cost: Cost, self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any
+) -> Flop:
+    return _loss(self, target, reduction, cost.simple, cost.functions)
 
 
-@formula("aten.smooth_l1_loss", type="loss")
+table(
+    """
+aten.mse_loss = 2
+    (x - t) squared: two an element.
+aten.soft_margin_loss = 3+2f
+    log(1 + exp(-t * x)): a sign change, a product, an addition, two functions.
+aten.huber_loss = 7
+    With z = |x - t|: 0.5 * z * z up to delta, delta * (z - 0.5 * delta) above.
+
+    A difference, its magnitude, a comparison, two products, and a difference and a product.
+""",
+    _each_pair,
+    number,
+)
+
+
+@formula("aten.smooth_l1_loss")
 def smooth_l1(
     self: TensorSpec, target: TensorSpec, reduction: int = MEAN, beta: float = 1, **_: Any
 ) -> Flop:
@@ -60,16 +84,7 @@ def smooth_l1(
     return _loss(self, target, reduction, 6 if beta else 2)
 
 
-@formula("aten.huber_loss", type="loss")
-def huber(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """With z = |x - t|: 0.5 * z * z up to delta, delta * (z - 0.5 * delta) above.
-
-    A difference, its magnitude, a comparison, two products, and a difference and a product.
-    """
-    return _loss(self, target, reduction, 7)
-
-
-@formula("aten.binary_cross_entropy", type="loss")
+@formula("aten.binary_cross_entropy")
 def cross_entropy_of_two(
     self: TensorSpec,
     target: TensorSpec,
@@ -81,7 +96,7 @@ def cross_entropy_of_two(
     return _loss(self, target, reduction, 7 + (weight is not None), 2)
 
 
-@formula("aten.binary_cross_entropy_with_logits", type="loss")
+@formula("aten.binary_cross_entropy_with_logits")
 def cross_entropy_of_two_from_logits(
     self: TensorSpec,
     target: TensorSpec,
@@ -100,13 +115,7 @@ def cross_entropy_of_two_from_logits(
     return Flop(other=each.flop + more, least=each.min_flop + more)
 
 
-@formula("aten.soft_margin_loss", type="loss")
-def soft_margin(self: TensorSpec, target: TensorSpec, reduction: int = MEAN, **_: Any) -> Flop:
-    """log(1 + exp(-t * x)): a sign change, a product, an addition, two functions."""
-    return _loss(self, target, reduction, 3, 2)
-
-
-@formula("aten.multi_margin_loss", type="loss")
+@formula("aten.multi_margin_loss")
 def multi_margin(
     self: TensorSpec,
     p: float = 1,
@@ -142,7 +151,7 @@ def pairs_of(self: TensorSpec) -> tuple[int, int]:
     return rows * targets, rows * targets * (classes - targets)
 
 
-@formula("aten.multilabel_margin_loss_forward", type="loss")
+@formula("aten.multilabel_margin_loss_forward")
 def multilabel_margin(self: TensorSpec, reduction: int, **_: Any) -> Flop:
     """The sum of max(0, 1 - x[target] + x[other]) over all pairs, over the number of classes.
 
@@ -157,7 +166,6 @@ def multilabel_margin(self: TensorSpec, reduction: int, **_: Any) -> Flop:
 
 @formula(
     *("aten.nll_loss_forward", "aten.nll_loss2d_forward"),
-    type="loss",
     byte="of a row only the target's value is read; none of rows that are ignored",
 )
 def negative_log_likelihood(
@@ -210,9 +218,7 @@ def looked_up(log_probs: TensorSpec, paths: Sequence[tuple[int, int]]) -> int:
     return sum(steps * min(states // 2 + 1, classes) for steps, states in paths)
 
 
-@formula(
-    "aten._ctc_loss", type="loss", byte="of a step only the labels' and the blank's values are read"
-)
+@formula("aten._ctc_loss", byte="of a step only the labels' and the blank's values are read")
 def connectionist(
     log_probs: TensorSpec,
     input_lengths: Any,
@@ -235,3 +241,105 @@ def connectionist(
         least=0,
         elements={"log_probs": looked_up(log_probs, paths)},
     )
+
+
+# Derivatives of losses, times the gradient of the loss; means divide it by their elements.
+
+
+table(
+    """
+aten.mse_loss_backward = 3
+    (2 / n) * (x - t) * g: three an element.
+aten.soft_margin_loss_backward = 7+1f
+    -t / n * e / (e + 1) * g, with e = exp(-t * x): seven operations and an exponential.
+""",
+    each_element,
+    numbers,
+    type="loss",
+)
+
+
+@formula("aten.smooth_l1_loss_backward", "aten.huber_loss_backward")
+def smooth_l1_backward(output: TensorSpec, reduction: int, **arguments: Any) -> Flop:
+    """With d = x - t: g * d / beta from -beta to beta, -g below, g above; or delta times all three.
+
+    A subtraction, two comparisons, a sign change, two products or a product and a division.
+    """
+    return elementwise(arguments, output, 6 + (reduction == MEAN))
+
+
+@formula("aten.binary_cross_entropy_backward")
+def cross_entropy_of_two_backward(
+    output: TensorSpec, weight: TensorSpec | None = None, reduction: int = MEAN, **arguments: Any
+) -> Flop:
+    """g * (x - t) / max((1 - x) * x, 1e-12), times the weight if there is one."""
+    each = 6 + (weight is not None) + (reduction == MEAN)
+    return elementwise(arguments, output, each)
+
+
+@formula("aten.multi_margin_loss_backward")
+def multi_margin_backward(
+    self: TensorSpec, p: float, weight: TensorSpec | None = None, **_: Any
+) -> Flop:
+    """g / n where margin - x[target] + x is above 0, times twice that for p = 2; less all at x[t].
+
+    A class but the target takes an addition, a comparison, an addition to the target's gradient
+    (the first a sign change), a product for p = 2; a row margin - x[target], g / n, and a weight.
+    """
+    rows, classes = rows_and_classes(self)
+    others = rows * max(0, classes - 1)
+    return Flop(other=rows * (2 + (weight is not None)) + others * (3 + (p == 2)))
+
+
+@formula("aten.multilabel_margin_loss_backward")
+def multilabel_margin_backward(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """A pair with 1 - x[target] + x[other] above 0 adds to one gradient, subtracts from another.
+
+    A subtraction a target, an addition, a comparison and those two a pair, and a product with g
+    for each class. The values say how many targets there are: half is the most.
+    """
+    targets, pairs = pairs_of(self)
+    return Flop(other=targets + 4 * pairs + output.elements, least=0)
+
+
+@formula(
+    *("aten.nll_loss_backward", "aten.nll_loss2d_backward"),
+    byte="of the prediction only the shape is used; all of its gradient is written",
+)
+def negative_log_likelihood_backward(
+    target: TensorSpec, weight: TensorSpec | None, reduction: int, **_: Any
+) -> Flop:
+    """-w[t] * g for the target of each row: for all rows -g, and divided for a mean, at once.
+
+    Rows may be ignored, which cannot be known from shapes: the least is nothing.
+    """
+    rows = target.elements
+    signs = (1 + (reduction == MEAN)) if reduction else rows
+    weights = {"weight": rows} if weight is not None else {}
+    return Flop(
+        other=(signs if rows else 0) + (rows if weight is not None else 0),
+        least=0,
+        elements={"self": 0, **weights},
+        min_elements=dict.fromkeys(weights, 0),
+    )
+
+
+@formula("aten._ctc_loss_backward")
+def connectionist_backward(
+    log_probs: TensorSpec,
+    input_lengths: Any,
+    target_lengths: Any,
+    log_alpha: TensorSpec,
+    **_: Any,
+) -> Flop:
+    """The same sums from the end; with those from the start they are added up for each class.
+
+    log(exp(a - m) + exp(b - m)) + m with the larger m; then (exp(x) - exp(s + l - x)) * g, where l
+    is the loss, for each class of each step. The least is nothing, as in the forward pass.
+    """
+    paths = trellis(input_lengths, target_lengths, log_alpha)
+    inner = sum(max(0, steps - 1) * states for steps, states in paths)
+    every = log_probs.shape[-1] * sum(steps for steps, _ in paths)
+    simple = inner * (STATE_FLOP + 1 + 5) + every * 4
+    functions = inner * (STATE_FUNCTIONS + 3) + every * 2
+    return Flop(other=simple + functions * TRANSCENDENTAL_FLOP, least=0)

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.registry import Flop, formula
+# Formulas of single tensors must be there before those of lists.
+from roofline.workload.formulas import layout as layout
+from roofline.workload.formulas import matmul as matmul
+from roofline.workload.formulas import reduction as reduction
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
+from roofline.workload.formulas.registry import Flop, Formula, find, formula
 from roofline.workload.tensors import TensorSpec
 
 _BYTE = "parameters, gradients and states once; gradients are written only where they are unscaled"
@@ -26,7 +31,7 @@ def _updated(
     return Flop(other=elements * operations, internal_bytes=2 * values * byte)
 
 
-@formula("aten._fused_sgd", type="optimizer", byte=_BYTE)
+@formula("aten._fused_sgd", byte=_BYTE)
 def sgd(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -74,7 +79,7 @@ def _adam(
     return _updated(self, grads, operations, 4 + maximize + bool(decay))
 
 
-@formula("aten._fused_adam", type="optimizer", byte=_BYTE)
+@formula("aten._fused_adam", byte=_BYTE)
 def adam(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -91,7 +96,7 @@ def adam(
     return _adam(self, grads, amsgrad, maximize, grad_scale, 2 if weight_decay else 0)
 
 
-@formula("aten._fused_adamw", type="optimizer", byte=_BYTE)
+@formula("aten._fused_adamw", byte=_BYTE)
 def adamw(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -105,7 +110,7 @@ def adamw(
     return _adam(self, grads, amsgrad, maximize, grad_scale, 1 if weight_decay else 0)
 
 
-@formula("aten._fused_adagrad", type="optimizer", byte=_BYTE)
+@formula("aten._fused_adagrad", byte=_BYTE)
 def adagrad(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -123,16 +128,100 @@ def adagrad(
     return _updated(self, grads, operations, 2 + maximize + decay)
 
 
-@formula("aten._amp_foreach_non_finite_check_and_unscale", type="optimizer")
+@formula("aten._amp_foreach_non_finite_check_and_unscale")
 def unscale(self: Sequence[TensorSpec], **_: Any) -> Flop:
     """Is it finite, and a product with the inverse of the scale: two an element."""
     return Flop(other=2 * sum(each.elements for each in self))
 
 
-@formula("aten._amp_update_scale", type="optimizer")
+@formula("aten._amp_update_scale")
 def update_scale(self: TensorSpec, **_: Any) -> Flop:
     """Was something infinite; then a product, and after many steps another: is that finite?
 
     Which of it is done lies in values: no more than the first question is sure.
     """
     return Flop(other=3 * self.elements, least=self.elements)
+
+
+# Operators on lists of tensors: the sum of what each of them takes by itself.
+
+_SAME_NAME = (
+    *("abs", "acos", "add", "addcdiv", "addcmul", "asin", "atan", "ceil", "clamp_max", "clamp_min"),
+    *("clone", "copy", "cos", "cosh", "div", "erf", "erfc", "exp", "expm1", "floor", "frac"),
+    *("lerp", "lgamma", "log", "log10", "log1p", "log2", "max", "maximum", "minimum", "mm", "mul"),
+    *("neg", "norm", "pow", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh"),
+    *("sqrt", "sub", "tan", "tanh", "trunc", "zero"),
+)
+
+_SINGLE = {**{name: name for name in _SAME_NAME}, "norm": "linalg_vector_norm"}
+"""The operator on one tensor, for each operator on lists of them."""
+
+_SINGLE_ARGUMENT = {"scalar": "other", "tensors1": "end", "weights": "weight"}
+"""What the operator on one tensor calls an argument, where that is another name."""
+
+_OVER_LISTS = ("exponent", "self")
+"""Arguments, one of which is the list: a scalar may be raised to each tensor of a list."""
+
+
+def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
+    """What the operator on one tensor takes, over all tensors of the lists.
+
+    In place nothing is returned: the results are the tensors themselves.
+    """
+    lists = [arguments[name] for name in _OVER_LISTS if isinstance(arguments.get(name), list)]
+    results: Sequence[Any] = output or lists[-1]
+    counts = [
+        single.function(
+            **{_single_name(single, name): _item(each, i) for name, each in arguments.items()},
+            output=result,
+        )
+        for i, result in enumerate(results)
+    ]
+    return Flop(
+        macs=sum(each.macs for each in counts),
+        other=sum(each.other for each in counts),
+        least=sum(each.min_flop for each in counts),
+        min_macs=sum(each.min_macs or 0 for each in counts),
+    )
+
+
+def _item(argument: list[Any] | TensorSpec | float | None, index: int) -> Any:
+    return argument[index] if isinstance(argument, list) else argument
+
+
+def _single_name(single: Formula, name: str) -> str:
+    if name == "scalars":
+        return "value" if single.key.startswith("aten.addc") else "other"
+    return _SINGLE_ARGUMENT.get(name, name)
+
+
+def _register(name: str, single: Formula) -> None:
+    def each_tensor(output: Any, **arguments: Any) -> Flop:
+        return _sum_of(single, arguments, output)
+
+    each_tensor.__doc__ = f"The sum over the lists of what {single.key} takes."
+    formula(f"aten._foreach_{name}", type=single.type, is_for_complex=single.is_for_complex)(
+        each_tensor
+    )
+
+
+def _register_all() -> None:
+    for name, operator in _SINGLE.items():
+        single = find(f"aten.{operator}")
+        assert single is not None, operator
+        _register(name, single)
+
+
+_register_all()
+
+
+@formula("aten._foreach_powsum", type="reduction")
+def sum_of_powers(self: Sequence[TensorSpec], ord: float = 2, **_: Any) -> Flop:
+    """The sum of |x|**ord: a square or magnitude an element, or a magnitude and a power; their sum.
+
+    Order 0: which are not zero, and their sum.
+    """
+    elements = sum(each.elements for each in self)
+    simple = elements + sum(max(0, each.elements - 1) for each in self)
+    powers = 0 if ord in (0, 1, 2) else elements
+    return Flop(other=simple + TRANSCENDENTAL_FLOP * powers, least=simple + powers)

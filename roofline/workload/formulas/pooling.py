@@ -8,7 +8,7 @@ from typing import Any
 
 from roofline.workload.formulas.convolution import each_dimension, inner_taps, touched
 from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 UNTOUCHED = "what no window covers need not be read"
@@ -152,25 +152,159 @@ def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) ->
     )
 
 
-@formula("aten._adaptive_avg_pool2d", "aten.adaptive_avg_pool2d")
-def adaptive_avg_pool2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As many additions as the windows have elements but one, and a division for each."""
-    return Flop(other=_adaptive_elements(self, output, 2))
+def _adaptive_avg(dimensions: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    return Flop(other=_adaptive_elements(self, output, dimensions))
 
 
-@formula("aten._adaptive_avg_pool3d", "aten.adaptive_avg_pool3d")
-def adaptive_avg_pool3d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As `adaptive_avg_pool2d`, in three dimensions."""
-    return Flop(other=_adaptive_elements(self, output, 3))
+table(
+    """
+aten._adaptive_avg_pool2d aten.adaptive_avg_pool2d = 2
+    As many additions as the windows have elements but one, and a division for each.
+aten._adaptive_avg_pool3d aten.adaptive_avg_pool3d = 3
+    As `adaptive_avg_pool2d`, in three dimensions.
+aten.mkldnn_adaptive_avg_pool2d aten.adaptive_avg_pool1d = 2
+    As `aten._adaptive_avg_pool2d`; of one dimension, each channel is a window of its own.
+""",
+    _adaptive_avg,
+    int,
+)
 
 
-@formula("aten.adaptive_max_pool2d")
-def adaptive_max_pool2d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
-    """As many comparisons as each window has elements but one."""
-    return Flop(other=_adaptive_elements(self, output[0], 2) - output[0].elements)
+def _adaptive_max(
+    dimensions: int, self: TensorSpec, output: Sequence[TensorSpec], **_: Any
+) -> Flop:
+    pooled = output[0]
+    return Flop(other=_adaptive_elements(self, pooled, dimensions) - pooled.elements)
 
 
-@formula("aten.adaptive_max_pool3d")
-def adaptive_max_pool3d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
-    """As `adaptive_max_pool2d`, in three dimensions."""
-    return Flop(other=_adaptive_elements(self, output[0], 3) - output[0].elements)
+table(
+    """
+aten.adaptive_max_pool2d = 2
+    As many comparisons as each window has elements but one.
+aten.adaptive_max_pool3d = 3
+    As `adaptive_max_pool2d`, in three dimensions.
+""",
+    _adaptive_max,
+    int,
+)
+
+
+# Gradients of pooling: each output's is handed to the elements of its window.
+#
+# An element that receives n gradients takes n - 1 additions: the first is written. The input is
+# passed for its shape alone, and not read.
+
+_BYTE = "the input is not read: only its shape is used"
+
+
+def _pairs_and_elements(
+    grad_output: TensorSpec,
+    self: TensorSpec,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1,),
+    **_: Any,
+) -> tuple[int, int]:
+    """Pairs of an output and an element of its window; elements that lie in some window."""
+    along = _windows_along(self, grad_output, kernel_size, stride, padding, dilation)
+    planes = math.prod(self.shape[: -len(along)])
+    pairs, elements = (math.prod(of(*each) for each in along) for of in (inner_taps, touched))
+    return planes * pairs, planes * elements
+
+
+def _scattered(grad_output: TensorSpec, receivers: int, *, can_meet: bool = True) -> Flop:
+    """Each gradient goes to one element, which values decide: where windows overlap, to the same.
+
+    At most all are added, at least those that exceed the `receivers`.
+    """
+    if not can_meet:
+        return Flop(elements={"self": 0})
+    return Flop(
+        other=grad_output.elements,
+        least=max(0, grad_output.elements - receivers),
+        elements={"self": 0},
+    )
+
+
+@formula(
+    *("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward"),
+    byte=_BYTE,
+)
+def max_pool_backward(grad_output: TensorSpec, self: TensorSpec, **given: Any) -> Flop:
+    """Each gradient goes where the index says; side by side, no two windows share an element."""
+    pairs, elements = _pairs_and_elements(grad_output, self, **given)
+    return _scattered(grad_output, elements, can_meet=pairs > elements)
+
+
+@formula("aten.fractional_max_pool2d_backward", byte=_BYTE)
+@formula("aten.fractional_max_pool3d_backward", byte=_BYTE)
+def fractional_max_pool_backward(grad_output: TensorSpec, self: TensorSpec, **_: Any) -> Flop:
+    """Each gradient goes where the index says; random samples say which windows overlap."""
+    return _scattered(grad_output, self.elements)
+
+
+@formula(
+    "aten.max_pool2d_backward",
+    byte="what no window covers need not be read to find the largest again",
+)
+def max_pool_without_indices(
+    grad_output: TensorSpec, self: TensorSpec, kernel_size: Sequence[int], **given: Any
+) -> Flop:
+    """The largest of each window is looked for again: a comparison an element but the first."""
+    pairs, elements = _pairs_and_elements(grad_output, self, kernel_size, **given)
+    compared = grad_output.elements * (math.prod(kernel_size) - 1)
+    added = grad_output.elements if pairs > elements else 0
+    least = max(0, pairs - grad_output.elements)
+    return Flop(
+        other=compared + added,
+        least=least + max(0, grad_output.elements - elements),
+        min_elements={"self": elements},
+    )
+
+
+@formula("aten.avg_pool2d_backward", "aten.avg_pool3d_backward", byte=_BYTE)
+def avg_pool_backward(grad_output: TensorSpec, self: TensorSpec, **given: Any) -> Flop:
+    """Each gradient is divided once and added to the elements of its window, not to padding."""
+    pairs, elements = _pairs_and_elements(grad_output, self, **given)
+    return Flop(other=grad_output.elements + pairs - elements, elements={"self": 0})
+
+
+def _adaptive_avg_backward(
+    dimensions: int, grad_output: TensorSpec, self: TensorSpec, **_: Any
+) -> Flop:
+    # Every element lies in some window, if there is one.
+    pairs = _adaptive_elements(self, grad_output, dimensions)
+    added = max(0, pairs - self.elements)
+    return Flop(other=grad_output.elements + added, elements={"self": 0})
+
+
+def _adaptive_max_backward(
+    dimensions: int, grad_output: TensorSpec, self: TensorSpec, **_: Any
+) -> Flop:
+    overlap = _adaptive_elements(self, grad_output, dimensions) > self.elements
+    return _scattered(grad_output, self.elements, can_meet=overlap)
+
+
+table(
+    """
+aten._adaptive_avg_pool2d_backward aten.mkldnn_adaptive_avg_pool2d_backward = 2
+    Each gradient is divided once and added to the elements of its window.
+aten._adaptive_avg_pool3d_backward aten.adaptive_avg_pool3d_backward = 3
+    As `adaptive_avg_pool2d`, in three dimensions.
+""",
+    _adaptive_avg_backward,
+    int,
+    byte=_BYTE,
+)
+table(
+    """
+aten.adaptive_max_pool2d_backward = 2
+    Each gradient goes where the index says; windows overlap unless their number divides.
+aten.adaptive_max_pool3d_backward = 3
+    As `adaptive_max_pool2d`, in three dimensions.
+""",
+    _adaptive_max_backward,
+    int,
+    byte=_BYTE,
+)

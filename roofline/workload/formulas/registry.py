@@ -93,7 +93,8 @@ class Formula:
     """A registered formula: its key, its function, and the kind of operator it counts.
 
     ``byte`` says in words which bytes it charges where that is not each operand once;
-    ``is_for_complex`` whether it is right for complex numbers too.
+    ``is_for_complex`` whether it is right for complex numbers too. ``row`` are the
+    file and the line of the row of a table that it comes from, if it does.
     """
 
     key: str
@@ -101,6 +102,7 @@ class Formula:
     type: str
     byte: str = ""
     is_for_complex: bool = False
+    row: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         return f"the formula for {self.key} ({_name_of(self.function)})"
@@ -173,7 +175,11 @@ _formulas: dict[str, Formula] = {}
 
 
 def formula(
-    *operators: str, type: str = "", byte: str = "", is_for_complex: bool = False
+    *operators: str,
+    type: str = "",
+    byte: str = "",
+    is_for_complex: bool = False,
+    row: tuple[str, int] | None = None,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the formula of `operators`.
 
@@ -186,6 +192,7 @@ def formula(
         byte: which bytes are charged, in words, where that is not each operand once.
         is_for_complex: whether the count is right for complex numbers too; where it is not, their
             FLOP are unknown.
+        row: file and line of the row of a table that it comes from.
 
     A function that is defined once more (its cell or file ran again) takes the place of itself.
 
@@ -212,11 +219,58 @@ def formula(
         kind = type or _default_type(function)
         for key in operators:
             _formulas[key] = Formula(
-                key=key, function=function, type=kind, byte=byte, is_for_complex=is_for_complex
+                key=key,
+                function=function,
+                type=kind,
+                byte=byte,
+                is_for_complex=is_for_complex,
+                row=row,
             )
         return function
 
     return register
+
+
+def table(
+    text: str,
+    function: Function,
+    numbers: Callable[[str], Any],
+    *,
+    type: str = "",
+    byte: str = "",
+) -> None:
+    """Register a formula for each row of a table: `function` with the row's numbers.
+
+    Args:
+        text: rows of ``operators = numbers``, and below each, indented, the rule in words. Where
+            the numbers speak of ``complex``, the row is right for complex numbers too.
+        function: counts; it takes the row's numbers, then the arguments of the operator by name.
+        numbers: makes of the row's text what `function` takes.
+        type: as of `formula`.
+        byte: as of `formula`.
+    """
+    frame = inspect.stack(0)[1]
+    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
+        operators, given, rule = match.groups()
+        # The text begins on the line below the call.
+        line = frame.lineno + 1 + text.count("\n", 0, match.start())
+        register = formula(
+            *operators.split(),
+            type=type or _default_type(function),
+            byte=byte,
+            is_for_complex="complex" in given,
+            row=(frame.filename, line),
+        )
+        register(_with_numbers(function, numbers(given.strip()), rule))
+
+
+def _with_numbers(function: Function, numbers: Any, rule: str) -> Function:
+    def count(**arguments: Any) -> Flop:
+        return function(numbers, **arguments)
+
+    count.__module__, count.__qualname__ = function.__module__, function.__qualname__
+    count.__doc__ = inspect.cleandoc(rule)
+    return count
 
 
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")

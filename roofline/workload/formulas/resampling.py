@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 _BYTE = "sampling down passes over elements, but each output has at least one of its own"
@@ -27,7 +29,7 @@ def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
     return Flop(min_elements={"self": output.elements})
 
 
-def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
+def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output is a weighted sum of `neighbours`; making the weights is left out.
 
     An image that keeps its size is only copied.
@@ -40,28 +42,21 @@ def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
     )
 
 
-@formula("aten.upsample_linear1d", byte=_BYTE)
-def upsample_linear1d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Two neighbours, each weighted: two multiplications and an addition an element."""
-    return _weighted(2, self, output)
-
-
-@formula("aten.upsample_bilinear2d", byte=_BYTE)
-def upsample_bilinear2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return _weighted(4, self, output)
-
-
-@formula("aten.upsample_trilinear3d", byte=_BYTE)
-def upsample_trilinear3d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
-    return _weighted(8, self, output)
-
-
-@formula("aten.upsample_bicubic2d", byte=_BYTE)
-def upsample_bicubic2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
-    return _weighted(16, self, output)
+table(
+    """
+aten.upsample_linear1d = 2
+    Two neighbours, each weighted: two multiplications and an addition an element.
+aten.upsample_bilinear2d = 4
+    Four neighbours, each weighted: four multiplications and three additions an element.
+aten.upsample_trilinear3d = 8
+    Eight neighbours, each weighted: eight multiplications and seven additions an element.
+aten.upsample_bicubic2d = 16
+    Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element.
+""",
+    _weighted,
+    int,
+    byte=_BYTE,
+)
 
 
 @functools.cache
@@ -86,11 +81,13 @@ def _taps(size: int, outputs: int, scale: float, reach: float, is_centred: bool)
 
 
 def _antialiased(
+    reach: int,
     self: TensorSpec,
     output: TensorSpec,
     align_corners: bool,
-    scales: tuple[float | None, float | None],
-    reach: float,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
 ) -> Flop:
     """Along rows, then along columns: a product for each input of a window, and their sum.
 
@@ -103,8 +100,8 @@ def _antialiased(
     (height, width), (rows, columns) = self.shape[-2:], output.shape[-2:]
     operations = least = 0
     for size, outputs, asked, lines in (
-        (width, columns, scales[1], planes * height),
-        (height, rows, scales[0], planes * columns),
+        (width, columns, scales_w, planes * height),
+        (height, rows, scales_h, planes * columns),
     ):
         if align_corners:
             scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
@@ -116,43 +113,18 @@ def _antialiased(
     return Flop(other=operations, least=least)
 
 
-@formula("aten._upsample_bilinear2d_aa")
-def upsample_bilinear2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A triangle over 2 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 1)
-
-
-@formula("aten._upsample_bicubic2d_aa")
-def upsample_bicubic2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A cubic spline over 4 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 2)
-
-
-@formula("aten._upsample_lanczos2d_aa")
-def upsample_lanczos2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A windowed sinc over 6 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 3)
+table(
+    """
+aten._upsample_bilinear2d_aa = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased,
+    int,
+)
 
 
 _BILINEAR, _NEAREST = 0, 1
@@ -200,3 +172,220 @@ def grid_sampler(
         elements={"input": neighbours * output.elements},
         min_elements={"input": 0},
     )
+
+
+# Resampling under the names of the libraries that run it.
+
+
+@formula(
+    "aten.cudnn_grid_sampler",
+    byte="no more of the image than each place's neighbours",
+)
+def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """As `grid_sampler_2d`: linear, with aligned corners."""
+    count = grid_sampler(self, grid, _BILINEAR, True, output)
+    touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
+    return replace(count, elements=touched, min_elements=least)
+
+
+# Gradients of resampling: each output's is handed to the elements it was made of, weighted.
+#
+# An element that receives n gradients takes n - 1 additions: the first is written. Making the
+# weights is left out where all channels and rows share them, as it is forward.
+
+NEAREST, EXACT, LINEAR, CUBIC = "nearest", "nearest, exact", "linear", "cubic"
+
+_NEIGHBOURS = {NEAREST: 1, EXACT: 1, LINEAR: 2, CUBIC: 4}
+"""Inputs an output is made of along one dimension, those at the edge counted twice."""
+
+
+@functools.cache
+def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: bool) -> int:
+    """Inputs along one dimension that some output is made of."""
+    # Whatever scale is asked for, these are copied, and doubled.
+    if (mode in (NEAREST, LINEAR) and outputs == size) or (mode == NEAREST and outputs == 2 * size):
+        return size
+    found: set[int] = set()
+    for i in range(outputs):
+        if mode in (NEAREST, EXACT):
+            found.add(min(int((i + 0.5 * (mode == EXACT)) * scale), size - 1))
+            continue
+        place = i * scale if align_corners else (i + 0.5) * scale - 0.5
+        first = math.floor(place if mode == CUBIC else max(place, 0.0))
+        reach = (-1, 0, 1, 2) if mode == CUBIC else (0, 1)
+        found.update(min(max(first + step, 0), size - 1) for step in reach)
+    return len(found)
+
+
+def _scattered(
+    mode: str,
+    grad_output: TensorSpec,
+    output: TensorSpec,
+    align_corners: bool = False,
+    scales: float | None = None,
+    **given: Any,
+) -> Flop:
+    """A product for each neighbour, unless there is but one; additions where gradients meet.
+
+    The least leaves out neighbours along a dimension that keeps its size: torch copies there.
+    """
+    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
+    asked_scales = [given.get(name, scales) for name in names]
+    dimensions = len(asked_scales)
+    elements = math.prod(output.shape[:-dimensions])
+    parts = least_parts = grad_output.elements
+    for size, outputs, asked in zip(
+        output.shape[-dimensions:], grad_output.shape[-dimensions:], asked_scales, strict=True
+    ):
+        if align_corners:
+            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
+        else:
+            scale = 1 / asked if asked else size / max(outputs, 1)
+        elements *= receivers(size, outputs, scale, mode, align_corners)
+        parts *= _NEIGHBOURS[mode]
+        is_kept = size == outputs and (mode == LINEAR or scale == 1)
+        least_parts *= 1 if is_kept else _NEIGHBOURS[mode]
+    # With its weight each part takes a product.
+    each = 2 if mode in (LINEAR, CUBIC) else 1
+    copied = output.shape == grad_output.shape
+    return Flop(
+        other=each * parts - elements,
+        least=0 if copied else max(0, each * least_parts - elements),
+    )
+
+
+table(
+    """
+aten.upsample_nearest1d_backward = nearest
+    Elements that were copied n times take n - 1 additions.
+aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = nearest
+    As `upsample_nearest1d`, in two or three dimensions.
+aten._upsample_nearest_exact1d_backward = nearest, exact
+    As `upsample_nearest1d`, from the middle of each element.
+aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = nearest, exact
+    As `upsample_nearest_exact1d`, in two or three dimensions.
+aten.upsample_linear1d_backward = linear
+    Two products for each output, which meet in the elements they go to.
+aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = linear
+    Four products for each output, in three dimensions eight.
+aten.upsample_bicubic2d_backward = cubic
+    Sixteen products for each output.
+""",
+    _scattered,
+    str,
+)
+
+
+def _antialiased_backward(
+    reach: int, grad_output: TensorSpec, output: TensorSpec, **given: Any
+) -> Flop:
+    """The forward's products the other way, along columns and then along rows.
+
+    A line of it has as many products, but sums for as many inputs as it had outputs.
+    """
+    planes = math.prod(output.shape[:-2])
+    (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
+    fewer = planes * (height * (width - columns) + columns * (height - rows))
+    count = _antialiased(reach, output, grad_output, **given)
+    return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
+
+
+table(
+    """
+aten._upsample_bilinear2d_aa_backward = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa_backward = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa_backward = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased_backward,
+    int,
+)
+
+
+# Gradients of images seen through a grid of places: of the image, and of the places.
+
+
+CUBIC_SLOPE_FLOP = 14
+"""Of their derivatives at the same four arguments: two inner quadratics of 3, two outer of 4."""
+
+_BYTE_BACKWARD = (
+    "no more of the image than each place's neighbours, and none where only its gradient is due"
+)
+
+
+@formula("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward", byte=_BYTE_BACKWARD)
+@formula("aten._grid_sampler_2d_cpu_fallback_backward", byte=_BYTE_BACKWARD)
+def grid_sampler_backward(
+    grad_output: TensorSpec,
+    input: TensorSpec,
+    grid: TensorSpec,
+    interpolation_mode: int,
+    align_corners: bool,
+    output: Sequence[TensorSpec | None],
+    **_: Any,
+) -> Flop:
+    """Positions and weights as forward; then each channel's part of both gradients.
+
+    Of the image: the gradient times the weight of each neighbour, added there. Of the places: of
+    each neighbour the sum over channels of gradient times element; times the slope of its weight
+    along each coordinate, summed, times pixels a unit. Nearest has no slope. torch computes the
+    gradient of the places whether asked to or not.
+
+    Moving places into the image, where padding asks for it, is left out. Where the places are
+    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
+    """
+    of_image, of_grid = (each is not None for each in output)
+    dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
+    positions = dimensions * (3 if align_corners else 4)
+    if interpolation_mode == _NEAREST:
+        neighbours, weights, slopes = 1, dimensions, 0
+        of_grid = False
+    elif interpolation_mode == _BILINEAR:
+        neighbours = 2**dimensions
+        # A weight is a product of a part of each coordinate; its slope, of the other ones.
+        weights, products = 3 * dimensions, neighbours * (dimensions - 1)
+        slopes = dimensions * (products + neighbours - 1 + 1)
+        weights += products * of_image
+    else:
+        neighbours = 16
+        weights = dimensions * (2 + _CUBIC_FLOP) + neighbours * of_image
+        # Along each coordinate four rows of four, then the rows.
+        slopes = dimensions * (CUBIC_SLOPE_FLOP + 35 + 1)
+    flop = places * (positions + weights)
+    if of_image:
+        flop += grad_output.elements * neighbours * (1 if interpolation_mode == _NEAREST else 2)
+    if of_grid and input.shape[1]:
+        flop += 2 * grad_output.elements * neighbours + places * (slopes - neighbours)
+    return Flop(
+        other=flop,
+        least=2 * dimensions * places,
+        elements={"input": neighbours * grad_output.elements if of_grid else 0},
+        min_elements={"input": 0, "grad_output": 0},
+    )
+
+
+@formula("aten.cudnn_grid_sampler_backward", byte=_BYTE_BACKWARD)
+def grid_sampler_of_cudnn_backward(
+    self: TensorSpec,
+    grid: TensorSpec,
+    grad_output: TensorSpec,
+    output: Sequence[TensorSpec | None],
+    **_: Any,
+) -> Flop:
+    """As `grid_sampler_2d_backward`: linear, with aligned corners."""
+    count = grid_sampler_backward(grad_output, self, grid, _BILINEAR, True, output)
+    return Flop(
+        other=count.other,
+        least=count.least,
+        elements={"self": count.elements["input"]},
+        min_elements={"self": 0, "grad_output": 0},
+    )
+
+
+@formula("aten.affine_grid_generator_backward", type="matrix product")
+@formula("aten.cudnn_affine_grid_generator_backward", type="matrix product")
+def affine_grid(grad: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """Each element of the d x (d + 1) matrix sums a gradient times a coordinate over all places."""
+    return Flop(macs=grad.elements * output.shape[-1])

@@ -27,13 +27,6 @@ def separable(wide: int, out: int, kernel: int = 3, stride: int = 1) -> nn.Modul
     return nn.Sequential(standard(wide, wide, kernel, stride, wide), standard(wide, out, 1))
 
 
-def feed_forward(wide: int) -> nn.Module:
-    """Layer norm, and two linear layers with GELU between them, the inner four times as wide."""
-    return nn.Sequential(
-        nn.LayerNorm(wide), nn.Linear(wide, 4 * wide), nn.GELU(), nn.Linear(4 * wide, wide)
-    )
-
-
 class Attention(nn.Module):
     """Self-attention as models write it: one projection for all three, and torch's own kernel."""
 
@@ -50,13 +43,6 @@ class Attention(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
         return self.output(mixed.transpose(1, 2).reshape(batch, tokens, wide))
-
-
-def encoder(wide: int, heads: int, norm_first: int = 0) -> nn.Module:
-    """torch's own layer of a transformer, which it runs as one operator where it can."""
-    return nn.TransformerEncoderLayer(
-        wide, heads, 4 * wide, activation="gelu", batch_first=True, norm_first=bool(norm_first)
-    )
 
 
 class SelfAttention(nn.Module):
@@ -124,26 +110,6 @@ class Branches(nn.Module):
         return torch.cat([self.narrow(x), self.broad(x)], 1)
 
 
-def limited(wide: int, out: int) -> nn.Module:
-    """A 1x1 convolution, and an activation that ends at 6, as mobile networks have it."""
-    return nn.Sequential(nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU6())
-
-
-def max_pool_of(wide: int, kernel: int, stride: int) -> nn.Module:
-    """A 1x1 convolution, and the largest of each window of its results."""
-    return nn.Sequential(standard(wide, wide, 1), nn.MaxPool2d(kernel, stride, kernel // 2))
-
-
-def average_pool_of(wide: int, kernel: int, stride: int) -> nn.Module:
-    """A 1x1 convolution, and the mean of each window of its results."""
-    return nn.Sequential(standard(wide, wide, 1), nn.AvgPool2d(kernel, stride, kernel // 2))
-
-
-def global_pool_of(wide: int) -> nn.Module:
-    """A 1x1 convolution, and the mean of each of its channels."""
-    return nn.Sequential(standard(wide, wide, 1), nn.AdaptiveAvgPool2d(1))
-
-
 def linear(wide: int, out: int) -> nn.Module:
     """A linear layer with ReLU, and one back."""
     return nn.Sequential(nn.Linear(wide, out), nn.ReLU(), nn.Linear(out, wide))
@@ -164,19 +130,30 @@ class AfterRelu(nn.Module):
 _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
     "standard": standard,
     "separable": separable,
-    "feed_forward": feed_forward,
+    "feed_forward": lambda wide: nn.Sequential(
+        nn.LayerNorm(wide), nn.Linear(wide, 4 * wide), nn.GELU(), nn.Linear(4 * wide, wide)
+    ),
     "attention": Attention,
     "cached_attention": CachedAttention,
     "gated": Gated,
     "self_attention": SelfAttention,
-    "encoder": encoder,
+    "encoder": lambda wide, heads, norm_first=0: nn.TransformerEncoderLayer(
+        wide, heads, 4 * wide, activation="gelu", batch_first=True, norm_first=bool(norm_first)
+    ),
     "linear": linear,
     "residual": Residual,
     "branches": Branches,
-    "limited": limited,
-    "max_pool_of": max_pool_of,
-    "average_pool_of": average_pool_of,
-    "global_pool_of": global_pool_of,
+    # As mobile networks have it: the activation ends at 6.
+    "limited": lambda wide, out: nn.Sequential(
+        nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU6()
+    ),
+    "max_pool_of": lambda wide, kernel, stride: nn.Sequential(
+        standard(wide, wide, 1), nn.MaxPool2d(kernel, stride, kernel // 2)
+    ),
+    "average_pool_of": lambda wide, kernel, stride: nn.Sequential(
+        standard(wide, wide, 1), nn.AvgPool2d(kernel, stride, kernel // 2)
+    ),
+    "global_pool_of": lambda wide: nn.Sequential(standard(wide, wide, 1), nn.AdaptiveAvgPool2d(1)),
     "lstm": lambda wide, hidden: nn.LSTM(wide, hidden, batch_first=True),
     "gru": lambda wide, hidden: nn.GRU(wide, hidden, batch_first=True),
     "max_pool": lambda kernel, stride: AfterRelu(nn.MaxPool2d(kernel, stride, kernel // 2)),

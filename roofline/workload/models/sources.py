@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -14,15 +13,12 @@ from typing import Any
 import torch
 
 from roofline.errors import InputError, ModelError, nearest
+from roofline.workload.models.building import OWN, build, home_of, named, not_a_factory
 from roofline.workload.models.building import Source as Source
-from roofline.workload.models.building import build
 from roofline.workload.models.expressions import is_expression
-from roofline.workload.models.expressions.arguments import signature_of
 from roofline.workload.models.expressions.building import Factory, Find, design_source
-from roofline.workload.models.expressions.layers import layer_class
-from roofline.workload.models.files.formats import is_model_file
-from roofline.workload.models.files.stored import StoredModel
-from roofline.workload.models.homes import OWN, home_of, named, not_a_factory
+from roofline.workload.models.expressions.layers import is_needed, layer_class, signature_of
+from roofline.workload.models.files.formats import StoredModel, is_model_file
 from roofline.workload.models.libraries import names
 from roofline.workload.models.libraries.availability import (
     install_command,
@@ -31,16 +27,18 @@ from roofline.workload.models.libraries.availability import (
 from roofline.workload.models.libraries.availability import (
     torchvision_or_reason as torchvision_or_reason,
 )
-from roofline.workload.models.libraries.model_settings import Settings, settings_of
-from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
-from roofline.workload.models.libraries.timm_models import is_timm_model, timm_inputs, timm_model
-from roofline.workload.models.libraries.torchvision_models import torchvision_model
-from roofline.workload.models.libraries.transformers_inputs import (
-    is_transformers_model,
-    transformers_inputs,
+from roofline.workload.models.libraries.image_models import (
+    is_timm_model,
+    timm_inputs,
+    timm_model,
+    torchvision_model,
 )
+from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
+from roofline.workload.models.libraries.transformers_config import Settings, settings_of
 from roofline.workload.models.libraries.transformers_models import (
+    is_transformers_model,
     no_model_of_its_own,
+    transformers_inputs,
     transformers_model,
     unknown_to_transformers,
 )
@@ -135,7 +133,16 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
             " type or class have a configuration; write hf:llama, say"
         )
     if isinstance(name, StoredModel) or is_model_file(name):
-        return _of_a_file(name, seq, config)
+        # Their readers are many, and most models are none.
+        from roofline.workload.models.files.reading import stored_source
+
+        if seq is not None and is_model_file(name):
+            raise InputError(
+                f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
+                " --input"
+            )
+        model = name if isinstance(name, StoredModel) else StoredModel(name)
+        return stored_source(model, lambda maker: load(maker, seq=seq, config=config))
     if is_expression(name):
         if seq is not None:
             raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
@@ -149,7 +156,20 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
     if not colon:
         return _from_first_library(name, seq, settings)
     home, around = home_of(name, before)
-    return _from_factory(name, home, after, seq, around)
+    factory = named(name, home, after)
+    if isinstance(factory, torch.nn.Module):
+        return _with_inputs(Source(name=name, module=factory), seq)
+    if not callable(factory):
+        raise not_a_factory(name, after, factory)
+    if needed := [
+        each.name for each in signature_of(factory).parameters.values() if is_needed(each)
+    ]:
+        raise ModelError(
+            f"model '{name}': '{after}' takes {', '.join(needed)}, but is called without"
+            " arguments: name a function that returns the model (a function that is the model goes"
+            " to roofline.analyze in Python)"
+        )
+    return _with_inputs(build(name, factory, around), seq)
 
 
 def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
@@ -172,20 +192,6 @@ def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None
             f" got {type(model).__name__}"
         )
     return _with_inputs(Source(name=name_of(model), module=Function(model)), seq)
-
-
-def _of_a_file(name: str, seq: int | None, config: str | None) -> Source:
-    """A model out of a file, or with the weights of one."""
-    # Their readers are many, and most models are none.
-    from roofline.workload.models.files.reading import stored_source
-
-    model = name if isinstance(name, StoredModel) else StoredModel(name)
-    if seq is not None and is_model_file(name):
-        raise InputError(
-            f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
-            " --input"
-        )
-    return stored_source(model, lambda maker: load(maker, seq=seq, config=config))
 
 
 def _with_inputs(source: Source, seq: int | None) -> Source:
@@ -320,38 +326,3 @@ def _finder() -> Find:
         return Factory(make=made, signature=signature_of(made), around=around)
 
     return find
-
-
-def _needed_arguments(factory: Any) -> list[str]:
-    """The arguments that a factory cannot be called without."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        each.name
-        for each in parameters
-        if each.default is inspect.Parameter.empty and each.kind not in optional
-    ]
-
-
-def _from_factory(
-    name: str,
-    home: ModuleType,
-    factory_name: str,
-    seq: int | None,
-    around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Source:
-    factory = named(name, home, factory_name)
-    if isinstance(factory, torch.nn.Module):
-        return _with_inputs(Source(name=name, module=factory), seq)
-    if needed := _needed_arguments(factory):
-        raise ModelError(
-            f"model '{name}': '{factory_name}' takes {', '.join(needed)}, but is called without"
-            " arguments: name a function that returns the model (a function that is the model goes"
-            " to roofline.analyze in Python)"
-        )
-    if not callable(factory):
-        raise not_a_factory(name, factory_name, factory)
-    return _with_inputs(build(name, factory, around), seq)

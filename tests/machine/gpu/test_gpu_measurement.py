@@ -19,8 +19,7 @@ from roofline.machine.hardware import (
     profile_to_toml,
     read_profile,
 )
-from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.estimation import Finding, Series
 
 # Part of an instruction's name or a product's label -> flop per second.
 RATES = {

@@ -12,10 +12,16 @@ import pytest
 from fake_gpu import flop_of_loop
 
 from roofline.machine.gpu.arithmetic import ArithmeticKernel, cuda_core_kernels
-from roofline.machine.gpu.kernels import arithmetic_kernels, warpgroup_kernels
 from roofline.machine.gpu.matrices import matrix_kernels
-from roofline.machine.gpu.ptx import Capability, Program, empty_program
-from roofline.machine.gpu.streams import CHUNK_BYTE, StreamKernel, stream_kernels
+from roofline.machine.gpu.preparation import arithmetic_kernels, warpgroup_kernels
+from roofline.machine.gpu.ptx import (
+    CHUNK_BYTE,
+    Capability,
+    Program,
+    StreamKernel,
+    empty_program,
+    stream_kernels,
+)
 
 CAPABILITIES: Sequence[Capability] = (
     *((7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 0)),

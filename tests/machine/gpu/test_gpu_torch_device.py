@@ -17,9 +17,9 @@ from roofline.machine.gpu.device import (  # noqa: E402
     DeviceLostError,
     DeviceMemoryError,
     Product,
+    Telemetry,
 )
 from roofline.machine.gpu.ptx import empty_program  # noqa: E402
-from roofline.machine.gpu.telemetry import Telemetry  # noqa: E402
 from roofline.machine.gpu.torch_device import (  # noqa: E402
     Driver,
     TorchDevice,

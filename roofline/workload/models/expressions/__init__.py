@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from roofline.workload.models.expressions.arithmetic import with_values
 from roofline.workload.models.expressions.parsing import MOST_LETTERS, parsed
+from roofline.workload.models.expressions.syntax import with_values
 
 _SIGNS = re.compile(r"[()@+*{}]")
 

@@ -18,10 +18,9 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.units import format_shape, parse_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
-from roofline.workload.models.expressions.arguments import call_of
-from roofline.workload.models.expressions.arithmetic import plain, unbound, with_values
-from roofline.workload.models.expressions.fitting import check_fit
+from roofline.workload.models.expressions.fitting import Piece, check_fit, leaves
 from roofline.workload.models.expressions.layers import (
+    call_of,
     convolution_rank,
     layer_class,
     layer_names,
@@ -29,7 +28,6 @@ from roofline.workload.models.expressions.layers import (
     takes_indices,
 )
 from roofline.workload.models.expressions.parsing import parsed
-from roofline.workload.models.expressions.pieces import Piece, leaves
 from roofline.workload.models.expressions.syntax import (
     Design,
     Group,
@@ -38,6 +36,9 @@ from roofline.workload.models.expressions.syntax import (
     Repeat,
     Shape,
     layers_of,
+    unbound,
+    whole,
+    with_values,
 )
 from roofline.workload.models.libraries.availability import said
 from roofline.workload.torch_dtypes import dtype_for
@@ -55,7 +56,7 @@ def inputs_of(design: Design, pieces: Sequence[Piece]) -> tuple[InputRequest, ..
     is_index = takes_indices(first.module)
     requests: list[InputRequest] = []
     for shape in design.shapes:
-        sizes = tuple(_size(each, design.text) for each in shape.sizes)
+        sizes = tuple(whole(each, design.text) for each in shape.sizes)
         if len(design.shapes) == 1:
             sizes = _full(sizes, shape, pieces, design.text)
         kind = shape.dtype or ("int64" if is_index else "")
@@ -67,12 +68,6 @@ def inputs_of(design: Design, pieces: Sequence[Piece]) -> tuple[InputRequest, ..
             raise PlacedError(str(error), design.text, shape.at) from None
         requests.append(request)
     return tuple(requests)
-
-
-def _size(value: Any, text: str) -> int:
-    size = plain(value, text)
-    assert isinstance(size, int)
-    return size
 
 
 def _check_number(first: Piece, design: Design) -> None:
@@ -262,7 +257,7 @@ class _Builder:
                     yield from self._repeated(part)
 
     def _repeated(self, repeat: Repeat) -> Iterator[Piece]:
-        for _ in range(_count(repeat, self._text)):
+        for _ in range(whole(repeat.count, self._text)):
             inner = repeat.part
             if isinstance(inner, Group):
                 yield self._group(inner)
@@ -288,8 +283,6 @@ class _Builder:
         self._check_windows(layer, kind.kind, given)
         try:
             return kind.make(*args, **kwargs)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:
             raise PlacedError(f"{layer}: {_why(error)}", self._text, layer.at) from error
 
@@ -392,12 +385,6 @@ def _called(part: Layer | Group) -> str:
     return known.name if known else part.name.replace(".", "_")
 
 
-def _count(repeat: Repeat, text: str) -> int:
-    count = plain(repeat.count, text)
-    assert isinstance(count, int)
-    return count
-
-
 def _length(parts: Sequence[Part], text: str) -> int:
     """How many layers they are once they are repeated."""
     total = 0
@@ -408,7 +395,7 @@ def _length(parts: Sequence[Part], text: str) -> int:
             case Group():
                 total += _length(part.parts, text)
             case Repeat():
-                total += _count(part, text) * _length([part.part], text)
+                total += whole(part.count, text) * _length([part.part], text)
     return total
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,9 +16,27 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.expressions.layers import expected_sizes, takes_floats
-from roofline.workload.models.expressions.pieces import Piece, leaves
-from roofline.workload.models.expressions.syntax import Group
+from roofline.workload.models.expressions.syntax import Group, Layer
 from roofline.workload.torch_dtypes import dtype_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a design and the module that was made of it; ``inner`` are those of a group."""
+
+    part: Layer | Group
+    module: nn.Module
+    is_torchs: bool
+    inner: tuple[Piece, ...] = ()
+
+
+def leaves(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The layers among `pieces`, those of groups too, in the order in which they run."""
+    for piece in pieces:
+        if piece.inner:
+            yield from leaves(piece.inner)
+        else:
+            yield piece
 
 
 class _UnknownError(Exception):
@@ -78,8 +97,6 @@ class _Fitting:
         module = piece.module if piece.is_torchs else _copy(piece.module)
         try:
             given = _given(module, values)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:
             if not piece.is_torchs and _needs_values(error):
                 raise _UnknownError from error
@@ -148,8 +165,6 @@ def _copy(module: nn.Module) -> nn.Module:
         raise _UnknownError
     try:
         return copy.deepcopy(module)
-    except KeyboardInterrupt:
-        raise
     except Exception as error:
         raise _UnknownError from error
 

@@ -80,10 +80,6 @@ class Archive:
 def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
     """The list of contents of a zip, once it holds together.
 
-    Args:
-        path: the file, for messages, and to read it.
-        source: what is read in its place, of a zip that lies in another one.
-
     Raises:
         FileFormatError: it is cut short or damaged, would unpack to far more than it has, or has
             members whose names lead out of it, that lie over each other, or that are encrypted.

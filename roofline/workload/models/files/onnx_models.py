@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import re
 import warnings
 from collections import Counter
@@ -22,14 +23,15 @@ from roofline.foundation.units import format_bytes
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, Value, graph_of
-from roofline.workload.models.files.onnx_operators.recurrent import with_torch_weights
-from roofline.workload.models.files.onnx_operators.registry import (
+from roofline.workload.models.files.onnx_layers import with_torch_weights
+from roofline.workload.models.files.onnx_operators import (
     OtherwiseError,
     function_of,
+    integers,
     is_random,
+    numbers,
+    unknown_call,
 )
-from roofline.workload.models.files.onnx_operators.shapes import made_elements
-from roofline.workload.models.files.onnx_unknown import unknown_call
 
 _MOST_KNOWN = 4096
 """Elements of values that are computed beside the pass, because sizes may follow from them."""
@@ -134,7 +136,7 @@ class OnnxModel(torch.nn.Module):
             return self._unknown(node, operands)
         are_known = not is_random(node) and all(name in known for name in node.inputs if name)
         try:
-            if are_known and made_elements(node, operands) <= _MOST_MADE:
+            if are_known and _made_elements(node, operands) <= _MOST_MADE:
                 with _disable_current_modes():
                     results = self._called(node, function, operands)
                 if all(each is None or each.numel() <= _MOST_KNOWN for each in results):
@@ -402,3 +404,49 @@ def _notes(name: str, graph: Graph) -> Iterator[str]:
             f"ONNX operators of {name} that are not known here: {told}{more}; their bytes are"
             " counted, their FLOP are unknown"
         )
+
+
+# -- what an operator makes of known values --------------------------------------------------------
+
+_NEVER_BESIDE = frozenset(
+    {
+        *("MatMul", "Gemm", "Einsum", "FusedMatMul", "Conv", "ConvTranspose", "Attention"),
+        *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
+    }
+)
+"""Products, which must be counted, and what makes much of few numbers."""
+
+_ENDLESS = 2**62
+
+
+def _made_elements(node: Node, operands: list[Any]) -> int:
+    """Return the most elements that an operator would make of operands whose values are known."""
+    given = [each for each in operands if each is not None]
+    sizes = [each.numel() for each in given]
+    try:
+        match node.operator:
+            case _ if node.operator in _NEVER_BESIDE:
+                return _ENDLESS
+            case "ConstantOfShape" if given:
+                return math.prod(integers(given[0]))
+            case "Expand" | "Tile" if len(given) == 2:
+                return math.prod(integers(given[1])) * sizes[0]
+            case "Range" if len(given) == 3 and all(sizes):
+                first, last, step = (numbers(each)[0] for each in given)
+                return math.ceil(abs((last - first) / step)) if step else 0
+            case "Concat":
+                return sum(sizes)
+            case _ if math.prod(sizes) <= 2**24:
+                return math.prod(sizes)
+            case _:
+                return _joined_elements(given)
+    # Of values that no size has the operator itself will say what is wrong.
+    except (ArithmeticError, ValueError, TypeError):
+        return _ENDLESS
+
+
+def _joined_elements(operands: list[Any]) -> int:
+    try:
+        return math.prod(torch.broadcast_shapes(*(each.shape for each in operands)))
+    except RuntimeError:
+        return _ENDLESS

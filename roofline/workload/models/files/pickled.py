@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
-import zipfile
-from collections.abc import Mapping
+import pickletools
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from roofline.errors import FileFormatError, ModelError, nearest
+from roofline.errors import FileFormatError, ModelError, RooflineError, nearest, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.archives import archive_in
-from roofline.workload.models.files.inspection import PICKLE, ZIP, kind_of
-from roofline.workload.models.files.pickles import imported_by, telling_among
-from roofline.workload.models.files.quiet import reading
+from roofline.workload.models.files.formats import PICKLE, ZIP, kind_of
+
+_LONGEST = 200
+
+
+@contextlib.contextmanager
+def reading(path: Path, how: str) -> Iterator[None]:
+    """While torch reads `path` by `how`: silent, and what it raises is one line about the file.
+
+    Raises:
+        FileFormatError: whatever was raised.
+    """
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):
+            yield
+    except RooflineError:
+        raise
+    # What is damaged may fail anywhere in torch, and with anything.
+    except Exception as error:
+        # What it points to was logged, and is not shown.
+        said = printable(said_by(error)).partition(" Please check the warnings above")[0]
+        said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+        raise FileFormatError(
+            f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
+        ) from error
+
 
 SUFFIX = ".safetensors"
 
@@ -96,31 +122,89 @@ TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a f
 """What results say of a file that was trusted."""
 
 _MOST_PICKLE_BYTE = 2**29
+_REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+"""How torch names an import of a pickle that it does not run."""
+
+
+class NeedsPickleError(FileFormatError):
+    """Only unpickling a file, which runs what it says, would tell what is in it."""
+
+
+def refused_import(error: object, content: bytes) -> str:
+    """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load."""
+    found = _REFUSED.search(str(error))
+    name = found[1] if found else _first_import(content)
+    return f" that imports {printable(name)[:80]}" if name else ""
+
+
+def _first_import(content: bytes) -> str:
+    texts: list[str] = []
+    # What is no pickle, or is cut short, may fail in any of its readers.
+    with contextlib.suppress(ValueError, IndexError, EOFError, TypeError, OverflowError):
+        for code, argument, _ in pickletools.genops(content):
+            if code.name in ("GLOBAL", "INST"):
+                return str(argument).replace(" ", ".")
+            if code.name == "STACK_GLOBAL":
+                return ".".join(texts[-2:])
+            if isinstance(argument, str):
+                texts.append(argument)
+    return ""
+
+
+def _plain(path: Path) -> Any:
+    """Return what is in a file, where that can be told without running code.
+
+    Raises:
+        NeedsPickleError: it cannot; the message names what unpickling would import.
+        FileFormatError: it is damaged.
+    """
+    is_zip = kind_of(path) == ZIP
+    if is_zip and "data.pkl" not in archive_in(path):
+        raise FileFormatError(
+            f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
+        )
+    try:
+        with reading(path, "torch.load"):
+            return torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
+    except FileFormatError as error:
+        if "Weights only load failed" not in str(error.__cause__):
+            raise
+        content = b""
+        if not is_zip:
+            with path.open("rb") as file:
+                content = file.read(_MOST_PICKLE_BYTE)
+        imports = refused_import(error.__cause__, content)
+        raise NeedsPickleError(
+            f"{path}: a pickle{imports}, and unpickling runs what a file says; add --allow-pickle"
+            " if you trust it, or save it with torch.export.save, or its state_dict()"
+        ) from None
+
+
+def _unpickled(path: Path) -> Any:
+    with reading(path, "torch.load"):
+        return torch.load(path, weights_only=False, map_location="cpu")
 
 
 def pickled_source(path: Path, *, allow_pickle: bool) -> Source:
-    """The module that `torch.save` pickled into a file.
+    """Return the module that `torch.save` pickled into a file.
 
     Raises:
-        FileFormatError: it is damaged, or only unpickling it would tell what it is, and that is not
-            allowed.
+        FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
         ModelError: it holds weights alone, or something else than a module.
     """
-    names = imports_of(path)
-    if not allow_pickle:
-        weights = _weights_or_none(path)
-        if weights is None:
-            raise _needs_pickle(path, names)
-        raise _holds(path, weights)
-    with reading(path, "torch.load"):
-        found: Any = torch.load(path, weights_only=False, map_location="cpu")
-    if not isinstance(found, torch.nn.Module):
-        raise _holds(path, found)
-    return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
+    found = _unpickled(path) if allow_pickle else _plain(path)
+    if isinstance(found, torch.nn.Module):
+        return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
+    if isinstance(found, Mapping):
+        raise ModelError(
+            f"{path}: it holds weights and no model; give what makes the model, and the weights:"
+            f" file.py:Model --weights {path.name}"
+        )
+    raise ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
 
 
 def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
-    """The weights that a file holds by their names, as ``state_dict`` gives them.
+    """Return the weights that a file holds by their names, as ``state_dict`` gives them.
 
     A checkpoint that keeps them under ``"state_dict"``, ``"model"`` or ``"model_state_dict"`` is
     taken apart.
@@ -144,12 +228,12 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
                 f"{path}: this is a whole model and not weights alone; give it as the model,"
                 " without --weights"
             )
-    found = _weights_or_none(path)
-    if found is None:
+    try:
+        found = _plain(path)
+    except NeedsPickleError:
         if not allow_pickle:
-            raise _needs_pickle(path, imports_of(path))
-        with reading(path, "torch.load"):
-            found = torch.load(path, weights_only=False, map_location="cpu")
+            raise
+        found = _unpickled(path)
     if isinstance(found, torch.nn.Module):
         found = found.state_dict()
     for key in ("state_dict", "model_state_dict", "model"):
@@ -224,56 +308,6 @@ def _names_differ(
         if sum(each.removeprefix(prefix) in own for each in unexpected) == len(unexpected):
             parts.append(f"all of them begin with '{prefix}': save the weights without it")
     return "; ".join(parts)
-
-
-def imports_of(path: Path) -> tuple[str, ...]:
-    """What unpickling a file would import.
-
-    Raises:
-        FileFormatError: it is damaged.
-    """
-    if kind_of(path) != ZIP:
-        try:
-            with path.open("rb") as file:
-                return imported_by(file.read(_MOST_PICKLE_BYTE))
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-    archive = archive_in(path)
-    if "data.pkl" not in archive:
-        raise FileFormatError(
-            f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
-        )
-    return imported_by(archive.read("data.pkl", max_bytes=_MOST_PICKLE_BYTE))
-
-
-def _weights_or_none(path: Path) -> Any:
-    """What is in a file, where that can be told without running code; else None."""
-    try:
-        with reading(path, "torch.load"):
-            is_zip = zipfile.is_zipfile(path)
-            return torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
-    except FileFormatError as error:
-        if "Weights only load failed" in str(error.__cause__):
-            return None
-        raise
-
-
-def _needs_pickle(path: Path, names: tuple[str, ...]) -> FileFormatError:
-    told = telling_among(names)
-    imports = f" that imports {printable(told)[:80]}" if told else ""
-    return FileFormatError(
-        f"{path}: a pickle{imports}, and unpickling runs what a file says; add --allow-pickle if"
-        " you trust it, or save it with torch.export.save, or its state_dict()"
-    )
-
-
-def _holds(path: Path, found: Any) -> ModelError:
-    if isinstance(found, Mapping):
-        return ModelError(
-            f"{path}: it holds weights and no model; give what makes the model, and the weights:"
-            f" file.py:Model --weights {path.name}"
-        )
-    return ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
 
 
 def _kind(found: object) -> str:

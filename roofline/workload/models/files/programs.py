@@ -1,14 +1,11 @@
-"""Whether what a .pt2 file says of its program may be handed to torch.
-
-torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
-writes Python code in which the names of weights and modules stand. So every name and every text is
-checked here first: what a program that `torch.export.save` wrote never says is refused.
-"""
+"""What lies in a .pt2 file: its program, its weights, and what would be unpickled or run."""
 
 from __future__ import annotations
 
 import ast
+import io
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +15,13 @@ import torch
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
+from roofline.foundation.units import format_bytes
+from roofline.workload.models.files.archives import Archive, archive_in
+from roofline.workload.models.files.pickled import refused_import
+
+# torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
+# writes Python code in which the names of weights and modules stand. So every name and every text
+# is checked here first: what a program that `torch.export.save` wrote never says is refused.
 
 # torch takes the name that a file says and looks it up in all of its own package, where
 # ``torch.os.system`` and ``torch.ops.import_module.__call__`` would be found.
@@ -66,43 +70,26 @@ def why_refused(target: object) -> str:
         return "which is no operator"
     if parts[1] == "higher_order":
         return "" if parts[2] in _HIGHER_ORDER else "which is not run from files"
-    found = _found(parts)
-    if found is None:
-        return MISSING
-    if not _is_operator(found):
-        return "which is no operator"
-    return "which opens files" if parts[2] in _OPENING or _opens_files(found) else ""
-
-
-def _found(parts: re.Match[str]) -> Any:
     found: Any = torch.ops
     for name in filter(None, parts.groups()):
         try:
             found = getattr(found, name)
         # What is registered wrongly raises more than AttributeError.
         except (AttributeError, RuntimeError):
-            return None
-    return found
-
-
-def _is_operator(found: Any) -> bool:
-    return isinstance(found, _KINDS)
-
-
-def _opens_files(found: Any) -> bool:
-    return any(
+            return MISSING
+    if not isinstance(found, _KINDS):
+        return "which is no operator"
+    schemas: Iterable[Any] = ()
+    if isinstance(found, torch._ops.OpOverload):
+        schemas = (found._schema,)
+    elif isinstance(found, torch._ops.OpOverloadPacket):
+        schemas = found._schemas.values()
+    opens_files = parts[2] in _OPENING or any(
         "str" in str(argument.type) and _OF_FILES.search(argument.name)
-        for schema in _schemas(found)
+        for schema in schemas
         for argument in schema.arguments
     )
-
-
-def _schemas(found: Any) -> Iterable[Any]:
-    if isinstance(found, torch._ops.OpOverload):
-        return (found._schema,)
-    if isinstance(found, torch._ops.OpOverloadPacket):
-        return tuple(found._schemas.values())
-    return ()
+    return "which opens files" if opens_files else ""
 
 
 _PARTS = (
@@ -162,13 +149,15 @@ def _power(part: ast.AST) -> int:
 
 def _exponent(part: ast.AST) -> int:
     """The exponent of a power, 1 of anything else; too large a number where it is computed."""
-    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow):
-        return _whole(part.right)
-    if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name):
-        return 1
-    if part.func.id not in _POWERS:
-        return 1
-    return _whole(part.args[1]) if len(part.args) == 2 else _LARGEST_EXPONENT + 1
+    match part:
+        case ast.BinOp(op=ast.Pow(), right=exponent):
+            return _whole(exponent)
+        case ast.Call(func=ast.Name(id=name), args=[_, exponent]) if name in _POWERS:
+            return _whole(exponent)
+        case ast.Call(func=ast.Name(id=name)) if name in _POWERS:
+            return _LARGEST_EXPONENT + 1
+        case _:
+            return 1
 
 
 def _whole(exponent: ast.expr) -> int:
@@ -199,10 +188,6 @@ _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 
 def check_program(path: Path, text: bytes) -> Mapping[str, Any]:
     """The program's description, once nothing in it can run code.
-
-    Args:
-        path: the file, for messages.
-        text: the JSON of an exported program.
 
     Raises:
         FileFormatError: it is damaged, or says what torch.export never writes.
@@ -237,11 +222,14 @@ def _check(path: Path, where: str, value: Any) -> None:
     if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
         raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
     if isinstance(value, dict):
-        if "target" in value:
-            _check_target(path, value["target"])
-        if "as_operator" in value:
-            _check_target(path, value["as_operator"])
-        _check_keys(path, where, value)
+        for key in ("target", "as_operator"):
+            if key in value:
+                _check_target(path, value[key])
+        for name in value if where in _NAMED_VALUES else ():
+            if not _NAME.fullmatch(name):
+                raise _refused(path, f"a value called {_shown(name)}, which is no name")
+            if where == "range_constraints" and _MANY.fullmatch(name):
+                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
     elif isinstance(value, str) and value:
         if where in _NAMES and not _NAME.fullmatch(value):
             raise _refused(path, f"something called {_shown(value)}, which is no name")
@@ -260,15 +248,6 @@ _NAMED_VALUES = (
     *("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values"),
     *("custom_obj_values", "range_constraints"),
 )
-
-
-def _check_keys(path: Path, where: str, value: Mapping[str, Any]) -> None:
-    if where in _NAMED_VALUES:
-        for name in value:
-            if not _NAME.fullmatch(name):
-                raise _refused(path, f"a value called {_shown(name)}, which is no name")
-            if where == "range_constraints" and _MANY.fullmatch(name):
-                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
 
 
 _MANY = re.compile(r"\D*0*[1-9]\d{6,}")
@@ -345,3 +324,176 @@ def _refused(path: Path, why: str) -> FileFormatError:
 
 def _shown(value: object) -> str:
     return f"'{printable(str(value))[:80]}'"
+
+
+_MOST_TEXT_BYTE = 2**29
+_MOST_EXAMPLES_BYTE = 2**31
+
+_EARLIER = "serialized_exported_program.json"
+"""What the program is called in files of torch before 2.7."""
+
+_EARLIER_PICKLES = (
+    "serialized_state_dict.pt",
+    "serialized_state_dict.json",
+    "serialized_constants.pt",
+    "serialized_constants.json",
+    "serialized_example_inputs.pt",
+)
+_EARLIER_TEXTS = ("version", _EARLIER, "extra_files")
+
+_STORED = re.compile(r"[A-Za-z0-9_.-]+")
+_MOST_REPEATED = 2**26
+"""Elements of a tensor that is stored as fewer, each of which stands for several."""
+
+
+def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
+    """The description of a file's program, once loading it runs no code of the file's.
+
+    Raises:
+        FileFormatError: it is no exported program, or not whole; it holds machine code, pickles
+            that were not allowed, or calls what is no operator.
+    """
+    path = archive.path
+    for folder, what in (
+        ("data/aotinductor/", "machine code that AOTInductor compiled"),
+        ("data/executorch/", "a program for ExecuTorch"),
+    ):
+        if archive.within(folder):
+            raise FileFormatError(
+                f"{path}: it holds {what}, whose operators cannot be seen; give the file that"
+                " torch.export.save wrote"
+            )
+    for name in archive.size_bytes:
+        # torch finds members whatever the case of their names, and writes none in capitals.
+        if name != name.lower() and not name.startswith("extra"):
+            raise FileFormatError(
+                f"{path}: not opened: '{printable(name)[:80]}' in it; torch.export writes no"
+                " capitals"
+            )
+    if any(each.endswith(_EARLIER) for each in archive.size_bytes):
+        return _earlier(archive, allow_pickle=allow_pickle)
+    models = archive.within("models/")
+    if not models:
+        raise FileFormatError(
+            f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
+        )
+    # Of anything in this folder torch takes the name without its last five characters.
+    if models != ("models/model.json",):
+        names = ", ".join(printable(each[7:].removesuffix(".json"))[:60] for each in models[:5])
+        raise FileFormatError(
+            f"{path}: it holds programs called {names}; save the one that is meant alone"
+        )
+    if not archive.folder:
+        raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
+    program = check_program(path, archive.read(models[0], max_bytes=_MOST_TEXT_BYTE))
+    for kind in ("weights", "constants"):
+        _check_payload(archive, kind, allow_pickle=allow_pickle)
+    examples = "data/sample_inputs/model.pt"
+    if examples in archive and not allow_pickle:
+        _check_plain(archive, examples)
+    return program
+
+
+def _earlier(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
+    """The program of a file as torch wrote it before 2.7, in which nothing else lies.
+
+    torch looks for what it writes now first: what is here would not be what it opens.
+    """
+    known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
+    for name in archive.size_bytes:
+        if archive.folder or name.partition("/")[0] not in known:
+            raise FileFormatError(
+                f"{archive.path}: not opened: '{printable(name)[:80]}' lies beside a program as"
+                " torch before 2.7 wrote it, which wrote no such thing"
+            )
+    program = check_program(archive.path, archive.read(_EARLIER, max_bytes=_MOST_TEXT_BYTE))
+    for name in _EARLIER_PICKLES:
+        if name in archive and not allow_pickle:
+            _check_plain(archive, name)
+    return program
+
+
+def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
+    """Refuses weights or constants that are pickles, missing, or larger than what is there."""
+    path = archive.path
+    earlier = f"data/{kind}/model.pt"
+    if earlier in archive:
+        if not allow_pickle:
+            _check_plain(archive, earlier)
+        return
+    name = f"data/{kind}/model_{kind}_config.json"
+    for known, entry in _entries(archive, name):
+        file = entry.get("path_name")
+        where = f"data/{kind}/{file}"
+        shown = printable(known)[:60]
+        check_path(path, known)
+        if not isinstance(file, str) or not _STORED.fullmatch(file) or where not in archive:
+            raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
+        if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
+            if not allow_pickle:
+                _check_plain(archive, where, f"'{shown}' is pickled", always=True)
+            continue
+        _check_tensor(path, shown, entry, archive.size_bytes[where])
+
+
+def _entries(archive: Archive, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        entries = json.loads(archive.read(name, max_bytes=_MOST_TEXT_BYTE))["config"]
+        for known, entry in entries.items():
+            if not isinstance(entry, dict):
+                raise TypeError
+            yield known, entry
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise FileFormatError(f"{archive.path}: '{name}' in it is damaged") from None
+
+
+def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: int) -> None:
+    """Where nothing is stored, torch makes as many zeros as are asked for."""
+    try:
+        meta = entry["tensor_meta"]
+        sizes = [int(each["as_int"]) for each in meta["sizes"]]
+        device = str(meta["device"]["type"])
+    except (TypeError, KeyError, ValueError):
+        raise FileFormatError(f"{path}: what it says of the tensor '{name}' is damaged") from None
+    elements = math.prod(sizes)
+    if min(sizes, default=0) < 0 or (elements and not size_bytes):
+        raise FileFormatError(
+            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and no values in the file"
+        )
+    # torch copies what is repeated.
+    if elements > max(size_bytes, _MOST_REPEATED):
+        raise FileFormatError(
+            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and"
+            f" {format_bytes(size_bytes)} of values in the file"
+        )
+    if device not in ("cpu", "meta"):
+        raise FileFormatError(
+            f"{path}: it was exported on '{printable(device)}', which its operators name; export"
+            " the model on the CPU"
+        )
+
+
+def _check_plain(archive: Archive, name: str, what: str = "", *, always: bool = False) -> None:
+    """Refuse what torch cannot load without running a pickle, as it would then run it.
+
+    Args:
+        archive: the file.
+        name: a member.
+        what: how messages call it; ``""``: by its name.
+        always: refuse it, though it could be loaded.
+    """
+    content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
+    if content.startswith(b"PK"):
+        archive_in(archive.path, io.BytesIO(content))
+    what = what or f"'{name}' is a pickle"
+    imports = refused_import("", content) if always else ""
+    try:
+        if content and not always:
+            torch.load(io.BytesIO(content), weights_only=True, map_location="meta")
+    except Exception as error:
+        imports, always = refused_import(error, content), True
+    if always:
+        raise FileFormatError(
+            f"{archive.path}: {what}{imports}, and unpickling runs what"
+            " a file says; add --allow-pickle if you trust it"
+        )

@@ -17,13 +17,25 @@ from roofline.foundation.text import printable
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.archives import Archive, archive_in
-from roofline.workload.models.files.formats import ONNX, PROGRAM, check_foreign, is_model_file
-from roofline.workload.models.files.inspection import PICKLE, READ, ZIP, kind_of
-from roofline.workload.models.files.pickled import TRUSTED, pickled_source, weights_in, with_weights
-from roofline.workload.models.files.program_files import check_program_file
-from roofline.workload.models.files.programs import output_types
-from roofline.workload.models.files.quiet import reading
-from roofline.workload.models.files.stored import StoredModel
+from roofline.workload.models.files.formats import (
+    ONNX,
+    PICKLE,
+    PROGRAM,
+    READ,
+    ZIP,
+    StoredModel,
+    check_foreign,
+    is_model_file,
+    kind_of,
+)
+from roofline.workload.models.files.pickled import (
+    TRUSTED,
+    pickled_source,
+    reading,
+    weights_in,
+    with_weights,
+)
+from roofline.workload.models.files.programs import check_program_file, output_types
 from roofline.workload.models.libraries.availability import library_or_reason
 
 _JIT: Any = torch.jit
@@ -59,9 +71,6 @@ def torchscript_source(archive: Archive) -> Source:
 
     Its pickles know no other classes than its own, and its code no other functions than torch's
     operators. Some of it runs while it is read, so that it is looked through before.
-
-    Args:
-        archive: the file.
 
     Raises:
         FileFormatError: it is damaged, or its code opens files.
@@ -134,10 +143,6 @@ def _check_operator(archive: Archive, namespace: str, name: str) -> None:
 
 def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
     """The model in a .pt2 file, and the inputs that it was exported with.
-
-    Args:
-        path: the file, a zip.
-        allow_pickle: what can only be unpickled may be.
 
     Raises:
         FileFormatError: it is no exported program, or nothing that may be opened.
@@ -245,10 +250,6 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
 
 def stored_source(model: StoredModel, load: Callable[[str], Source]) -> Source:
     """The model that a name and a file of weights come to.
-
-    Args:
-        model: as the user gave it.
-        load: gives a model by its name.
 
     Raises:
         InputError: weights beside a file that has its own, or nothing that a pickle could be in.

@@ -183,27 +183,25 @@ def _stand_in_for_torchvision() -> Iterator[None]:
         _forget("torchvision")
 
 
+def _stand_in(self: Any, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    value = _StandIn(name, (), {})
+    setattr(self, name, value)
+    return value
+
+
 class _StandIn(type):
     """A class whose every attribute is another one, and of which there are no instances."""
 
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = _StandIn(name, (), {})
-        setattr(cls, name, value)
-        return value
+    __getattr__ = _stand_in
 
     def __call__(cls, *_: Any, **__: Any) -> Any:
         raise ImportError(f"{cls.__name__} is torchvision's, which cannot be imported here")
 
 
 class _StandInModule(ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = _StandIn(name, (), {})
-        setattr(self, name, value)
-        return value
+    __getattr__ = _stand_in
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -5,12 +5,185 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from roofline.errors import InputError, ModelError, nearest, said_by
-from roofline.foundation.reading import cut
-from roofline.workload.models.libraries.model_settings import Settings
+from roofline.errors import FileFormatError, InputError, ModelError, nearest, said_by
+from roofline.foundation.reading import cut, read_json, refused
+
+_FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
+
+_MOST_BYTE = 2**24
+"""Of a configuration; published ones have kilobytes."""
+
+_LITERALS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Sizes of a model as a user asks for them: those of a file, and what is written over them.
+
+    ``origin`` names the file or what is bundled (``""``: the library's defaults), ``source`` says
+    where bundled sizes were published. ``base`` are the settings in it, ``given`` those that were
+    written as key=value.
+    """
+
+    origin: str = ""
+    source: str = ""
+    base: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def all(self) -> dict[str, Any]:
+        """What the model is to be built with."""
+        return {**self.base, **self.given}
+
+
+def settings_of(text: str) -> Settings:
+    """The settings that ``--config TEXT`` asks for.
+
+    Args:
+        text: ``llama-3.1-8b`` (bundled, see `bundled_names`), ``path/to/config.json`` or its
+            folder, ``hidden_size=256,num_hidden_layers=4``, or one of the first two with what is
+            changed in it behind a comma: ``llama-3.1-8b,num_hidden_layers=2``.
+
+    Raises:
+        InputError: it is of no such form, or names nothing that is bundled.
+        FileFormatError: the file is missing, damaged, or holds something else.
+    """
+    items = list(_items(text))
+    found = Settings()
+    if items and items[0] and not _is_pair(items[0]):
+        found = _base(items.pop(0))
+    given: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        key = key.strip()
+        if not equals or not key.isidentifier():
+            raise InputError(f"--config '{cut(item)}': expected key=value; {_FORMS}")
+        if key in given:
+            raise InputError(f"--config {key}: stands twice; leave one out")
+        given[key] = _value(key, value.strip())
+    if not given and not found.origin:
+        raise InputError(f"--config '{cut(text)}': says nothing; {_FORMS}")
+    return Settings(origin=found.origin, source=found.source, base=found.base, given=given)
+
+
+def bundled_names() -> Sequence[str]:
+    """The names of the configurations that come with roofline, in the order of the alphabet."""
+    return sorted(path.stem for path in _folder().glob("*.json"))
+
+
+def _folder() -> Path:
+    """Where they lie: in the package, or in its checkout."""
+    package = Path(__file__).parents[3]
+    shipped = package / "modelconfigs"
+    return shipped if shipped.is_dir() else package.parent / "modelconfigs"
+
+
+# -- the parts of the text -------------------------------------------------------------------------
+
+
+def _is_pair(item: str) -> bool:
+    """Whether an item is a setting; files may have a ``=`` in their names."""
+    before, equals, _ = item.partition("=")
+    return bool(equals) and not item.endswith(".json") and not {"/", "\\"} & set(before)
+
+
+def _items(text: str) -> Iterator[str]:
+    """The parts of `text` between the commas that stand outside brackets and quotes."""
+    depth, start, is_quoted = 0, 0, False
+    for position, letter in enumerate(text):
+        if letter == '"':
+            is_quoted = not is_quoted
+        elif not is_quoted:
+            depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0 and not is_quoted:
+            yield text[start:position].strip()
+            start = position + 1
+    if depth or is_quoted:
+        what = "a quote" if is_quoted else "brackets"
+        raise InputError(f"--config '{cut(text)}': {what} in it do not match")
+    if last := text[start:].strip():
+        yield last
+
+
+def _value(key: str, text: str) -> Any:
+    """A number, a truth value, none, a list or table as JSON, else the text itself."""
+    if text.lower() in _LITERALS:
+        return _LITERALS[text.lower()]
+    if text.startswith(("[", "{", '"')):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"--config {key}={cut(text)}: not valid JSON; lists and tables are written as"
+                ' [1,2] and {"a":1}'
+            ) from None
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    if not text:
+        raise InputError(f"--config {key}=: has no value; write {key}=4096, say")
+    return text
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _base(item: str) -> Settings:
+    path = Path(item)
+    there = _there(path)
+    is_folder = there is not None and stat.S_ISDIR(there.st_mode)
+    if path.suffix == ".json" or path.name != item or is_folder:
+        return _of_file(path / "config.json" if is_folder else path)
+    file = _folder() / f"{item}.json"
+    if _there(file) is None:
+        raise InputError(
+            f"--config {cut(item)}: no configuration of that name comes with roofline"
+            f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
+            " nothing is downloaded; a config.json or key=value works too)"
+        )
+    content = _table(file)
+    return Settings(
+        origin=item, source=str(content.get("source", "")), base=content["configuration"]
+    )
+
+
+def _of_file(path: Path) -> Settings:
+    content = _table(path)
+    if isinstance(content.get("configuration"), dict):
+        # A copy of a bundled file that somebody changed.
+        return Settings(
+            origin=str(path), source=str(content.get("source", "")), base=content["configuration"]
+        )
+    return Settings(origin=str(path), base=content)
+
+
+def _there(path: Path) -> os.stat_result | None:
+    """What lies at a path; None: nothing does, or no path is as long."""
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def _table(path: Path) -> dict[str, Any]:
+    there = _there(path)
+    if there is not None and there.st_size > _MOST_BYTE:
+        what = f"is no configuration: it has {there.st_size:,} bytes"
+        raise refused(str(path), what, "give a model's config.json")
+    content = read_json(path, fix="give a model's config.json")
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path}: holds no table of settings; give a model's config.json")
+    return content
+
 
 SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size"),
@@ -33,7 +206,7 @@ _MOST_PARTS = 4096
 """More layers, or heads, than any model has."""
 
 
-def check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
+def _check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
     kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
     if kind is None or own is None or kind == own:
         return
@@ -43,34 +216,34 @@ def check_type(config_class: Callable[..., Any], settings: Settings, asked: str)
     )
 
 
-def check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuses sizes that are none, before a class fails at them in its own words."""
+def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
+    """Refuse sizes that are none, before a class fails at them in its own words.
+
+    Of those in a file, only what no model does without: the others may follow from them.
+    """
     own_names = getattr(config_class, "attribute_map", {})
-    sizes = {*SIZES, *(own_names[each] for each in SIZES if each in own_names)}
-    for key, value in given.items():
-        if key not in sizes or value is None:
-            continue
-        if type(value) is not int or not 1 <= value < _MOST:
+
+    def wrong(names: Iterable[str], of: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        sizes = {name for each in names for name in (each, own_names.get(each, each))}
+        for key, value in of.items():
+            if key in sizes and (type(value) is not int or not 1 <= value < _MOST):
+                yield key, value
+
+    for key, value in wrong(SIZES, settings.given):
+        if value is not None:
             raise InputError(
-                f"--config {key}={cut(shown_value(value))}: must be a whole number from 1 to"
+                f"--config {key}={cut(_shown_value(value))}: must be a whole number from 1 to"
                 f" {_MOST:,}"
             )
-
-
-def check_base(config_class: Callable[..., Any], settings: Settings) -> None:
-    """The same for sizes in a file that no model does without; the others may follow from them."""
-    own_names = getattr(config_class, "attribute_map", {})
-    needed = {*_NEEDED, *(own_names[each] for each in _NEEDED if each in own_names)}
-    for key, value in settings.base.items():
-        is_one = isinstance(value, (int, float, str)) and key in needed
-        if is_one and (type(value) is not int or not 1 <= value < _MOST):
+    for key, value in wrong(_NEEDED, settings.base):
+        if isinstance(value, (int, float, str)):
             raise InputError(
                 f"--config {settings.origin}: {key} is {cut(json.dumps(value))}; it must be a whole"
                 f" number from 1 to {_MOST:,}"
             )
 
 
-def check_depth(values: Mapping[str, Any]) -> None:
+def _check_depth(values: Mapping[str, Any]) -> None:
     """Refuses more layers and labels than anybody makes, in parts of a model too."""
     for table in (values, *(each for each in values.values() if isinstance(each, Mapping))):
         for key, value in table.items():
@@ -87,7 +260,7 @@ Sizes = Callable[[str], int | None]
 """Gives a size by its standard name; None: it is not a number, or follows from others."""
 
 
-def sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
+def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
     """Sizes as they were written, else as the class has them where nothing is."""
     own_names = getattr(config_class, "attribute_map", {})
     fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
@@ -96,13 +269,13 @@ def sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]
     return lambda name: _whole(table.get(own_names.get(name, name)))
 
 
-def sizes_as_built(config: Any) -> Sizes:
+def _sizes_as_built(config: Any) -> Sizes:
     """Sizes of a configuration, of its part for text where it has several."""
     text = config.get_text_config()
-    return lambda name: size_in(text, name)
+    return lambda name: _size_in(text, name)
 
 
-def check_sizes(of: Sizes, asked: str) -> None:
+def _check_sizes(of: Sizes, asked: str) -> None:
     """Refuses sizes that do not go together.
 
     Raises:
@@ -122,14 +295,8 @@ def check_sizes(of: Sizes, asked: str) -> None:
             f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
             f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
         )
-    experts = next(
-        (
-            found
-            for each in ("num_local_experts", "num_experts", "n_routed_experts")
-            if (found := of(each))
-        ),
-        None,
-    )
+    counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
+    experts = next(filter(None, counts), None)
     chosen = of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
         raise InputError(
@@ -143,7 +310,7 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found[-6:]))
 
 
-def size_in(config: Any, name: str) -> int | None:
+def _size_in(config: Any, name: str) -> int | None:
     """A size of a configuration; None: it has none that is one for all layers."""
     try:
         return _whole(getattr(config, name, None))
@@ -156,7 +323,7 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def shown_value(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
 
 
@@ -186,18 +353,13 @@ def configured(
 ) -> tuple[Any, tuple[str, ...]]:
     """A configuration with the sizes of `settings`, and what to know about it, one line each.
 
-    Args:
-        config_class: transformers' class of configurations.
-        settings: what the user asked for.
-        asked: what messages call the model.
-
     Raises:
         InputError: a setting that the class does not have (the nearest is suggested), settings of
             another type of model, sizes that do not go together.
         ModelError: the class rejects them.
     """
     notes: list[str] = []
-    check_type(config_class, settings, asked)
+    _check_type(config_class, settings, asked)
     known = _known(config_class)
     for key in settings.given:
         if key not in known:
@@ -222,10 +384,9 @@ def configured(
             " activations (what fewer bits are worth: --weight-bits)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
-    check_given(config_class, settings.given)
-    check_base(config_class, settings)
-    check_depth(values)
-    check_sizes(sizes_as_written(config_class, values), asked)
+    _check_values(config_class, settings)
+    _check_depth(values)
+    _check_sizes(_sizes_as_written(config_class, values), asked)
     try:
         config = config_class(**values)
     except KeyboardInterrupt:
@@ -234,7 +395,7 @@ def configured(
         raise ModelError(
             f"model '{asked}': {_name(config_class)} rejects --config: {_said(error)}"
         ) from error
-    check_sizes(sizes_as_built(config), asked)
+    _check_sizes(_sizes_as_built(config), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 
@@ -252,7 +413,7 @@ def plain_configuration(config: Any) -> Mapping[str, object]:
 
 def what_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
     """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
-    given = ", ".join(f"{key}={shown_value(value)}" for key, value in settings.given.items())
+    given = ", ".join(f"{key}={_shown_value(value)}" for key, value in settings.given.items())
     if not settings.origin:
         return f"{given} and else the default sizes of {_name(config_class)}"
     source = f" ({settings.source})" if settings.source else ""
@@ -298,7 +459,7 @@ def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
     own_names = getattr(config, "attribute_map", {})
     seen: set[str] = set()
     for name in SIZES:
-        value, own = size_in(config, name), own_names.get(name, name)
+        value, own = _size_in(config, name), own_names.get(name, name)
         if value is not None and own not in seen:
             seen.add(own)
             yield name, value

@@ -14,10 +14,10 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
-from roofline.workload.capture.unrecorded import result_on_fakes
+from roofline.workload.capture.passes import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
-from roofline.workload.models.libraries.transformers_inputs import (
+from roofline.workload.models.libraries.transformers_models import (
     is_transformers_model,
     position_limit,
 )
@@ -70,12 +70,6 @@ class Past:
 
 def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
     """The cache that a model has after a prompt.
-
-    Args:
-        source: a model of transformers, which is left as it was.
-        context: tokens of each sequence.
-        batch: how many sequences.
-        run: in which types it is run.
 
     Raises:
         ModelError: the model raised, needs values, or keeps no cache with layers.

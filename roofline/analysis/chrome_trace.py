@@ -1,0 +1,348 @@
+"""One pass of a measured model as a Chrome trace, for Perfetto and chrome://tracing.
+
+The JSON form of D. Duca, N. Sinclair, "Trace Event Format", 2016. Slices are pairs of B and E
+events in the order in which they begin and end, never X events: a reader rounds times to whole
+nanoseconds, and of a pair of an X event and one within it either may then end first.
+
+What is shown is not one recorded run but the medians of the operators, laid end to end in the order
+of their calls: when in a pass each began is not known, and the trace says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
+from typing import Any, Literal
+
+from roofline.analysis.grouping import working
+from roofline.analysis.result import Analysis
+from roofline.analysis.rows import OperatorRow
+from roofline.analysis.times import above_roof, kind_of_time
+from roofline.analysis.totals import minimum_times_of
+from roofline.analysis.words import run_words, short_op
+from roofline.errors import InputError
+from roofline.foundation import schema
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_shape
+from roofline.machine.hardware import describe_threads
+from roofline.machine.quantities import origin
+from roofline.workload.operators import State
+
+NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"
+
+Event = dict[str, Any]
+Timeline = Literal["measured", "predicted", "bound"]
+
+_NUMBERS: dict[Timeline, int] = {"measured": 1, "predicted": 2, "bound": 3}
+"""The number of the process, and of its thread, that shows a timeline."""
+
+_TITLES: dict[Timeline, str] = {
+    "measured": "measured: medians end to end",
+    "predicted": "predicted, end to end",
+    "bound": "bounds, end to end",
+}
+_RATE_FLOP, _RATE_BYTE = "compute achieved", "traffic achieved"
+_DONE_FLOP, _DONE_BYTE = "compute done", "traffic done"
+_BETWEEN = "between operators (Python, dispatch, memory)"
+CLASSES = "class"
+_NAMED = 20
+
+_WHAT = (
+    "Not one recorded run: the medians of every operator over several passes, laid end to end in"
+    " the order of the calls. When in a pass an operator began, and the gaps between operators, are"
+    " not known. Calls of one module that follow each other are one slice."
+)
+
+
+def trace_json(analysis: Analysis) -> str:
+    """The trace of a measured analysis as JSON text, one event a line.
+
+    Raises:
+        InputError: its operators were not measured.
+    """
+    trace = trace_of(analysis)
+    events = ",\n".join(
+        json.dumps(each, separators=(",", ":"), allow_nan=False) for each in trace["traceEvents"]
+    )
+    rest = {name: value for name, value in trace.items() if name != "traceEvents"}
+    return f'{{"traceEvents":[\n{events}\n],\n{json.dumps(rest, allow_nan=False, indent=1)[2:]}\n'
+
+
+def trace_of(analysis: Analysis) -> dict[str, Any]:
+    """The trace as plain data; times in µs, as the format wants them.
+
+    Raises:
+        InputError: its operators were not measured.
+    """
+    if kind_of_time(analysis) != "measured":
+        raise InputError(f"{printable(analysis.model)} was not measured; {NOT_MEASURED}")
+    shown: dict[Timeline, list[_Step]] = {
+        "measured": _steps(analysis.operators, lambda row: row.measured_s),
+        "predicted": _steps(working(analysis.operators), lambda row: row.predicted_s),
+        "bound": _steps(working(analysis.operators), lambda row: row.eager_min_time_s),
+    }
+    events: list[Event] = []
+    for timeline, steps in shown.items():
+        if steps:
+            events += _names(timeline, analysis)
+            events += _slices(timeline, steps, analysis)
+    events += _counters(shown["measured"])
+    events += _peak(shown["measured"], analysis)
+    # Python sorts stably: events of one moment stay in the order in which they nest.
+    events.sort(key=lambda each: each.get("ts", -1.0))
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": other_data(
+            analysis, {name: len(steps) for name, steps in shown.items() if steps}
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An operator on a timeline, in whole nanoseconds from the begin of the pass."""
+
+    row: OperatorRow
+    start_ns: int
+    end_ns: int
+
+
+def _steps(
+    rows: Sequence[OperatorRow], time_s: Callable[[OperatorRow], float | None]
+) -> list[_Step]:
+    """The operators whose time is known, end to end; rounding never adds up."""
+    found: list[_Step] = []
+    now_s = 0.0
+    for row in rows:
+        known = time_s(row)
+        if known is not None:
+            found.append(_Step(row, round(now_s * 1e9), round((now_s + known) * 1e9)))
+            now_s += known
+    return found
+
+
+def _event(sort: str, name: str, number: int, now_ns: float, **more: Any) -> Event:
+    at = {"pid": number, "tid": number, "ts": now_ns / 1e3}
+    return {"ph": sort, "name": name, **at, **more}
+
+
+def _names(timeline: Timeline, analysis: Analysis) -> Iterator[Event]:
+    number = _NUMBERS[timeline]
+    at = {"ph": "M", "pid": number, "tid": number}
+    title = f"{printable(analysis.model)} · {_TITLES[timeline]}"
+    yield {**at, "name": "process_name", "args": {"name": title}}
+    yield {**at, "name": "process_sort_index", "args": {"sort_index": number}}
+    yield {**at, "name": "thread_name", "args": {"name": "modules and operators"}}
+
+
+@dataclass(slots=True)
+class _Track:
+    """The slices of one thread, as they are opened and closed."""
+
+    number: int
+    events: list[Event] = field(default_factory=list[Event])
+    open: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    """Of each open slice: what it is of, its name, its category."""
+
+    def begin(self, of: str, name: str, kind: str, now_ns: int, args: Event) -> None:
+        more: Event = {"args": args} if args else {}
+        self.events.append(_event("B", name, self.number, now_ns, cat=kind, **more))
+        self.open.append((of, name, kind))
+
+    def end(self, now_ns: int) -> None:
+        _, name, kind = self.open.pop()
+        self.events.append(_event("E", name, self.number, now_ns, cat=kind))
+
+    def go_to(
+        self, places: Sequence[tuple[str, str, str]], now_ns: int, classes: Mapping[str, str]
+    ) -> None:
+        """Close the slices that are left, and open those that are entered; the pass stays."""
+        shared = 0
+        for (wanted, _, _), (inside, _, _) in zip(places, self.open[1:], strict=False):
+            if wanted != inside:
+                break
+            shared += 1
+        while len(self.open) > shared + 1:
+            self.end(now_ns)
+        for of, name, kind in places[shared:]:
+            is_known = kind == "module" and name in classes
+            args = {CLASSES: printable(classes[name])} if is_known else {}
+            self.begin(of, printable(name), kind, now_ns, args)
+
+
+def _slices(timeline: Timeline, steps: Sequence[_Step], analysis: Analysis) -> list[Event]:
+    """The pass, its phases, its modules in each other, and their operators."""
+    track = _Track(_NUMBERS[timeline])
+    classes = {module.path: module.kind for module in analysis.modules}
+    has_phases = len({step.row.phase for step in steps}) > 1
+    whole_ns = steps[-1].end_ns
+    track.begin("", f"one pass of {printable(analysis.model)}", "pass", 0, {})
+    for step in steps:
+        row = step.row
+        # What lies around the operator, the outermost first.
+        places = [(f"phase {row.phase}", row.phase, "phase")] if has_phases else []
+        paths = accumulate(filter(None, row.module_path.split(".")), "{}.{}".format)
+        places += [(f"module {path}", path, "module") for path in paths]
+        track.go_to(places, step.start_ns, classes)
+        track.begin("", short_op(row), "operator", step.start_ns, operator_args(row))
+        track.end(step.end_ns)
+    while len(track.open) > 1:
+        track.end(whole_ns)
+    run = analysis.measurement
+    if timeline == "measured" and run is not None and run.overhead_s > 0:
+        between = {"framework_overhead_s": run.overhead_s, "where": "not known; shown at the end"}
+        track.begin("", _BETWEEN, "overhead", whole_ns, between)
+        whole_ns += round(run.overhead_s * 1e9)
+        track.end(whole_ns)
+    track.end(whole_ns)
+    return track.events
+
+
+def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
+    """What was reached, and how much was done so far; where FLOP are unknown, nothing is said."""
+
+    def counter(name: str, unit: str, value: float, now_ns: int) -> Event:
+        return _event("C", name, _NUMBERS["measured"], now_ns, args={unit: value})
+
+    flop = byte = 0
+    yield counter(_DONE_FLOP, "FLOP", 0, 0)
+    yield counter(_DONE_BYTE, "byte", 0, 0)
+    for step in steps:
+        row, time_s = step.row, step.row.measured_s
+        if step.end_ns > step.start_ns and time_s:
+            if row.flop is not None:
+                yield counter(_RATE_FLOP, "FLOP/s", row.flop / time_s, step.start_ns)
+            yield counter(_RATE_BYTE, "byte/s", row.traffic_bytes / time_s, step.start_ns)
+        flop += row.flop or 0
+        byte += row.traffic_bytes
+        yield counter(_DONE_FLOP, "FLOP", flop, step.end_ns)
+        yield counter(_DONE_BYTE, "byte", byte, step.end_ns)
+    # After the last operator none runs.
+    yield counter(_RATE_FLOP, "FLOP/s", 0, steps[-1].end_ns)
+    yield counter(_RATE_BYTE, "byte/s", 0, steps[-1].end_ns)
+
+
+def _peak(steps: Sequence[_Step], analysis: Analysis) -> Iterator[Event]:
+    """The moment when memory is fullest; what it holds at others is not known."""
+    peak, number = analysis.peak, _NUMBERS["measured"]
+    for step in steps:
+        if peak is not None and step.row.index == peak.operator:
+            held = {each: getattr(peak, each) for each in _HELD}
+            args = {"peak_memory_bytes": peak.byte, **held}
+            name = "memory is fullest"
+            yield _event("i", name, number, step.start_ns, s="p", cat="memory", args=args)
+
+
+_HELD = (
+    *("parameter_bytes", "buffer_bytes", "input_bytes", "activation_bytes", "gradient_bytes"),
+    "optimizer_bytes",
+)
+
+
+_WORK = ("flop", "traffic_bytes", "intensity_flop_per_byte")
+_TIMES = (
+    *("eager_min_time_s", "fused_min_time_s", "predicted_s", "predicted_low_s", "predicted_high_s"),
+    *("prediction_source", "measured_s", "measured_iqr_s"),
+)
+
+
+def operator_args(row: OperatorRow) -> dict[str, Any]:
+    """What is known of an operator, in SI units; what is not known is left out, never 0."""
+    time_s = row.measured_s
+    known: dict[str, Any] = {
+        "op": printable(row.op),
+        "type": printable(row.type),
+        "module": printable(row.module_path),
+        "phase": row.phase,
+        "index": row.index,
+        "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.inputs],
+        "outputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.outputs],
+        **{name: getattr(row, name) for name in _WORK},
+        "level": row.level or None,
+        "ceiling": printable(row.ceiling) or None,
+        "bound_by": str(row.bound),
+        **{name: getattr(row, name) for name in _TIMES},
+        "passes": len(row.measured_times_s) or None,
+        "page_faults": row.measured_page_faults,
+    }
+    if time_s:
+        known["achieved_flop_per_s"] = None if row.flop is None else row.flop / time_s
+        known["achieved_bytes_per_s"] = row.traffic_bytes / time_s
+        is_working = row.state is not State.FREE and row.eager_min_time_s is not None
+        known["share_of_roof"] = (row.eager_min_time_s or 0.0) / time_s if is_working else None
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, Any]:
+    """What a reader must know of the trace: what it is, of which pass, where numbers come from.
+
+    Args:
+        analysis: whose trace it is.
+        timelines: how many operators each timeline has.
+    """
+    profile, run = analysis.hardware, analysis.measurement
+    unknown = [row for row in analysis.operators if row.state is State.UNKNOWN]
+    known: dict[str, Any] = {
+        "what": _WHAT,
+        "made_by": f"roofline {_version()}",
+        "schema_version": schema.VERSION,
+        "model": printable(analysis.model),
+        "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs],
+        "run": run_words(analysis.run),
+        "machine": printable(profile.name),
+        "threads": describe_threads(profile, analysis.threads),
+        "ceilings": origin(profile, None),
+        "operators": dict(timelines),
+        **minimum_times_of(analysis.totals),
+        "not_timed": sum(row.measured_s is None for row in analysis.operators) or None,
+        "memory": "known where it is fullest only; other moments are left out",
+    }
+    if profile.host is not None:
+        known["cpu"] = printable(profile.host.cpu_model)
+        known["operating_system"] = printable(profile.host.operating_system)
+        known["versions"] = dict(profile.host.versions)
+    if unknown:
+        known["unknown_flop"] = {
+            "operators": len(unknown),
+            "names": list(dict.fromkeys(printable(row.op) for row in unknown))[:_NAMED],
+            "note": "the counter 'compute achieved' keeps its last value while they run, and"
+            " 'compute done' lacks theirs: how many they are is not known",
+        }
+    if run is not None:
+        known["measurement"] = {
+            "date": run.date,
+            "end_to_end_s": run.measured_s,
+            "end_to_end_iqr_s": run.end_to_end.iqr_s,
+            "operators_s": run.operators_s,
+            "framework_overhead_s": run.overhead_s,
+            "passes": run.rounds,
+            "discarded_rounds": run.discarded,
+            "disturbed": run.are_disturbed,
+            "page_faults": run.page_faults,
+            "conditions": [printable(each) for each in run.conditions],
+            "overhead": _overhead(run.overhead_s),
+        }
+    else:
+        known["overhead"] = "not known: the pass was not timed as a whole"
+    known["warnings"] = [printable(each) for each in (*above_roof(analysis), *analysis.warnings)]
+    return {name: value for name, value in known.items() if value not in (None, [], {})}
+
+
+def _overhead(overhead_s: float) -> str:
+    if overhead_s > 0:
+        return (
+            "end to end less the operators; shown as one slice at the end, though it lies between"
+            " them"
+        )
+    return "timing each operator cost more than what runs between them, so that is not shown"
+
+
+def _version() -> str:
+    try:
+        return version("roofline")
+    except PackageNotFoundError:
+        return "(not installed)"

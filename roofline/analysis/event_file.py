@@ -1,0 +1,281 @@
+"""An analysis as TensorBoard reads it: graph, times of its nodes, scalars, and the report as text.
+
+Written as SummaryWriter writes them, with TensorBoard's own messages, which are imported where a
+file is asked for, and without TensorFlow and torch: a saved analysis is enough. A node of the graph
+is an operator that works, in its modules; views are seen through, as they are in traffic.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from roofline.analysis.chrome_trace import operator_args
+from roofline.analysis.grouping import groups, working
+from roofline.analysis.result import Analysis
+from roofline.analysis.rows import OperatorRow
+from roofline.analysis.totals import minimum_times_of
+from roofline.analysis.words import short_op
+from roofline.errors import InputError, said_by
+from roofline.foundation.text import printable
+from roofline.workload.dataflow import dataflow
+from roofline.workload.operators import State
+from roofline.workload.tensors import Role, TensorSpec
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
+
+_FORMAT_VERSION = 22
+"""Of graphs, as SummaryWriter says it."""
+
+
+_OF_OPERATORS = (
+    *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
+    *("eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
+)
+"""Columns of operators that are drawn over the pass."""
+
+_TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
+    "measured": lambda row: row.measured_s,
+    "predicted": lambda row: row.predicted_s,
+    "bound": lambda row: row.eager_min_time_s,
+}
+
+
+def check_event_file(path: Path) -> None:
+    """Refuses, before any work is done, an event file that could not be made or found.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        InputError: TensorBoard would not find a file of this name, or is not there.
+    """
+    if "tfevents" not in path.name:
+        raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
+    tensorboard()
+
+
+def event_file(analysis: Analysis, *, wall_time_s: float | None = None) -> bytes:
+    """The content of an event file; what is not known is left out, never 0.
+
+    Args:
+        analysis: of a pass on one machine.
+        wall_time_s: when it was written, in seconds since 1970; None: now.
+
+    Raises:
+        InputError: TensorBoard is not installed.
+    """
+    known = tensorboard()
+    now_s = time.time() if wall_time_s is None else wall_time_s
+    content = io.BytesIO()
+    records = known.record_writer(content)
+    for event in _events(known, analysis):
+        event.wall_time = now_s
+        records.write(event.SerializeToString(deterministic=True))
+    return content.getvalue()
+
+
+def _events(known: SimpleNamespace, analysis: Analysis) -> Iterator[Any]:
+    yield known.event(file_version="brain.Event:2")
+    graph = graph_def(known, analysis)
+    yield known.event(graph_def=graph.SerializeToString(deterministic=True))
+    for name, time_s in _TIMES.items():
+        stats = run_metadata(known, analysis, time_s)
+        if stats is not None:
+            tagged = {"tag": name, "run_metadata": stats.SerializeToString(deterministic=True)}
+            yield known.event(tagged_run_metadata=tagged)
+    said = str(analysis.render("md")).encode("utf-8", "backslashreplace")
+    yield known.event(summary=known.text_summary("report/text_summary", said))
+    for tag, step, value in scalars(analysis):
+        # Of 32 bits: TensorBoard's own loader passes over scalars of 64.
+        yield known.event(step=step, summary=known.scalar_summary(tag, float(value)))
+
+
+def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
+    """Tag, step and value of every scalar: totals, sums by type, and operators over the pass.
+
+    The step of an operator is its index.
+    """
+    for name, of in (("totals", analysis.totals), ("coverage", analysis.coverage)):
+        for each in fields(of):
+            value = getattr(of, each.name)
+            if value is not None and not isinstance(value, str):
+                yield f"{name}/{each.name}", 0, value
+    for group in groups(analysis, lambda row: printable(row.type)):
+        yield f"types/{group.name}/calls", 0, group.calls
+        yield f"types/{group.name}/traffic_bytes", 0, group.work.traffic_bytes
+        for name, time_s in minimum_times_of(group).items():
+            if time_s is not None:
+                yield f"types/{group.name}/{name}", 0, time_s
+    for column in _OF_OPERATORS:
+        for row in working(analysis.operators):
+            value = getattr(row, column)
+            if value is not None:
+                yield f"operators/{column}", row.index, value
+
+
+def graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
+    """The graph as a GraphDef."""
+    flow = dataflow([row.record for row in analysis.operators])
+    names = node_names(analysis.operators)
+    device = _device(analysis)
+    graph = known.graph_def()
+    graph.versions.producer = _FORMAT_VERSION
+    given: dict[int, str] = {}
+    before: list[list[int]] = [[] for _ in flow.after]
+    for earlier, laters in enumerate(flow.after):
+        for later in laters:
+            before[later].append(earlier)
+    for place, row in enumerate(analysis.operators):
+        if row.state is State.FREE:
+            continue
+        inputs: list[str] = []
+        for spec, value, writer in flow.read[place]:
+            source = value.writer if value is not None else writer
+            if source is not None:
+                inputs.append(names[source])
+            elif spec.role is Role.INPUT:
+                if spec.storage not in given:
+                    given[spec.storage] = f"inputs/input_{len(given)}"
+                    _add_node(graph, given[spec.storage], "Placeholder", (), device, (spec,))
+                inputs.append(given[spec.storage])
+        # Who must come first without giving anything is a control input.
+        only_before = [names[each] for each in before[place] if names[each] not in inputs]
+        inputs += [f"^{each}" for each in only_before]
+        node = _add_node(graph, names[place], short_op(row), inputs, device, row.outputs)
+        for key, value in operator_args(row).items():
+            _put(node.attr[key], value)
+    return graph
+
+
+def _device(analysis: Analysis) -> str:
+    return f"/device:{'GPU' if analysis.run.device == 'cuda' else 'CPU'}:0"
+
+
+def node_names(rows: Sequence[OperatorRow]) -> list[str]:
+    """A name for each operator: its phase in training, its modules, itself with its index."""
+    has_phases = len({row.phase for row in rows}) > 1
+    names: list[str] = []
+    for row in rows:
+        parts = [row.phase] if has_phases else []
+        parts += [each for each in row.module_path.split(".") if each]
+        parts.append(f"{short_op(row)}_{row.index}")
+        # The characters that names of nodes may have, and begin with.
+        fit = (_NO_NAME.sub("_", each) for each in parts)
+        names.append("/".join(e if e[:1].isalnum() or e[:1] == "." else f".{e}" for e in fit))
+    return names
+
+
+def _add_node(
+    graph: Any,
+    name: str,
+    op: str,
+    inputs: Iterable[str],
+    device: str,
+    outputs: Iterable[TensorSpec],
+) -> Any:
+    """A node of its own, without what is known of it."""
+    sources = list(dict.fromkeys(inputs))
+    node = graph.node.add(name=name, op=printable(op), input=sources, device=device)
+    shapes = node.attr["_output_shapes"].list
+    shapes.SetInParent()
+    for spec in outputs:
+        # A size that has no 64 bits is one that TensorBoard does not know: -1.
+        shapes.shape.add(dim=[{"size": each if each < 2**63 else -1} for each in spec.shape])
+    return node
+
+
+def _put(attribute: Any, value: object) -> None:
+    """Sets an AttrValue."""
+    match value:
+        case bool():
+            attribute.b = value
+        # Of a sign and 63 bits; no count of ours is longer, and a text says any.
+        case int() if value < 2**63:
+            attribute.i = value
+        case float():
+            attribute.f = value
+        case list():
+            attribute.list.SetInParent()
+            attribute.list.s.extend(map(_encoded, value))  # pyright: ignore[reportUnknownArgumentType]  of words
+        case _:
+            attribute.s = _encoded(value)
+
+
+def _encoded(value: object) -> bytes:
+    return str(value).encode("utf-8", "backslashreplace")
+
+
+_LONGEST_S = 2**63 / 1e6
+
+
+def run_metadata(
+    known: SimpleNamespace, analysis: Analysis, time_s: Callable[[OperatorRow], float | None]
+) -> Any:
+    """How long each node takes, as a RunMetadata, in whole microseconds, end to end.
+
+    Args:
+        known: SimpleNamespace.
+        analysis: whose operators they are.
+        time_s: of an operator.
+
+    Returns:
+        None where the time of an operator that works is not known, or all of them take longer than
+        whole microseconds of 64 bits can say.
+    """
+    metadata = known.run_metadata()
+    device = metadata.step_stats.dev_stats.add(device=_device(analysis))
+    now_s = 0.0
+    for name, row in zip(node_names(analysis.operators), analysis.operators, strict=True):
+        if row.state is State.FREE:
+            continue
+        row_s = time_s(row)
+        if row_s is None or now_s + row_s >= _LONGEST_S:
+            return None
+        long = round(row_s * 1e6)
+        device.node_stats.add(
+            node_name=name,
+            all_start_micros=round(now_s * 1e6),
+            op_start_rel_micros=0,
+            op_end_rel_micros=long,
+            all_end_rel_micros=long,
+        )
+        now_s += row_s
+    return metadata if device.node_stats else None
+
+
+def tensorboard() -> SimpleNamespace:
+    """TensorBoard's classes of messages and its writer of records, imported.
+
+    Raises:
+        InputError: it is not installed, or cannot be imported.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return SimpleNamespace(
+                event=_module("compat.proto.event_pb2").Event,
+                graph_def=_module("compat.proto.graph_pb2").GraphDef,
+                run_metadata=_module("compat.proto.config_pb2").RunMetadata,
+                scalar_summary=_module("plugins.scalar.summary_v2").scalar_pb,
+                text_summary=_module("plugins.text.summary_v2").text_pb,
+                record_writer=_module("summary.writer.record_writer").RecordWriter,
+            )
+    # Of versions that do not fit each other, protobuf and numpy say so by errors of many kinds.
+    except Exception as error:
+        raise InputError(
+            "event files (.tfevents) take the package tensorboard: python -m pip install"
+            f" 'roofline[tensorboard]' ({said_by(error)})"
+        ) from None
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"tensorboard.{name}")

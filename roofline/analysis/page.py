@@ -1,0 +1,217 @@
+"""The interactive page of analyses: columns of numbers, and a table of strings.
+
+A page has thousands of rows, so names stand once in a table and rows hold their numbers in it.
+Numbers are whole, not rounded: the page rounds where it shows them, as `foundation.units` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis.points import roof_lines, types_by_time
+from roofline.analysis.report import minimum_text
+from roofline.analysis.tables import operator_grid
+from roofline.analysis.times import beats_bound, kind_of_time
+from roofline.analysis.words import shape_of, short_op
+from roofline.foundation.blocks import Grid, Report, View, safe
+from roofline.foundation.text import printable
+from roofline.machine.hardware import describe_threads
+from roofline.machine.quantities import origin
+from roofline.placement import Roof, arithmetic_dtype
+from roofline.plots.style import SERIES, Style, styles
+
+_SPARE_LOOKS = 63
+
+Column = list[Any] | None
+"""One value an operator; None: no operator has any."""
+
+
+class Strings:
+    """A table of strings, each once, in the order in which they were first asked for."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """The number of `text` in the table, with control characters made visible."""
+        return self._places.setdefault(printable(text), len(self._places))
+
+    @property
+    def texts(self) -> list[str]:
+        """The table."""
+        return list(self._places)
+
+
+def analysis_page(analysis: Analysis, view: View) -> str:
+    """The interactive page of an analysis.
+
+    Args:
+        analysis: what it shows.
+        view: how the tables of its report look at it. They stand in the page whatever its switches
+            say, and are what is left of it where scripts are off.
+    """
+    from roofline.render.interactive import interactive_html
+
+    data = page_data([analysis.hardware.name], [analysis])
+    return interactive_html(analysis.report(view), data, colors=SERIES, live=_live(analysis, view))
+
+
+def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Report) -> str:
+    """The interactive page of one model on several machines, between which it switches.
+
+    Args:
+        names: what the machines are called.
+        analyses: one a machine, of the same operators.
+        report: on all of them.
+    """
+    from roofline.render.interactive import interactive_html
+
+    machines = [
+        (printable(name), each.report(), _live(each, View()))
+        for name, each in zip(names, analyses, strict=True)
+    ]
+    return interactive_html(report, page_data(names, analyses), colors=SERIES, machines=machines)
+
+
+def _live(analysis: Analysis, view: View) -> Grid:
+    """The table of the report that the page has itself, as reports write it."""
+    (grid,) = safe(Report(headline="", blocks=(operator_grid(analysis, view),))).blocks
+    assert isinstance(grid, Grid)
+    return grid
+
+
+def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, Any]:
+    """All that the page shows besides its report, ready for JSON.
+
+    Args:
+        names: what the machines are called.
+        analyses: one a machine, of the same operators.
+    """
+    strings = Strings()
+    first = analyses[0]
+    types = types_by_time(first)
+    operators = _operators(first, strings)
+    machines = [_machine(name, each, strings) for name, each in zip(names, analyses, strict=True)]
+    return {
+        "model": printable(first.model),
+        "types": [[strings.place(name), *_look(style)] for name, style in styles(types).items()],
+        # Names that no type has: what `styles` gives them are the looks that are not taken.
+        "looks": [_look(style) for style in styles(map(str, range(_SPARE_LOOKS))).values()],
+        "operators": operators,
+        "machines": machines,
+        "strings": strings.texts,
+    }
+
+
+def _look(style: Style) -> list[Any]:
+    return [SERIES.index(style.colour), style.marker]
+
+
+def _operators(analysis: Analysis, strings: Strings) -> dict[str, Column]:
+    """What an operator asks for, which is the same on every machine."""
+    rows = analysis.operators
+
+    def named(text: Callable[[OperatorRow], str]) -> list[int]:
+        return [strings.place(text(row)) for row in rows]
+
+    return {
+        "op": named(short_op),
+        "type": named(lambda row: row.type),
+        "module": named(lambda row: row.module_path),
+        "phase": named(lambda row: row.phase),
+        "state": named(lambda row: row.state),
+        "shape": named(shape_of),
+        "dtype": named(lambda row: str(arithmetic_dtype((*row.inputs, *row.outputs)) or "")),
+        "flop": _known(row.flop for row in rows),
+        "traffic_bytes": [row.traffic_bytes for row in rows],
+    }
+
+
+def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
+    """A machine's lines, and every operator's place and times under them."""
+    rows, profile = analysis.operators, analysis.hardware
+    levels = [roof.level.name for roof in Roof(profile, analysis.threads).levels]
+    sources = [row.prediction_source for row in rows]
+    places = {level: number for number, level in enumerate(levels)}
+
+    def named(texts: Iterable[str]) -> list[int]:
+        return [strings.place(text) for text in texts]
+
+    return {
+        "name": printable(name),
+        "facts": _facts(analysis),
+        "minimum": minimum_text(analysis),
+        "kind": kind_of_time(analysis),
+        "overhead_s": _overheads(analysis),
+        "levels": list(map(printable, levels)),
+        **_lines(analysis),
+        "level": [places.get(row.level, -1) for row in rows],
+        "level_bytes": [[row.level_bytes.get(level, 0) for row in rows] for level in levels],
+        "ceiling": named(row.ceiling for row in rows),
+        "bound": named(row.bound for row in rows),
+        "source": _known(None if each is None else strings.place(each) for each in sources),
+        **{name: _known(getattr(row, name) for row in rows) for name in _TIMES},
+        "above": [number for number, row in enumerate(rows) if beats_bound(row)],
+    }
+
+
+_TIMES = (
+    *("eager_min_time_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"),
+    *("predicted_high_s", "measured_s", "measured_iqr_s"),
+)
+
+
+def _known(values: Iterable[float | None]) -> Column:
+    found = list(values)
+    return None if all(each is None for each in found) else found
+
+
+def _facts(analysis: Analysis) -> list[str]:
+    """The machine in words, for the line under the picture."""
+    profile = analysis.hardware
+    return [
+        *([printable(profile.host.cpu_model)] if profile.host else []),
+        describe_threads(profile, analysis.threads),
+        "steady state" if analysis.cache == "steady" else "cold caches",
+        f"ceilings: {origin(profile, None)}",
+    ]
+
+
+def _overheads(analysis: Analysis) -> dict[str, float]:
+    """Seconds of a pass that belong to no operator, by the kind of time, where they are known."""
+    measurement, prediction = analysis.measurement, analysis.prediction
+    found: dict[str, float] = {}
+    if measurement is not None and measurement.overhead_s > 0:
+        found["measured"] = measurement.overhead_s
+    if prediction is not None and prediction.overhead_s:
+        found["predicted"] = prediction.overhead_s
+    return found
+
+
+def _lines(analysis: Analysis) -> dict[str, Any]:
+    lines = roof_lines(analysis, "all")
+    return {
+        "ceilings": [
+            {
+                "label": each.label,
+                "kind": each.kind,
+                "flop_per_s": each.flop_per_s,
+                "start": each.start_flop_per_byte,
+                "main": each.main,
+            }
+            for each in lines.ceilings
+        ],
+        "diagonals": [
+            {
+                "label": each.label,
+                "level": each.level,
+                "bytes_per_s": each.bytes_per_s,
+                "ridge": each.ridge_flop_per_byte,
+                "cut": each.cut_flop_per_byte,
+            }
+            for each in lines.diagonals
+        ],
+        "main_top_flop_per_s": lines.main_top_flop_per_s,
+    }

@@ -1,0 +1,413 @@
+"""The picture of one model on several machines: all roofs, minimum times, and who changes sides."""
+
+# matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
+# pyright: basic
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from roofline.analysis import OperatorRow
+from roofline.design.machine_comparison.blocks import groups_by_likeness, names_across
+from roofline.design.machine_comparison.grouping import Across, GroupAcross
+from roofline.design.machine_comparison.result import MachineComparison
+from roofline.design.machine_comparison.summary import MachineSummary
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    MISSING,
+    format_bytes_per_s,
+    format_flop_per_s,
+    format_intensity,
+    format_percent,
+    format_s,
+    format_shape,
+)
+from roofline.placement import Bound, Roof
+from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
+from roofline.plots.roof import Spot
+from roofline.plots.roofline import log_axes, name_ends, spread
+from roofline.plots.style import GREY_TEXT, INK, SMALL_PT, RoofStyle, roof_styles
+
+_APART = 0.03
+"""Numbered operators stand at least this far apart, as a part of the width of the axes."""
+
+_BADGE: dict[str, Any] = {
+    "boxstyle": "circle,pad=0.25",
+    "facecolor": "#4d4d4d",
+    "edgecolor": "none",
+}
+_GREY = "#4d4d4d"
+
+
+def draw_machines(figure: Figure, comparison: MachineComparison, *, labels: int) -> None:
+    """Draw the roofs above, and below them a row for each machine."""
+    machines = comparison.machines
+    looks = roof_styles(len(machines))
+    chosen = _chosen(comparison, max(0, labels))
+    grid = figure.add_gridspec(2, 3, height_ratios=(15, 1.2 * len(machines) + 1.5))
+    grid.set_width_ratios((5, 2, 0.35 * len(chosen) + 0.2))
+    roofs = figure.add_subplot(grid[0, :])
+    _draw_roofs(roofs, comparison, machines, looks)
+    _number(roofs, chosen, looks)
+    times = figure.add_subplot(grid[1, 0])
+    _draw_times(times, machines, looks)
+    shares = figure.add_subplot(grid[1, 1], sharey=times)
+    _draw_shares(shares, machines, looks)
+    if chosen:
+        _draw_sides(figure.add_subplot(grid[1, 2], sharey=times), chosen, looks)
+    first = comparison.analyses[0]
+    inputs = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in first.inputs)
+    title = " · ".join(filter(None, (f"{first.model} on {len(machines)} machines", inputs)))
+    title_figure(figure, title)
+    names = zip(names_across(comparison, chosen), chosen, strict=True)
+    numbered = [
+        f"{number}: {name} ({format_intensity(_intensity(group))} FLOP/B)"
+        for number, (name, group) in enumerate(names, start=1)
+    ]
+    verdict = comparison.sentences[0]
+    has_caches = any(len(each.hardware.memory) > 1 for each in comparison.analyses)
+    notes = [
+        f"{verdict[:1].upper()}{verdict[1:]}.",
+        *([" · ".join(numbered)] if numbered else []),
+        *_notes(comparison),
+        f"{'Thin lines: caches. ' * has_caches}{_provenance(comparison)}",
+    ]
+    kinds = {row.bound for across in comparison.operators for row in across}
+    handles = [
+        _handle(bound, words_)
+        for bound, words_ in (
+            (Bound.COMPUTE, "compute-bound"),
+            (Bound.MEMORY, "memory-bound"),
+            (Bound.UNKNOWN, "FLOP unknown: gray in the bars"),
+        )
+        if bound is not Bound.UNKNOWN or bound in kinds
+    ]
+    foot_figure(figure, handles, notes)
+
+
+def spot_of(row: OperatorRow) -> Spot | None:
+    """Return where an operator stands: the rate that its minimum time allows; None: nowhere."""
+    intensity, rate = row.intensity_flop_per_byte, row.attainable_flop_per_s
+    return (intensity, rate) if row.flop and intensity and rate else None
+
+
+def _chosen(comparison: MachineComparison, count: int) -> tuple[GroupAcross, ...]:
+    """Return the operators to number by rising intensity: most change sides, the others do not.
+
+    Those with the largest shares are taken, as long as they stand apart.
+    """
+    groups = [
+        group for group in groups_by_likeness(comparison) if any(map(spot_of, group.operators[0]))
+    ]
+    places = [math.log10(spot[0]) for group in groups for spot in _spots(group)]
+    apart = _APART * (max(places) - min(places)) if places else 0.0
+    same = sum(not group.changes_sides for group in groups)
+    most = {True: count - min(same, count // 4), False: count}
+    chosen: list[GroupAcross] = []
+    for changing in (True, False):
+        for group in groups:
+            if len(chosen) >= most[changing]:
+                break
+            is_apart = all(abs(_place(group) - _place(other)) > apart for other in chosen)
+            if is_apart and group.changes_sides is changing:
+                chosen.append(group)
+    return tuple(sorted(chosen, key=_place))
+
+
+def _spots(group: GroupAcross) -> list[Spot]:
+    return [spot for spot in map(spot_of, group.operators[0]) if spot]
+
+
+def _place(group: GroupAcross) -> float:
+    """Return the intensity of its highest spot, in decades."""
+    return math.log10(max(_spots(group), key=lambda spot: spot[1])[0])
+
+
+def _draw_roofs(
+    axes: Axes,
+    comparison: MachineComparison,
+    machines: Sequence[MachineSummary],
+    looks: Sequence[RoofStyle],
+) -> None:
+    roofs = [Roof(each.hardware, each.threads) for each in comparison.analyses]
+    spots = [
+        [spot for spot in map(spot_of, each.operators) if spot] for each in comparison.analyses
+    ]
+    peaks = [each.compute.flop_per_s if each.compute else None for each in machines]
+    ridges = [
+        peak / level.bytes_per_s
+        for roof, peak in zip(roofs, peaks, strict=True)
+        for level in roof.levels
+        if peak
+    ]
+    known = [peak for peak in peaks if peak]
+    places = [x for each in spots for x, _ in each]
+    rates = [y for each in spots for _, y in each]
+    low = min([*places, *(ridge / 8 for ridge in ridges)], default=0.01) / 1.6
+    high = max([*(2 * x for x in places), *(3 * x for x in ridges)], default=1000.0)
+    bottom = min([*rates, *(peak / 10 for peak in known)], default=1e9) / 1.8
+    top = 1.6 * max([*known, *rates], default=1e12)
+    log_axes(axes, (low, max(high, 10 * low)), (bottom, max(top, 10 * bottom)))
+    high = axes.get_xlim()[1]
+    far = [each.ridge_flop_per_byte for each in machines if each.ridge_flop_per_byte]
+    if far and min(far) < max(far) and all(e.hardware.knows_only_dram for e in comparison.analyses):
+        # Only with one memory level each has an operator one intensity on all machines.
+        axes.axvspan(min(far), max(far), color="#f4f1e6", zorder=0)
+        axes.annotate(
+            "between the ridge points",
+            (math.sqrt(min(far) * max(far)), 0.015),
+            xycoords=axes.get_xaxis_transform(),
+            ha="center",
+            fontsize=SMALL_PT,
+            color=GREY_TEXT,
+            **words(),
+        )
+    for roof, peak, look, place in zip(roofs, peaks, looks, spots, strict=True):
+        line: dict[str, Any] = {"color": look.colour}
+        line["linestyle"] = (0, look.strokes) if look.strokes else "-"
+        for level in roof.levels:
+            end = min(peak / level.bytes_per_s, high) if peak else high
+            width = 1.6 if level is roof.levels[-1] else 0.7
+            rate = level.bytes_per_s
+            axes.plot((low, end), (low * rate, end * rate), linewidth=width, zorder=2, **line)
+        if peak:
+            start = peak / max((each.bytes_per_s for each in roof.levels), default=math.inf)
+            axes.plot((max(start, low), high), (peak, peak), linewidth=1.6, zorder=2, **line)
+        if place:
+            axes.scatter(*zip(*place, strict=True), s=9, lw=0, alpha=0.45, color=look.colour)
+    name_ends(
+        axes,
+        [
+            (peak, f"{machine.name} {format_flop_per_s(peak)}", look.colour)
+            for machine, peak, look in zip(machines, peaks, looks, strict=True)
+            if peak
+        ],
+    )
+    prepare_axes(
+        axes,
+        x="arithmetic intensity (FLOP/B across the operator's memory level)",
+        y="FLOP/s (FLOP / minimum time)",
+    )
+
+
+def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
+    """Hang the marks of each numbered operator on a line below its number."""
+    low, high = map(math.log10, axes.get_xlim())
+    wanted = [(_place(group) - low) / (high - low) for group in chosen]
+    badges = spread(wanted, gap=0.028)
+    for number, (group, place) in enumerate(zip(chosen, badges, strict=True), start=1):
+        spots = sorted(_spots(group), key=lambda spot: -spot[1])
+        axes.plot(*zip(*spots, strict=True), color="#b0b0b0", linewidth=0.7, zorder=3)
+        axes.annotate(
+            str(number),
+            spots[0],
+            (place, 1.035),
+            textcoords=axes.transAxes,
+            ha="center",
+            va="center",
+            fontsize=SMALL_PT - 0.5,
+            color="white",
+            bbox=_BADGE,
+            arrowprops={"arrowstyle": "-", "color": "#b0b0b0", "linewidth": 0.7, "shrinkB": 0},
+            **words(),
+        )
+        for row, look in zip(group.operators[0], looks, strict=True):
+            if spot := spot_of(row):
+                _mark(axes, *spot, row.bound, look.colour)
+
+
+def _mark(axes: Axes, x: float, y: float, bound: Bound, color: str) -> None:
+    """Draw a disc where compute binds, a ring where memory does, a cross where FLOP are unknown."""
+    look: dict[str, Any] = {"facecolor": color, "edgecolor": "white", "linewidth": 0.7}
+    if bound is Bound.MEMORY:
+        look = {"facecolor": "white", "edgecolor": color, "linewidth": 1.4}
+    if bound is Bound.UNKNOWN:
+        look = {"marker": "x", "color": color, "linewidth": 1.2}
+    axes.scatter(x, y, s=42 if bound is Bound.COMPUTE else 30, zorder=7, **look)
+
+
+def _handle(bound: Bound, text: str) -> Line2D:
+    face = "white" if bound is Bound.MEMORY else _GREY
+    marker = "x" if bound is Bound.UNKNOWN else "o"
+    return Line2D((), (), ls="", marker=marker, mfc=face, mec=_GREY, label=text)
+
+
+def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[RoofStyle]) -> None:
+    """Draw the eager minimum time of each machine, named with its bandwidth and ridge point."""
+    names = [
+        f"{each.name} · {format_bytes_per_s(each.memory.bytes_per_s if each.memory else None)}"
+        f" · ridge {format_intensity(each.ridge_flop_per_byte)}"
+        for each in machines
+    ]
+    axes.set_yticks(range(len(machines)), names)
+    for label, look in zip(axes.get_yticklabels(), looks, strict=True):
+        label.set(parse_math=False)
+        label.set_color(look.colour)
+    axes.set_ylim(len(machines) - 0.5, -0.5)
+    known = [each.eager_min_time_s for each in machines if each.eager_min_time_s]
+    for y, (each, look) in enumerate(zip(machines, looks, strict=True)):
+        time_s = each.eager_min_time_s
+        if time_s:
+            axes.plot(time_s, y, "D", color=look.colour, markersize=6)
+        text = format_s(time_s) if time_s else MISSING
+        axes.annotate(
+            f"{text}, does not fit" if each.fits is False else text,
+            (time_s or min(known, default=1.0), y),
+            (7, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=SMALL_PT,
+            **words(color=INK),
+        )
+    prepare_axes(axes, x="minimum time (eager)")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    if known:
+        axes.set_xscale("log")
+        # Room for the words behind the longest.
+        wide = max(known) / min(known)
+        axes.set_xlim(min(known) / 1.3, max(known) * 1.5 * wide**0.35)
+        subs = (1.0, 2.0, 5.0) if wide < 100 else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_s(value, 1)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_shares(
+    axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[RoofStyle]
+) -> None:
+    """Draw which part of each minimum time is bound by compute: filled."""
+    for y, (each, look) in enumerate(zip(machines, looks, strict=True)):
+        compute, memory = each.compute_share, each.memory_share
+        if compute is None or memory is None or not each.eager_min_time_s:
+            continue
+        left = 0.0
+        rest = max(0.0, round(1 - compute - memory, 9))
+        for share, fill in ((compute, look.colour), (memory, "white"), (rest, "#d9d9d9")):
+            if share:
+                axes.barh(y, share, left=left, height=0.55, color=fill, ec=look.colour, lw=0.9)
+                left += share
+        axes.annotate(
+            format_percent(compute),
+            (1.0, y),
+            (4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=SMALL_PT,
+            color=INK,
+            **words(),
+        )
+    axes.set_xlim(0, 1.35)
+    axes.set_xticks(())
+    prepare_axes(axes, x="bound by compute", grid=False)
+    _hide_left(axes)
+    axes.spines["bottom"].set_visible(False)
+
+
+def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
+    """Draw what binds each numbered operator on each machine."""
+    for x, group in enumerate(chosen):
+        for y, (side, look) in enumerate(zip(group.sides, looks, strict=True)):
+            _mark(axes, x, y, side.bound, look.colour)
+        axes.annotate(
+            str(x + 1),
+            (x, 1.0),
+            (0, 7),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=SMALL_PT - 0.5,
+            color="white",
+            bbox=_BADGE,
+            **words(),
+        )
+    axes.set_xlim(-0.6, len(chosen) - 0.4)
+    axes.set_xticks(())
+    prepare_axes(axes, grid=False)
+    _hide_left(axes)
+    axes.spines["bottom"].set_visible(False)
+
+
+def _hide_left(axes: Axes) -> None:
+    axes.tick_params(axis="y", left=False, labelleft=False)
+    axes.spines["left"].set_visible(False)
+
+
+def _intensity(group: GroupAcross) -> float | None:
+    row = group.operators[0][0]
+    return row.flop / row.traffic_bytes if row.flop is not None and row.traffic_bytes else None
+
+
+def _notes(comparison: MachineComparison) -> tuple[str, ...]:
+    """Return what has no place on the axes, and who changes sides outside the ridge points."""
+    aside = [across for across in comparison.operators if not any(map(spot_of, across))]
+    return (*_beyond_ridges(comparison), *_aside(comparison, aside))
+
+
+def _beyond_ridges(comparison: MachineComparison) -> tuple[str, ...]:
+    """Who changes sides outside the ridges: bounds leave out FLOP that the convention counts."""
+    ridges = [
+        machine.ridge_flop_per_byte
+        for machine in comparison.machines
+        if machine.ridge_flop_per_byte
+    ]
+    if not ridges or not all(each.hardware.knows_only_dram for each in comparison.analyses):
+        return ()
+    beyond = sum(
+        not min(ridges) <= (each.operators[0][0].intensity_flop_per_byte or 0.0) <= max(ridges)
+        for each in comparison.groups(lambda across: across[0].index)
+        if each.changes_sides
+    )
+    if not beyond:
+        return ()
+    stand = f"{counted(beyond, 'operator')} that change{'s' * (beyond == 1)} sides"
+    return (
+        f"{stand} stand{'s' * (beyond == 1)} outside the ridges: the convention counts FLOP that a"
+        " kernel need not do (padding), and bounds leave them out",
+    )
+
+
+def _aside(comparison: MachineComparison, aside: Sequence[Across]) -> tuple[str, ...]:
+    if not aside:
+        return ()
+    unknown = sum(across[0].flop is None for across in aside)
+    without = sum(across[0].flop == 0 for across in aside)
+    counts = {
+        "without FLOP": without,
+        "of unknown FLOP": unknown,
+        "that no ceiling gives a time": len(aside) - unknown - without,
+    }
+    parts = [f"{count} {words}" for words, count in counts.items() if count]
+    share = comparison.group(aside).largest_share
+    rest = f": at most {format_percent(min(1.0, share))} of a machine's bound" if share else ""
+    return (
+        f"Of {len(comparison.operators)} operators, {' and '.join(parts)}"
+        f" {'has' if len(aside) == 1 else 'have'} no place on the axes{rest}",
+    )
+
+
+def _provenance(comparison: MachineComparison) -> str:
+    by_source: dict[str, list[str]] = {}
+    for name, each in zip(comparison.names, comparison.analyses, strict=True):
+        sources = {provenance.source for provenance in each.hardware.provenances()}
+        if not sources:
+            words = "unknown"
+        elif "measured" not in sources:
+            words = "from data sheets, not measured"
+        elif sources == {"measured"}:
+            words = "measured"
+        else:
+            words = "partly measured, partly from data sheets"
+        by_source.setdefault(words, []).append(name)
+    parts = [f"{', '.join(names)} {words}" for words, names in by_source.items()]
+    if len(parts) == 1:
+        parts = [next(iter(by_source))]
+    return f"Ceilings: {'; '.join(parts)}"

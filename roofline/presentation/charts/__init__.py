@@ -1,1 +1,0 @@
-"""What pictures show, as data: lines, points and labels, drawn elsewhere."""

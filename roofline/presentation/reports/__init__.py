@@ -1,1 +1,0 @@
-"""What is said of results, as data: headings, rows and notes, laid out elsewhere."""

@@ -1,0 +1,238 @@
+"""A model in lower precision as torch's own kernels, or torchao's, really run it.
+
+Nothing here is learned or trained: these are what a what-if is held against by the clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import torch
+from torch.utils import _pytree as pytree
+
+from roofline.errors import ModelError, RooflineError, said_by
+from roofline.workload.capture.operands import packed_in, remembering, tensors_in
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.restoration import without_stack_traces
+from roofline.workload.inputs import Inputs
+from roofline.workload.runs import Run
+from roofline.workload.torch_dtypes import dtype_for
+
+CompanionKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
+"""``bfloat16``: all of it in that type. ``int8 static``: layers and what is between them on codes,
+whose scales one pass found. ``int8 dynamic``: linear layers alone, whose operands are quantised at
+every call; by torch, or by torchao."""
+
+Given = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""What a model is called with: by position, and by name."""
+
+_ENGINES = ("onednn", "x86", "fbgemm", "qnnpack")
+"""torch's libraries for int8, the one with kernels for most units first."""
+
+_CODES = (torch.quint8, torch.qint8)
+
+
+def why_no_int8() -> str:
+    """Why torch cannot compute in int8 on this machine, in a few words; ``""``: it can."""
+    try:
+        importlib.import_module("torch.ao.quantization.quantize_fx")
+    except ImportError:
+        return f"torch {torch.__version__} has no torch.ao.quantization"
+    return "" if int8_engine() else "this torch was built without kernels for int8"
+
+
+def int8_engine() -> str:
+    """The library that torch computes in int8 with; ``""``: there is none."""
+    known = torch.backends.quantized.supported_engines
+    return next((each for each in _ENGINES if each in known), "")
+
+
+@contextlib.contextmanager
+def int8_kernels() -> Iterator[None]:
+    """Within, torch packs weights for `int8_engine` and runs them there; then as before."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = int8_engine() or before
+    try:
+        yield
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def companion_of(
+    kind: CompanionKind, model: torch.nn.Module, given: Given
+) -> tuple[torch.nn.Module, Given]:
+    """The model in lower precision, and what it is called with; it was run once."""
+    make = _MAKERS[kind]
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), without_stack_traces():
+            # torch says at every step that torch.ao will go one day.
+            warnings.simplefilter("ignore")
+            made, others = make(copy.deepcopy(model).eval(), given)
+            args, kwargs = others
+            made(*args, **kwargs)
+    except (KeyboardInterrupt, RooflineError):
+        raise
+    # A model may raise anything when it is traced or converted.
+    except Exception as error:
+        said = said_by(error) or type(error).__name__
+        raise ModelError(f"it cannot be made: {said[:200]}") from error
+    return made, others
+
+
+def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
+    """The model as torch.ao quantises it, with scales of noise where no tensors were given."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        tensors = Reals(Run())
+        given = inputs.made(lambda request: tensors.given(request, dtype_for(request, None)))
+        return companion_of("int8 static", model, given)[0]
+
+
+def _in_bfloat16(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+    return model.to(torch.bfloat16), pytree.tree_map_only(torch.Tensor, _half, given)
+
+
+def _half(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+
+
+def _statically(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+    """By torch.ao's graph mode, with limits that are the least and the largest values seen."""
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    _check_runs_in_int8(model)
+    args, kwargs = given
+    prepared = prepare_fx(_traceable(model), _mapping(), args)
+    prepared(*args, **kwargs)
+    converted = convert_fx(prepared)
+    if not _has_codes(converted):
+        raise ModelError("torch.ao found no layer in it that it quantises")
+    return converted, given
+
+
+class _OneInput(torch.nn.Module):
+    """Calls a model with its only input."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Any) -> Any:
+        """What the model gives."""
+        return self.model(x)
+
+
+def _traceable(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, or one around it where it takes any number of inputs, which torch.fx cannot."""
+    takes = inspect.signature(model.forward).parameters.values()
+    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in takes)
+    return _OneInput(model) if is_open and len(takes) == 1 else model
+
+
+def _mapping() -> Any:
+    """torch's own choice for its engine, but for observers that take seconds to search limits."""
+    from torch.ao.quantization import (
+        MinMaxObserver,
+        QConfig,
+        default_per_channel_weight_observer,
+        get_default_qconfig_mapping,
+    )
+
+    # Without VNNI two products of eight bits overflow the sixteen that they are added in.
+    least_bits = not torch.cpu._is_vnni_supported()  # pyright: ignore[reportPrivateUsage]
+    activation: Any = MinMaxObserver.with_args(dtype=torch.quint8, reduce_range=least_bits)
+    chosen = QConfig(activation=activation, weight=default_per_channel_weight_observer)
+    return get_default_qconfig_mapping(int8_engine()).set_global(chosen)
+
+
+def _dynamically(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+    from torch.ao.quantization import quantize_dynamic
+
+    _check_runs_in_int8(model)
+    _check_has_linear_layers(model)
+    made = quantize_dynamic(
+        torch.nn.Sequential(model), {torch.nn.Linear}, dtype=torch.qint8, inplace=True
+    )
+    # In a container of its own, so that a model that is a linear layer itself is replaced, too.
+    inner: torch.nn.Module = made[0]
+    if not _has_codes(inner):
+        raise ModelError("torch.ao found no layer in it that it quantises")
+    return inner, given
+
+
+def _by_torchao(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+    try:
+        library = importlib.import_module("torchao.quantization")
+        config = library.Int8DynamicActivationInt8WeightConfig()
+    except (ImportError, AttributeError):
+        raise ModelError("torchao is not there, or too old: pip install 'roofline[int8]'") from None
+    _check_in_float32(model)
+    _check_has_linear_layers(model)
+    container = torch.nn.Sequential(model)
+    library.quantize_(container, config)
+    return container[0], given
+
+
+_MAKERS: Mapping[
+    CompanionKind,
+    Callable[[torch.nn.Module, Given], tuple[torch.nn.Module, Given]],
+] = {
+    "bfloat16": _in_bfloat16,
+    "int8 static": _statically,
+    "int8 dynamic": _dynamically,
+    "int8 torchao": _by_torchao,
+}
+
+
+def _check_runs_in_int8(model: torch.nn.Module) -> None:
+    problem = why_no_int8()
+    if problem:
+        raise ModelError(problem)
+    _check_in_float32(model)
+
+
+def _check_in_float32(model: torch.nn.Module) -> None:
+    others = {
+        str(each.dtype).removeprefix("torch.")
+        for each in model.parameters()
+        if each.is_floating_point() and each.dtype != torch.float32
+    }
+    if others:
+        raise ModelError(f"models are quantised from float32, and this one has {min(others)}")
+
+
+def _check_has_linear_layers(model: torch.nn.Module) -> None:
+    if not any(isinstance(each, torch.nn.Linear) for each in model.modules()):
+        raise ModelError("the model has no linear layers")
+
+
+def _has_codes(model: torch.nn.Module) -> bool:
+    """Whether something in it was quantised."""
+    with remembering():
+        return any(each.dtype in _CODES for each in packed_in(model))
+
+
+def relative_error(expected: Any, found: Any) -> float | None:
+    """How far results are from what they should be: the norm of the difference over their norm.
+
+    Returns:
+        A fraction over all floating tensors together; None where they are not comparable, or
+        nothing but zeros is expected.
+    """
+    pairs = [
+        [each.detach().double() for each in tensors_in(result) if each.is_floating_point()]
+        for result in (expected, found)
+    ]
+    if [each.shape for each in pairs[0]] != [each.shape for each in pairs[1]]:
+        return None
+    difference = sum(float(((a - b) ** 2).sum()) for a, b in zip(*pairs, strict=True))
+    whole = sum(float((each**2).sum()) for each in pairs[0])
+    error = math.sqrt(difference / whole) if whole else math.nan
+    return error if math.isfinite(error) else None

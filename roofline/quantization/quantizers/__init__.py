@@ -1,1 +1,0 @@
-"""Weights and activations on few values: SAWB, PACT and max-abs."""

@@ -1,0 +1,126 @@
+"""The interactive page as text: template, style, script and data, with nothing left to fetch."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, fullest
+
+SCRIPTS = (
+    *("numbers", "elements", "model", "store", "scale", "marks", "lettering", "gutter", "spots"),
+    *("picture", "axes", "lines", "gestures", "hover", "legend", "breakdown", "tree", "columns"),
+    *("filters", "table", "controls", "page"),
+)
+"""The parts of the page's script in the order in which they stand; later ones use earlier ones."""
+
+Section = tuple[str, Block]
+"""What kind of block it is, and the block."""
+
+
+def interactive_html(
+    report: Report,
+    data: Mapping[str, Any],
+    *,
+    colors: tuple[str, ...],
+    live: Grid | None = None,
+    machines: Sequence[tuple[str, Report, Grid]] = (),
+) -> str:
+    """The interactive report as one HTML document that loads nothing.
+
+    The first facts of the report and all its notes stand above the picture, the rest below it.
+
+    Args:
+        report: what is said beside the picture.
+        data: what the page's script shows.
+        colors: of series, by their number; the style sheet has lighter ones for dark pages.
+        live: the table that the page has itself; it is there only where scripts are off.
+        machines: of several, the name, the report and the table that the page has itself; of
+            each, what `report` does not say of all.
+    """
+    opening: list[Section] = []
+    rest: list[Section] = []
+    for number, (kind, block) in enumerate(_sections(report.blocks)):
+        is_first = number == 0 or isinstance(block, Notes)
+        (opening if is_first else rest).append(("static" if block == live else kind, block))
+    told = {line for block in report.blocks if isinstance(block, Facts) for line in block.lines}
+    script, style = _script(), _style(colors)
+    # This script and this style run, and nothing is loaded.
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    return _template().render(
+        policy=policy,
+        title=report.headline,
+        style=style,
+        script=script,
+        data=embedded(data),
+        opening=opening,
+        machines=[
+            {
+                "name": name,
+                "headline": each.headline,
+                "sections": [
+                    (kind, _without(block, told))
+                    for kind, block in _sections(each.blocks)
+                    if block != grid
+                ],
+            }
+            for name, each, grid in machines
+        ],
+        rest=rest,
+    )
+
+
+def embedded(data: Any) -> str:
+    """`data` as JSON that can stand in a script element: nothing in it can end that element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _without(block: Block, told: set[tuple[str, str]]) -> Block:
+    if not isinstance(block, Facts):
+        return block
+    return Facts(lines=tuple(line for line in block.lines if line not in told))
+
+
+def _sections(blocks: Iterable[Block]) -> list[Section]:
+    return [(type(block).__name__.lower(), block) for block in map(fullest, blocks)]
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _file(name: str) -> str:
+    folder = resources.files("roofline.render").joinpath("page")
+    return folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _script() -> str:
+    parts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+@functools.cache
+def _style(series: tuple[str, ...]) -> str:
+    colors = "".join(f" --series-{i}: {color};" for i, color in enumerate(series))
+    fills = "".join(f".series-{i} {{ fill: var(--series-{i}); }}\n" for i in range(len(series)))
+    return f":root {{{colors} }}\n{fills}{_file('page.css')}"
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_file("page.html"))

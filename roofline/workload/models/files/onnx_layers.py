@@ -1,0 +1,518 @@
+"""ONNX's layers in torch's operators: products, convolutions, pooling, norms, resizing, recurrence.
+
+Weights of recurrent layers are put into torch's order when the file is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from roofline.workload.models.files.onnx_graph import DTYPES, Graph, Node
+from roofline.workload.models.files.onnx_operators import (
+    OtherwiseError,
+    integers,
+    numbers,
+    operator,
+)
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@operator("MatMul")
+def _matrix_product(_node: Node, x: Tensor, y: Tensor) -> Tensor:
+    return torch.matmul(x, y)
+
+
+@operator("Gemm")
+def _general_product(node: Node, x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
+    """alpha x y + beta bias, either matrix transposed; torch's linear layer where it is one."""
+    alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
+    x = x.t() if node.get("transA", 0) else x
+    is_vector = bias is None or (bias.dim() == 1 and bias.shape[0] != 1)
+    if node.get("transB", 0) and alpha == 1 and beta == 1 and is_vector:
+        return functional.linear(x, y, bias)
+    y = y.t() if node.get("transB", 0) else y
+    if bias is None:
+        return torch.mm(x, y) if alpha == 1 else alpha * torch.mm(x, y)
+    return torch.addmm(bias, x, y, beta=beta, alpha=alpha)
+
+
+@operator("com.microsoft.FusedMatMul")
+def _fused_product(node: Node, x: Tensor, y: Tensor) -> Tensor:
+    x = x.transpose(-1, -2) if node.get("transA", 0) else x
+    y = y.transpose(-1, -2) if node.get("transB", 0) else y
+    alpha = node.get("alpha", 1.0)
+    return torch.matmul(x, y) if alpha == 1 else alpha * torch.matmul(x, y)
+
+
+@operator("Einsum")
+def _einsum(node: Node, *operands: Tensor) -> Tensor:
+    return torch.einsum(node["equation"], *operands)
+
+
+@operator("Attention")
+def _attention(
+    node: Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+) -> Tensor | tuple[Tensor, ...]:
+    if node.get("softcap", 0.0) or node.given_outputs > 3:
+        raise OtherwiseError("attention with a soft cap, or that gives its products")
+    if mask is not None and node.get("is_causal", 0):
+        raise OtherwiseError("attention that is causal and has a mask")
+    is_flat = query.dim() == 3
+    if is_flat:
+        heads, key_heads = node["q_num_heads"], node["kv_num_heads"]
+        query = query.unflatten(-1, (heads, -1)).transpose(1, 2)
+        key = key.unflatten(-1, (key_heads, -1)).transpose(1, 2)
+        value = value.unflatten(-1, (key_heads, -1)).transpose(1, 2)
+    if past_key is not None and past_value is not None:
+        key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
+    result = functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        mask,
+        is_causal=bool(node.get("is_causal", 0)),
+        scale=node.get("scale"),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    result = result.transpose(1, 2).flatten(2) if is_flat else result
+    return (result, key, value) if len(node.outputs) > 1 else result
+
+
+@operator("Softmax", "LogSoftmax")
+def _softmax(node: Node, x: Tensor) -> Tensor:
+    """Along an axis; before opset 13, along all from that axis on."""
+    softmax = torch.softmax if node.operator == "Softmax" else torch.log_softmax
+    if node.opset >= 13:
+        return softmax(x, node.get("axis", -1))
+    axis = node.get("axis", 1) % max(x.dim(), 1)
+    if axis == x.dim() - 1:
+        return softmax(x, axis)
+    return softmax(x.flatten(axis), axis).reshape(x.shape)
+
+
+# -- convolutions and pooling ----------------------------------------------------------------------
+
+
+def _each(node: Node, name: str, dimensions: int, default: int = 1) -> list[int]:
+    return list(node.get(name) or [default] * dimensions)
+
+
+def _padding_of(node: Node, x: Tensor, kernel: Sequence[int]) -> tuple[list[int], list[int] | None]:
+    """Return the padding at both ends of every dimension, and what must be padded before.
+
+    The second is as `torch.nn.functional.pad` takes it; None where both ends are alike.
+    """
+    dimensions = len(kernel)
+    begins, ends = [0] * dimensions, [0] * dimensions
+    how = node.get("auto_pad", "NOTSET")
+    if how in ("NOTSET", ""):
+        pads = _each(node, "pads", 2 * dimensions, 0)
+        begins, ends = pads[:dimensions], pads[dimensions:]
+    elif how != "VALID":
+        strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
+        for axis, (size, each, stride, dilation) in enumerate(
+            zip(x.shape[2:], kernel, strides, dilations, strict=True)
+        ):
+            results = -(-size // stride)
+            total = max(0, (results - 1) * stride + dilation * (each - 1) + 1 - size)
+            halves = total // 2, total - total // 2
+            begins[axis], ends[axis] = halves if how == "SAME_UPPER" else reversed(halves)
+    if begins == ends:
+        return begins, None
+    pairs = zip(reversed(begins), reversed(ends), strict=True)
+    return [0] * dimensions, [each for pair in pairs for each in pair]
+
+
+@operator("Conv")
+def _convolution(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    dimensions = weight.dim() - 2
+    padding, before = _padding_of(node, x, weight.shape[2:])
+    if before is not None:
+        x = functional.pad(x, before)
+    strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
+    group = node.get("group", 1)
+    return torch.convolution(
+        x, weight, bias, strides, padding, dilations, False, [0] * dimensions, group
+    )
+
+
+@operator("ConvTranspose")
+def _transposed_convolution(
+    node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """The same backwards; ends that are padded more are cut off the result."""
+    dimensions = weight.dim() - 2
+    if node.get("output_shape") or node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
+        raise OtherwiseError("a transposed convolution that is told the shape of its result")
+    pads = _each(node, "pads", 2 * dimensions, 0)
+    begins, ends = pads[:dimensions], pads[dimensions:]
+    least = [min(pair) for pair in zip(begins, ends, strict=True)]
+    strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
+    more, group = _each(node, "output_padding", dimensions, 0), node.get("group", 1)
+    result = torch.convolution(x, weight, bias, strides, least, dilations, True, more, group)
+    for axis in range(dimensions):
+        low, high = begins[axis] - least[axis], ends[axis] - least[axis]
+        if low or high:
+            result = result.narrow(axis + 2, low, result.shape[axis + 2] - low - high)
+    return result
+
+
+_MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+
+
+@operator("MaxPool")
+def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+    kernel = list(node["kernel_shape"])
+    if node.given_outputs > 1:
+        raise OtherwiseError("a max pooling that gives where the largest are")
+    padding, before = _padding_of(node, x, kernel)
+    if before is not None:
+        x = functional.pad(x, before, value=-math.inf)
+    strides, dilations = (_each(node, name, len(kernel)) for name in ("strides", "dilations"))
+    is_ceil = bool(node.get("ceil_mode", 0))
+    return _MAX[len(kernel)](x, kernel, strides, padding, dilations, is_ceil)
+
+
+@operator("AveragePool")
+def _average_pool(node: Node, x: Tensor) -> Tensor:
+    kernel = list(node["kernel_shape"])
+    if any(each != 1 for each in node.get("dilations") or ()):
+        raise OtherwiseError("average pooling with gaps")
+    padding, before = _padding_of(node, x, kernel)
+    counts_padding = bool(node.get("count_include_pad", 0))
+    if before is not None:
+        if not counts_padding:
+            raise OtherwiseError("average pooling padded at one end, which is not counted")
+        x = functional.pad(x, before)
+    strides, is_ceil = _each(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
+    counts_padding = counts_padding or not any(padding)
+    return _AVERAGE[len(kernel)](x, kernel, strides, padding, is_ceil, counts_padding)
+
+
+# -- normalizations --------------------------------------------------------------------------------
+
+
+def _epsilon(node: Node) -> float:
+    return node.get("epsilon", 1e-5)
+
+
+@operator("BatchNormalization")
+def _batch_norm(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+) -> Tensor:
+    if node.get("training_mode", 0):
+        raise OtherwiseError("a batch norm in training mode; export the model in eval mode")
+    return functional.batch_norm(x, mean, variance, scale, bias, eps=_epsilon(node))
+
+
+@operator("InstanceNormalization")
+def _instance_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    return functional.instance_norm(x, weight=scale, bias=bias, eps=_epsilon(node))
+
+
+@operator("LayerNormalization")
+def _layer_norm(
+    node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """All from an axis on; also its mean and inverse deviation, where the node gives them."""
+    shape = tuple(x.shape[node.get("axis", -1) % x.dim() :])
+    if scale.shape != shape:
+        scale = scale.expand(shape)
+        bias = bias.expand(shape) if bias is not None else None
+    if node.given_outputs == 1:
+        return (functional.layer_norm(x, shape, scale, bias, _epsilon(node)),)
+    return tuple(torch.native_layer_norm(x, shape, scale, bias, _epsilon(node)))
+
+
+@operator("SkipLayerNormalization", "com.microsoft.SkipLayerNormalization")
+def _skip_layer_norm(
+    node: Node,
+    x: Tensor,
+    skip: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    before: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """A layer norm of a sum."""
+    total = x + skip if before is None else x + skip + before
+    result = functional.layer_norm(total, (x.shape[-1],), scale, bias, _epsilon(node))
+    return result, total, total, total
+
+
+@operator("GroupNormalization")
+def _group_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """Groups of channels; before opset 21, with one scale a group."""
+    groups = node["num_groups"]
+    if scale.shape[0] != x.shape[1]:
+        each = x.shape[1] // groups
+        scale, bias = scale.repeat_interleave(each), bias.repeat_interleave(each)
+    return functional.group_norm(x, groups, scale, bias, _epsilon(node))
+
+
+@operator("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms_norm(node: Node, x: Tensor, scale: Tensor) -> Tensor:
+    shape = tuple(x.shape[node.get("axis", -1) % x.dim() :])
+    return functional.rms_norm(x, shape, scale, _epsilon(node))
+
+
+@operator("LpNormalization")
+def _lp_norm(node: Node, x: Tensor) -> Tensor:
+    return functional.normalize(x, float(node.get("p", 2)), node.get("axis", -1))
+
+
+@operator("LRN")
+def _local_response_norm(node: Node, x: Tensor) -> Tensor:
+    alpha, beta, bias = node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
+    return functional.local_response_norm(x, node["size"], alpha, beta, bias)
+
+
+# -- codes: products of them are those of whole numbers --------------------------------------------
+
+
+@operator("DequantizeLinear")
+def _dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    shape = _along(x, scale, node.get("axis", 1))
+    codes = x.to(scale.dtype)
+    if zero is not None:
+        codes = codes - zero.to(scale.dtype).reshape(shape)
+    return codes * scale.reshape(shape)
+
+
+@operator("QuantizeLinear")
+def _quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """Over the scale, rounded, moved by the zero point, and held in its range."""
+    shape = _along(x, scale, node.get("axis", 1))
+    kind = zero.dtype if zero is not None else DTYPES.get(node.get("output_dtype", 2))
+    if kind is None or kind.is_floating_point:
+        raise OtherwiseError("codes that are no whole numbers of torch")
+    codes = torch.round(x / scale.reshape(shape))
+    if zero is not None:
+        codes = codes + zero.to(codes.dtype).reshape(shape)
+    limits = torch.iinfo(kind)
+    return torch.clamp(codes, limits.min, limits.max).to(kind)
+
+
+def _along(x: Tensor, scale: Tensor, axis: int) -> tuple[int, ...]:
+    """Return the shape that a scale a channel has beside the tensor."""
+    if scale.numel() == 1:
+        return ()
+    if scale.dim() != 1:
+        raise OtherwiseError("quantization in blocks")
+    axis %= x.dim()
+    return tuple(scale.numel() if each == axis else 1 for each in range(x.dim()))
+
+
+# -- resizing --------------------------------------------------------------------------------------
+
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@operator("Resize")
+def _resize(
+    node: Node,
+    x: Tensor,
+    region: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """To sizes, or by scales, as far as torch places pixels so."""
+    if node.opset < 11:
+        # There was no region before, and pixels lay as torch's nearest ones do.
+        return _resized(node, x, _target(x, region, None), "asymmetric")
+    if node.get("axes") or node.get("antialias", 0) or node.get("exclude_outside", 0):
+        raise OtherwiseError("a resize of some axes, or one that weighs pixels otherwise")
+    if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise OtherwiseError("a resize that keeps the ratio of sides")
+    places = node.get("coordinate_transformation_mode", "half_pixel")
+    return _resized(node, x, _target(x, scales, sizes), places)
+
+
+@operator("Upsample")
+def _upsample(node: Node, x: Tensor, scales: Tensor | None = None) -> Tensor:
+    """What Resize was before opset 10; before opset 9 its scales were an attribute."""
+    if scales is None:
+        scales = torch.tensor(node["scales"], dtype=torch.float64)
+    return _resized(node, x, _target(x, scales, None), "asymmetric")
+
+
+def _target(x: Tensor, scales: Tensor | None, sizes: Tensor | None) -> list[int]:
+    """Return the spatial sizes that are asked for."""
+    if sizes is not None and sizes.numel():
+        target = integers(sizes)
+    elif scales is not None and scales.numel():
+        # The products are float32, as ONNX's runtimes compute them: 10 * 0.7 is 7 there.
+        pairs = zip(x.shape, numbers(scales), strict=True)
+        target = [int(ctypes.c_float(size * each).value) for size, each in pairs]
+    else:
+        raise OtherwiseError("a resize without sizes and scales")
+    if target[:2] != list(x.shape[:2]) or len(target) != x.dim() or x.dim() not in (3, 4, 5):
+        raise OtherwiseError("a resize of samples or channels")
+    return target[2:]
+
+
+def _resized(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
+    mode = node.get("mode", "nearest")
+    if mode == "nearest":
+        return _nearest(node, x, target, places)
+    is_known = places in ("half_pixel", "pytorch_half_pixel", "align_corners")
+    if not is_known or mode not in ("linear", "cubic"):
+        raise OtherwiseError(f"a resize whose pixels lie as '{places}' says")
+    if mode == "cubic" and (x.dim() != 4 or node.get("cubic_coeff_a", -0.75) != -0.75):
+        raise OtherwiseError("a cubic resize of another curve")
+    name = _LINEAR[len(target)] if mode == "linear" else "bicubic"
+    return functional.interpolate(x, target, mode=name, align_corners=places == "align_corners")
+
+
+def _nearest(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
+    """By torch's own operator where it takes the same pixels, else axis by axis."""
+    how = node.get("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    if places == "asymmetric" and how == "floor":
+        return functional.interpolate(x, target, mode="nearest")
+    place, rounded = _PLACES.get(places), _ROUNDED.get(how)
+    if place is None or rounded is None:
+        raise OtherwiseError(f"a resize whose pixels lie as '{places}' says, by '{how}'")
+    for axis, size in enumerate(target, start=2):
+        old = x.shape[axis]
+        taken = [min(max(rounded(place(each, old, size)), 0), old - 1) for each in range(size)]
+        x = torch.index_select(x, axis, torch.tensor(taken, dtype=torch.int64))
+    return x
+
+
+_PLACES: Mapping[str, Callable[[int, int, int], float]] = {
+    "half_pixel": lambda each, old, new: (each + 0.5) * old / new - 0.5,
+    "pytorch_half_pixel": lambda each, old, new: (each + 0.5) * old / new - 0.5 if new > 1 else 0.0,
+    "asymmetric": lambda each, old, new: each * old / new,
+    "align_corners": lambda each, old, new: each * (old - 1) / (new - 1) if new > 1 else 0.0,
+}
+"""Where a pixel of the result lies in the image: of its place, the old size and the new one."""
+
+_ROUNDED: Mapping[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda place: math.ceil(place - 0.5),
+    "round_prefer_ceil": lambda place: math.floor(place + 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+@operator("GridSample")
+def _grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
+    mode: str = node.get("mode", "linear")
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    padding, aligns = node.get("padding_mode", "zeros"), bool(node.get("align_corners", 0))
+    return functional.grid_sample(x, grid, mode, padding, aligns)
+
+
+@operator("AffineGrid")
+def _affine_grid(node: Node, theta: Tensor, size: Tensor) -> Tensor:
+    return functional.affine_grid(theta, integers(size), bool(node.get("align_corners", 0)))
+
+
+# -- recurrent layers ------------------------------------------------------------------------------
+
+_TORCH_DOMAIN = "torch"
+"""Of nodes whose weights are in torch's order."""
+
+_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
+"""Where torch's gates are among ONNX's: input, output, forget, cell; update, reset, hidden."""
+
+_USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def with_torch_weights(graph: Graph) -> Graph:
+    """Return the graph with recurrent layers that take their weights as torch has them.
+
+    Layers that torch cannot run (peepholes, other activations, weights that are computed) stay as
+    they are, and are unknown.
+    """
+    weights = dict(graph.weights)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.operator in _GATES and not node.domain and _is_torchs(node, graph):
+            node, made = _rewritten(node, graph)
+            weights |= made
+        nodes.append(node)
+    used = {name for node in nodes for name in node.inputs} | set(graph.outputs)
+    kept = {name: each for name, each in weights.items() if name in used}
+    return replace(graph, nodes=tuple(nodes), weights=kept)
+
+
+def _is_torchs(node: Node, graph: Graph) -> bool:
+    names = (*node.inputs, *[""] * 8)
+    directions = _directions(node)
+    # Weights must be in the file, in the shapes of gates of one size.
+    inner, outer, bias = (graph.weights.get(names[place]) for place in (1, 2, 3))
+    if inner is None or outer is None or inner.dim() != 3 or (names[3] and bias is None):
+        return False
+    hidden = node.get("hidden_size", outer.shape[-1])
+    rows = len(_GATES[node.operator]) * hidden
+    usual = _USUAL[node.operator] * directions
+    return (
+        rows > 0
+        and inner.shape[:2] == (directions, rows)
+        and outer.shape == (directions, rows, hidden)
+        and (bias is None or bias.shape == (directions, 2 * rows))
+        and not names[7]
+        and not names[4]
+        and (node.get("activations") or usual) == usual
+        and not any(node.get(name, 0) for name in ("clip", "layout", "input_forget"))
+        and node.get("direction", "forward") != "reverse"
+        and (node.operator != "GRU" or bool(node.get("linear_before_reset", 0)))
+    )
+
+
+def _rewritten(node: Node, graph: Graph) -> tuple[Node, dict[str, Tensor]]:
+    """Return the node with torch's weights as its inputs, and these weights by name."""
+    names = (*node.inputs, *[""] * 8)
+    inner, outer = (graph.weights[names[place]] for place in (1, 2))
+    order, hidden = _GATES[node.operator], outer.shape[-1]
+    bias = graph.weights[names[3]] if names[3] else None
+    made: dict[str, Tensor] = {}
+    for direction in range(inner.shape[0]):
+        parts = {"inner": inner[direction], "outer": outer[direction]}
+        if bias is not None:
+            half = len(order) * hidden
+            parts["inner_bias"] = bias[direction][:half]
+            parts["outer_bias"] = bias[direction][half:]
+        for what, tensor in parts.items():
+            gates = tensor.split(hidden)
+            name = f"{names[1]}_{names[2]}_{direction}_{what}"
+            made[name] = torch.cat([gates[each] for each in order])
+    inputs = (names[0], names[5], names[6] if node.operator == "LSTM" else "", *made)
+    sized = {**node.attributes, "hidden_size": hidden}
+    return replace(node, domain=_TORCH_DOMAIN, inputs=inputs, attributes=sized), made
+
+
+def _directions(node: Node) -> int:
+    return 2 if node.get("direction") == "bidirectional" else 1
+
+
+@operator("torch.LSTM", "torch.GRU", "torch.RNN")
+def _recurrent(
+    node: Node, x: Tensor, hidden: Tensor | None, cell: Tensor | None, *weights: Tensor
+) -> tuple[Tensor, ...]:
+    """One layer, in one direction or both; ONNX's results are steps, directions, samples, size."""
+    directions, size = _directions(node), node["hidden_size"]
+    zeros = x.new_zeros((directions, x.shape[1], size))
+    state: Any = zeros if hidden is None else hidden
+    if node.operator == "LSTM":
+        state = [state, zeros if cell is None else cell]
+    layer: Any = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN": torch.rnn_tanh}[node.operator]
+    has_bias = len(weights) == 4 * directions
+    result, *last = layer(x, state, list(weights), has_bias, 1, 0.0, False, directions == 2, False)
+    return result.unflatten(-1, (directions, size)).transpose(1, 2), *last

@@ -1,0 +1,660 @@
+"""ONNX's operators in torch's: elementwise ones, shapes, reductions, reading and writing at places.
+
+A function takes the node and its operands, None for those that are left out, and gives a tensor or
+a tuple of them. Which torch operator it calls is what is counted: where torch has one operator for
+it, it is that one. Layers are in `onnx_layers`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
+
+from roofline.errors import ModelError
+from roofline.foundation.text import printable
+from roofline.workload.models.files.onnx_graph import DTYPES, Node, Value, dtype_of
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+
+_RANDOM = frozenset(
+    {
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial"),
+    }
+)
+
+
+class OtherwiseError(Exception):
+    """An operator is used in a way that torch's does not have: its FLOP are unknown."""
+
+
+def operator(*names: str) -> Callable[[F], F]:
+    """Register a function for ONNX operators; those of other domains with the domain before."""
+
+    def decorate(function: F) -> F:
+        _FUNCTIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return decorate
+
+
+def function_of(node: Node) -> Function | None:
+    """Return the function that a node calls; None: its operator is not known."""
+    return _FUNCTIONS.get(node.full_name)
+
+
+def known_operators() -> tuple[str, ...]:
+    """Return the names of all operators that have a function."""
+    return tuple(sorted(_FUNCTIONS))
+
+
+def is_random(node: Node) -> bool:
+    """Return whether a node gives something else every time."""
+    return node.operator in _RANDOM
+
+
+def _numbers_or_none(tensor: Tensor) -> list[Any] | None:
+    """Return the values of a tensor in their order; None where only its shape is known."""
+    with _disable_current_modes():
+        if isinstance(tensor, FakeTensor) or tensor.is_meta:
+            return None
+        return tensor.detach().reshape(-1).tolist()
+
+
+def numbers(tensor: Tensor) -> list[Any]:
+    """Return the values of a tensor in their order.
+
+    Raises:
+        RuntimeError: only its shape is known.
+    """
+    found = _numbers_or_none(tensor)
+    if found is None:
+        raise RuntimeError("a size depends on the values of a fake tensor")
+    return found
+
+
+def integers(tensor: Tensor) -> list[int]:
+    """Return the values of a tensor as whole numbers; raises as `numbers`."""
+    return [int(each) for each in numbers(tensor)]
+
+
+def _number(tensor: Tensor) -> float | None:
+    found = _numbers_or_none(tensor)
+    return None if found is None else found[0]
+
+
+def _axes_of(node: Node, given: Tensor | None) -> list[int] | None:
+    """Return the axes of an operator that had them as an attribute first, as an input later."""
+    if given is not None:
+        return integers(given)
+    found: Iterable[int] | None = node.get("axes")
+    return list(found) if found is not None else None
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    **{
+        name.capitalize(): getattr(torch, name)
+        for name in (
+            *("abs", "neg", "sqrt", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan"),
+            *("sinh", "cosh", "asinh", "acosh", "atanh", "tanh", "erf", "sign", "floor", "ceil"),
+            *("round", "reciprocal", "relu", "sigmoid", "selu"),
+        )
+    },
+    "IsNaN": torch.isnan,
+    "Not": torch.logical_not,
+    "BitwiseNot": torch.bitwise_not,
+    "Mish": functional.mish,
+    "Softsign": functional.softsign,
+    "Softplus": functional.softplus,
+    "HardSwish": functional.hardswish,
+    "Identity": lambda x: x,
+    "NonZero": lambda x: torch.nonzero(x).t(),
+    "GlobalAveragePool": lambda x: torch.mean(x, list(range(2, x.dim())), keepdim=True),
+    "GlobalMaxPool": lambda x: torch.amax(x, list(range(2, x.dim())), keepdim=True),
+    "RandomNormalLike": torch.randn_like,
+    "RandomUniformLike": torch.rand_like,
+}
+_OF_NODE: Mapping[str, Callable[[Node, Tensor], Tensor]] = {
+    "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
+    "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
+    "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
+    "ThresholdedRelu": lambda node, x: functional.threshold(x, node.get("alpha", 1.0), 0.0),
+    **dict.fromkeys(
+        ("Gelu", "com.microsoft.Gelu"),
+        lambda node, x: functional.gelu(x, approximate=node.get("approximate", "none")),
+    ),
+    "com.microsoft.QuickGelu": lambda node, x: x * torch.sigmoid(x * node.get("alpha", 1.702)),
+    "Cast": lambda node, x: x.to(dtype_of(Path(node.name), node["to"], node.name)),
+    "Transpose": lambda node, x: x.permute(node.get("perm") or list(reversed(range(x.dim())))),
+    "ArgMax": lambda node, x: torch.argmax(x, node.get("axis", 0), keepdim=_keeps(node)),
+    "ArgMin": lambda node, x: torch.argmin(x, node.get("axis", 0), keepdim=_keeps(node)),
+}
+_TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "Add": torch.add,
+    "Sub": torch.sub,
+    "Mul": torch.mul,
+    "Equal": torch.eq,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "And": torch.logical_and,
+    "Or": torch.logical_or,
+    "Xor": torch.logical_xor,
+    "BitwiseAnd": torch.bitwise_and,
+    "BitwiseOr": torch.bitwise_or,
+    "BitwiseXor": torch.bitwise_xor,
+}
+_SEVERAL: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "Max": torch.maximum,
+    "Min": torch.minimum,
+    "Sum": torch.add,
+}
+
+
+def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    for axis in sorted((each % x.dim() for each in axes), reverse=True):
+        x = torch.prod(x, axis, keepdim=keep)
+    return x
+
+
+_REDUCTIONS: Mapping[str, Callable[[Tensor, list[int], bool], Tensor]] = {
+    "ReduceMean": lambda x, axes, keep: torch.mean(x, axes, keepdim=keep),
+    "ReduceSum": lambda x, axes, keep: torch.sum(x, axes, keepdim=keep, dtype=x.dtype),
+    "ReduceMax": lambda x, axes, keep: torch.amax(x, axes, keepdim=keep),
+    "ReduceMin": lambda x, axes, keep: torch.amin(x, axes, keepdim=keep),
+    "ReduceProd": _product,
+    "ReduceL1": lambda x, axes, keep: torch.sum(torch.abs(x), axes, keepdim=keep),
+    "ReduceL2": lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keepdim=keep),
+    "ReduceSumSquare": lambda x, axes, keep: torch.sum(x * x, axes, keepdim=keep),
+    "ReduceLogSum": lambda x, axes, keep: torch.log(torch.sum(x, axes, keepdim=keep)),
+    "ReduceLogSumExp": lambda x, axes, keep: torch.logsumexp(x, axes, keepdim=keep),
+}
+
+
+def _keeps(node: Node) -> bool:
+    return bool(node.get("keepdims", 1))
+
+
+def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
+    return function(x)
+
+
+def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
+    return function(x, _placed(node, x, y))
+
+
+def _several(function: Callable[[Tensor, Tensor], Tensor], _node: Node, *of: Tensor) -> Tensor:
+    return functools.reduce(function, of)
+
+
+def _reduced(
+    kind: Callable[[Tensor, list[int], bool], Tensor],
+    node: Node,
+    x: Tensor,
+    axes: Tensor | None = None,
+) -> Tensor:
+    along = _axes_of(node, axes)
+    if not along and node.get("noop_with_empty_axes", 0):
+        return x
+    return kind(x, along or list(range(x.dim())), _keeps(node))
+
+
+_FUNCTIONS: dict[str, Function] = {
+    **_OF_NODE,
+    **{name: functools.partial(_one, each) for name, each in _ONE.items()},
+    **{name: functools.partial(_two, each) for name, each in _TWO.items()},
+    **{name: functools.partial(_several, each) for name, each in _SEVERAL.items()},
+    **{name: functools.partial(_reduced, each) for name, each in _REDUCTIONS.items()},
+}
+
+
+def _placed(node: Node, x: Tensor, y: Tensor) -> Tensor:
+    """Return the second operand; before opset 7 an axis placed its dimensions in the first."""
+    if node.opset >= 7 or not node.get("broadcast") or "axis" not in node.attributes:
+        return y
+    behind = x.dim() - node["axis"] % x.dim() - y.dim()
+    return y.reshape(*y.shape, *[1] * behind)
+
+
+@operator("Div")
+def _division(node: Node, x: Tensor, y: Tensor) -> Tensor:
+    y = _placed(node, x, y)
+    if x.is_floating_point() or y.is_floating_point() or x.is_complex():
+        return torch.div(x, y)
+    return torch.div(x, y, rounding_mode="trunc")
+
+
+@operator("Mod")
+def _modulo(node: Node, x: Tensor, y: Tensor) -> Tensor:
+    return torch.fmod(x, y) if node.get("fmod", 0) else torch.remainder(x, y)
+
+
+@operator("Pow")
+def _power(_node: Node, x: Tensor, exponent: Tensor) -> Tensor:
+    """In the type of the base; a known exponent is a number, as eager code has it."""
+    if exponent.numel() == 1 and not exponent.requires_grad:
+        found = _number(exponent)
+        if found is not None:
+            return torch.pow(x, int(found) if float(found).is_integer() else found).to(x.dtype)
+    return torch.pow(x, exponent).to(x.dtype)
+
+
+@operator("Clip")
+def _clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    least = node.get("min") if low is None else _number(low)
+    most = node.get("max") if high is None else _number(high)
+    if (low is not None and least is None) or (high is not None and most is None):
+        return torch.clamp(x, low, high)
+    if least is None and most is None:
+        return x
+    return functional.relu6(x) if (least, most) == (0, 6) else torch.clamp(x, least, most)
+
+
+@operator("PRelu")
+def _prelu(_node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    is_by_channel = slope.dim() == x.dim() - 1 and slope.numel() == slope.shape[0] == x.shape[1]
+    if slope.numel() == 1 or is_by_channel:
+        return functional.prelu(x, slope.reshape(-1))
+    return torch.where(x < 0, x * slope, x)
+
+
+@operator("HardSigmoid")
+def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
+    """A line between 0 and 1; torch has that of the slope 1/6."""
+    alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
+    if math.isclose(alpha, 1 / 6, rel_tol=1e-5) and beta == 0.5:
+        return functional.hardsigmoid(x)
+    return torch.clamp(x * alpha + beta, 0, 1)
+
+
+@operator("com.microsoft.FastGelu")
+def _fast_gelu(_node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    return functional.gelu(x if bias is None else x + bias, approximate="tanh")
+
+
+@operator("Swish")
+def _swish(node: Node, x: Tensor) -> Tensor:
+    alpha = node.get("alpha", 1.0)
+    return functional.silu(x) if alpha == 1.0 else x * torch.sigmoid(x * alpha)
+
+
+@operator("Mean")
+def _mean(_node: Node, *operands: Tensor) -> Tensor:
+    return functools.reduce(torch.add, operands) / len(operands)
+
+
+@operator("Where")
+def _where(_node: Node, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(condition, x, y)
+
+
+@operator("CastLike")
+def _cast_like(_node: Node, x: Tensor, like: Tensor) -> Tensor:
+    return x.to(like.dtype)
+
+
+@operator("CumSum")
+def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
+    """Along an axis, from either end, with the element itself or without."""
+    dimension = integers(axis)[0]
+    given = torch.flip(x, (dimension,)) if node.get("reverse", 0) else x
+    result = torch.cumsum(given, dimension)
+    if node.get("exclusive", 0):
+        result = result - given
+    return torch.flip(result, (dimension,)) if node.get("reverse", 0) else result
+
+
+@operator("Dropout")
+def _dropout(node: Node, x: Tensor, _ratio: Any = None, training: Tensor | None = None) -> Any:
+    """Nothing, in inference; its mask is all true."""
+    if training is not None and _number(training) != 0:
+        raise OtherwiseError("dropout in training mode")
+    return x if len(node.outputs) == 1 else (x, torch.ones_like(x, dtype=torch.bool))
+
+
+@operator("IsInf")
+def _is_infinite(node: Node, x: Tensor) -> Tensor:
+    if not node.get("detect_negative", 1):
+        return torch.isposinf(x)
+    return torch.isinf(x) if node.get("detect_positive", 1) else torch.isneginf(x)
+
+
+@operator("TopK")
+def _top_k(node: Node, x: Tensor, count: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    found = torch.topk(
+        x,
+        integers(count)[0] if count is not None else node["k"],
+        dim=node.get("axis", -1),
+        largest=bool(node.get("largest", 1)),
+        sorted=bool(node.get("sorted", 1)),
+    )
+    return found.values, found.indices
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@operator("Reshape")
+def _reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
+    """Into a shape in which 0 stands for the size that was there, and -1 for what is left."""
+    sizes = integers(shape)
+    if not node.get("allowzero", 0):
+        sizes = [x.shape[place] if each == 0 else each for place, each in enumerate(sizes)]
+    return torch.reshape(x, sizes)
+
+
+@operator("Flatten")
+def _flatten(node: Node, x: Tensor) -> Tensor:
+    axis = node.get("axis", 1)
+    axis = axis + x.dim() if axis < 0 else axis
+    return torch.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@operator("Unsqueeze")
+def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    places = _axes_of(node, axes) or []
+    rank = x.dim() + len(places)
+    for place in sorted(each % rank for each in places):
+        x = x.unsqueeze(place)
+    return x
+
+
+@operator("Squeeze")
+def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    places = _axes_of(node, axes)
+    if places is None:
+        return x.squeeze()
+    return x.squeeze(tuple(places)) if places else x
+
+
+@operator("Concat")
+def _concatenation(node: Node, *operands: Tensor) -> Tensor:
+    return torch.cat(operands, node["axis"])
+
+
+@operator("Split")
+def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Into parts of the sizes that are given, or of the same."""
+    axis = node.get("axis", 0)
+    given = integers(sizes) if sizes is not None else node.get("split")
+    return tuple(torch.split(x, given or -(-x.shape[axis] // len(node.outputs)), axis))
+
+
+@operator("Slice")
+def _slices(
+    node: Node,
+    x: Tensor,
+    starts: Tensor | None = None,
+    ends: Tensor | None = None,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    begin = integers(starts) if starts is not None else node["starts"]
+    end = integers(ends) if ends is not None else node["ends"]
+    along = _axes_of(node, axes) or list(range(len(begin)))
+    stride = integers(steps) if steps is not None else [1] * len(begin)
+    for along_axis, first, last, step in zip(along, begin, end, stride, strict=True):
+        axis = along_axis % x.dim()
+        size = x.shape[axis]
+        if step > 0:
+            x = x[(slice(None),) * axis + (slice(*slice(first, last, step).indices(size)),)]
+        else:
+            places = range(size)[slice(first, last if last >= -size else None, step)]
+            x = torch.index_select(x, axis, torch.tensor(list(places), dtype=torch.int64))
+    return x
+
+
+@operator("Expand")
+def _expand(_node: Node, x: Tensor, shape: Tensor) -> Tensor:
+    """To a shape, either tensor's sizes of 1 repeated."""
+    return x.expand(torch.broadcast_shapes(x.shape, tuple(integers(shape))))
+
+
+@operator("Tile")
+def _tile(_node: Node, x: Tensor, repeats: Tensor) -> Tensor:
+    return x.repeat(integers(repeats))
+
+
+@operator("Constant")
+def _constant(node: Node) -> Tensor:
+    if node.get("value") is not None:
+        return node["value"]
+    for kind, names in (
+        (torch.float32, ("value_float", "value_floats")),
+        (torch.int64, ("value_int", "value_ints")),
+    ):
+        for name in names:
+            if name in node.attributes:
+                return torch.tensor(node[name], dtype=kind)
+    raise OtherwiseError("a constant of texts, or a sparse one")
+
+
+@operator("ConstantOfShape")
+def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
+    value, sizes = node.get("value"), integers(shape)
+    if value is None:
+        return torch.zeros(sizes)
+    return torch.full(sizes, numbers(value)[0], dtype=value.dtype)
+
+
+@operator("Range")
+def _number_range(_node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    first, last, step = (numbers(each)[0] for each in (start, limit, delta))
+    return torch.arange(first, last, step, dtype=start.dtype)
+
+
+@operator("EyeLike")
+def _eye_like(node: Node, x: Tensor) -> Tensor:
+    kind = dtype_of(Path(node.name), node["dtype"], node.name) if node.get("dtype") else x.dtype
+    ones, offset = torch.ones(tuple(x.shape), dtype=kind), node.get("k", 0)
+    return torch.triu(torch.tril(ones, offset), offset)
+
+
+@operator("Pad")
+def _pad(
+    node: Node,
+    x: Tensor,
+    pads: Tensor | None = None,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+) -> Tensor:
+    """At the ends of axes, with a value, the border, or what is mirrored there."""
+    given = integers(pads) if pads is not None else [int(each) for each in node["pads"]]
+    along = _axes_of(node, axes) or list(range(x.dim()))
+    both = {axis % x.dim(): (given[i], given[i + len(along)]) for i, axis in enumerate(along)}
+    order: list[int] = []
+    for axis in reversed(range(x.dim())):
+        order += both.get(axis, (0, 0))
+    while len(order) > 2 and order[-2:] == [0, 0]:
+        order = order[:-2]
+    mode: str = node.get("mode", "constant")
+    if mode != "constant":
+        return functional.pad(x, order, {"edge": "replicate", "wrap": "circular"}.get(mode, mode))
+    filling = numbers(value)[0] if value is not None else node.get("value", 0.0)
+    return functional.pad(x, order, value=filling)
+
+
+@operator("CenterCropPad")
+def _center_crop_pad(node: Node, x: Tensor, shape: Tensor) -> Tensor:
+    along = node.get("axes") or list(range(x.dim()))
+    for axis, size in zip(along, integers(shape), strict=True):
+        missing = size - x.shape[axis]
+        if missing < 0:
+            x = x.narrow(axis, -missing // 2, size)
+        elif missing:
+            before = list(x.shape), list(x.shape)
+            before[0][axis], before[1][axis] = missing // 2, missing - missing // 2
+            x = torch.cat([x.new_zeros(before[0]), x, x.new_zeros(before[1])], axis)
+    return x
+
+
+@operator("DepthToSpace")
+def _depth_to_space(node: Node, x: Tensor) -> Tensor:
+    """Channels into pixels; torch's pixel shuffle is the order CRD."""
+    block = node["blocksize"]
+    if node.get("mode", "DCR") == "CRD":
+        return functional.pixel_shuffle(x, block)
+    batch, channels, height, width = x.shape
+    parts = x.reshape(batch, block, block, channels // block**2, height, width)
+    return parts.permute(0, 3, 4, 1, 5, 2).reshape(
+        batch, channels // block**2, height * block, width * block
+    )
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(node: Node, x: Tensor) -> Tensor:
+    block = node["blocksize"]
+    batch, channels, height, width = x.shape
+    parts = x.reshape(batch, channels, height // block, block, width // block, block)
+    return parts.permute(0, 3, 5, 1, 2, 4).reshape(
+        batch, channels * block**2, height // block, width // block
+    )
+
+
+@operator("Trilu")
+def _triangle(node: Node, x: Tensor, diagonal: Tensor | None = None) -> Tensor:
+    offset = integers(diagonal)[0] if diagonal is not None else 0
+    return torch.triu(x, offset) if node.get("upper", 1) else torch.tril(x, offset)
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+_FEW = 4096
+
+
+@operator("Gather")
+def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    """Slices along an axis: rows of a table as torch's embedding reads them."""
+    axis = node.get("axis", 0) % max(x.dim(), 1)
+    known = _numbers_or_none(indices) if indices.numel() <= _FEW else None
+    if known is not None and not indices.dim():
+        return x.select(axis, int(known[0]))
+    if known is not None and min(known, default=0) < 0:
+        indices = torch.tensor([each % x.shape[axis] for each in known]).reshape(indices.shape)
+    if axis == 0 and x.dim() == 2 and x.is_floating_point():
+        return functional.embedding(indices, x)
+    chosen = torch.index_select(x, axis, indices.reshape(-1))
+    return chosen.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+@operator("GatherElements")
+def _gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    return torch.gather(x, node.get("axis", 0), indices.to(torch.int64))
+
+
+@operator("GatherND")
+def _gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    if node.get("batch_dims", 0):
+        raise OtherwiseError("GatherND in batches")
+    return x[tuple(indices.unbind(-1))]
+
+
+@operator("ScatterElements", "Scatter")
+def _scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    axis, how = node.get("axis", 0), node.get("reduction", "none")
+    indices = indices.to(torch.int64)
+    if how == "none":
+        return torch.scatter(x, axis, indices, updates)
+    name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[how]
+    return torch.scatter_reduce(x, axis, indices, updates, name)
+
+
+@operator("ScatterND")
+def _scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    how = node.get("reduction", "none")
+    if how not in ("none", "add"):
+        raise OtherwiseError(f"ScatterND that reduces by {how}")
+    return torch.index_put(x, tuple(indices.unbind(-1)), updates, accumulate=how == "add")
+
+
+@operator("OneHot")
+def _one_hot(node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
+    classes = integers(depth)[0]
+    hot = functional.one_hot(indices.to(torch.int64) % classes, classes)
+    off, on = numbers(values)
+    result = torch.where(hot > 0, on, off).to(values.dtype)
+    return result.movedim(-1, node.get("axis", -1))
+
+
+# -- operators that no table has: their bytes are counted, their FLOP are unknown ------------------
+
+# These stand apart from the model's class: caches of the file of a model are emptied after a pass.
+
+NAMESPACE = "onnx_operator"
+"""How results call them: ``onnx_operator.FancyAttention``."""
+
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+_DTYPES = tuple(DTYPES.values())
+
+
+def unknown_call(
+    node: Node, operands: Sequence[Tensor | None], known: Mapping[str, Value], *, title: str
+) -> tuple[Tensor | None, ...]:
+    """What an operator gives that is not known, by the shapes that the file tells.
+
+    None where the node leaves an output out.
+
+    Raises:
+        ModelError: the file tells no shape.
+    """
+    name = printable(node.full_name)[:80]
+    told = [known.get(output) for output in node.outputs if output]
+    shapes = [_known_sizes(value) for value in told if value is not None]
+    found = [each for each in shapes if each is not None]
+    if len(found) != len(told):
+        raise ModelError(
+            f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known here,"
+            " and the file does not tell what shape it gives; run"
+            " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
+        )
+    kinds = [_DTYPES.index(value.dtype) for value in told if value is not None]
+    safe = re.sub(r"[^A-Za-z0-9]", "_", name)
+    call = _torch_operator(safe if safe[:1].isalpha() else f"operator_{safe}")
+    given = [each for each in operands if each is not None]
+    sizes = [size for each in found for size in each]
+    results = iter(call(given, sizes, [len(each) for each in found], kinds))
+    return tuple(next(results) if output else None for output in node.outputs)
+
+
+def _known_sizes(value: Value) -> tuple[int, ...] | None:
+    """The shape of a value; None where it is not told, or only in part."""
+    sizes = [each for each in value.shape or () if isinstance(each, int) and each >= 0]
+    return tuple(sizes) if value.shape is not None and len(sizes) == len(value.shape) else None
+
+
+@functools.cache
+def _torch_operator(name: str) -> Any:
+    """torch's operator of that name, made when it is first met."""
+    _LIBRARY.define(f"{name}(Tensor[] inputs, int[] sizes, int[] ranks, int[] kinds) -> Tensor[]")
+
+    def results(
+        inputs: list[Tensor], sizes: list[int], ranks: list[int], kinds: list[int]
+    ) -> list[Tensor]:
+        left = list(sizes)
+        found: list[Tensor] = []
+        device = inputs[0].device if inputs else torch.device("cpu")
+        for rank, kind in zip(ranks, kinds, strict=True):
+            shape, left = left[:rank], left[rank:]
+            found.append(torch.empty(shape, dtype=_DTYPES[kind], device=device))
+        return found
+
+    def refuse(*_: Any) -> Any:
+        raise ModelError(f"the ONNX operator {name} is not known here: it can be counted, not run")
+
+    torch.library.register_fake(f"{NAMESPACE}::{name}", results, lib=_LIBRARY)
+    _LIBRARY.impl(name, refuse, "CPU")
+    return getattr(getattr(torch.ops, NAMESPACE), name)

@@ -1,0 +1,251 @@
+"""What reports say of findings, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofline.analysis import Analysis, Finding, analysis_from_data, ranked, to_json
+from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
+from roofline.design.advice import Advice, read_advice
+from roofline.errors import FileFormatError, InputError
+from roofline.foundation.blocks import Facts, Grid, Notes
+from tests.presentation.examples import examples, resnet
+
+FOLD = Finding(
+    rule="foldable batch norm",
+    operators=(1, 5),
+    evidence="2 batch norms directly behind a convolution",
+    change="fold them",
+    basis="prediction",
+    predicted_before_s=1.2e-3,
+    predicted_after_s=0.0,
+    saving_low_s=1.0e-3,
+    saving_high_s=1.2e-3,
+)
+MOST = replace(
+    FOLD, rule="rearranging copy", basis="at most", saving_low_s=None, saving_high_s=None
+)
+TRIED = replace(
+    FOLD,
+    measured_before_s=9e-3,
+    measured_after_s=8e-3,
+    measured_low_s=0.5e-3,
+    measured_high_s=1.5e-3,
+    verdict="confirmed",
+)
+LOST = replace(
+    TRIED,
+    rule="channels-last layout",
+    operators=(),
+    measured_after_s=10e-3,
+    measured_low_s=-2e-3,
+    measured_high_s=0.1e-3,
+    verdict="not confirmed",
+)
+
+
+def with_findings(*findings: Finding, analysis: Analysis | None = None) -> Analysis:
+    return replace(analysis or resnet(), findings=findings)
+
+
+def advice(*findings: Finding, tried: tuple[str, ...] = ()) -> Advice:
+    return Advice(analysis=with_findings(*findings), tried=tried)
+
+
+def test_the_verdict_comes_first() -> None:
+    assert "could save 1.20 ms of" in advice(FOLD, MOST).summary
+    assert advice(FOLD, MOST).summary.endswith(": foldable batch norm, and 1 more finding")
+    assert "could save at most 1.20 ms of" in advice(MOST).summary
+    larger = replace(MOST, predicted_before_s=2e-3)
+    assert advice(larger, FOLD).summary.endswith(": foldable batch norm, and 1 more finding")
+    assert "nothing was found that would save time" in advice().summary
+    assert "saved 1.00 ms of 9.00 ms when it was tried" in advice(LOST, TRIED).summary
+    assert "no finding was confirmed" in advice(LOST).summary
+    alone = replace(TRIED, note="its operators timed on their own")
+    assert "its operators took when they were timed on their own" in advice(alone).summary
+    worse = replace(MOST, predicted_before_s=1e-3, predicted_after_s=2e-3)
+    assert "no finding was confirmed that would save time" in advice(worse).summary
+
+
+def test_findings_stand_in_a_table_with_what_was_measured() -> None:
+    report = advice(TRIED, LOST, MOST, tried=("float16: 9 s instead of 1 s",)).report()
+    (grid,) = [block for block in report.blocks if isinstance(block, Grid)]
+    cells = [dict(zip([c.heading for c in grid.columns], row, strict=True)) for row in grid.rows]
+    assert [each["verdict"] for each in cells] == ["confirmed", "not confirmed", "not tried"]
+    assert cells[0]["measured"] == "1.00 ms of 9.00 ms (500 µs … 1.50 ms)"
+    assert cells[1]["measured"] == "-1.00 ms of 9.00 ms (-2.00 ms … 100 µs)"
+    assert cells[0]["saves"] == "1.20 ms (1.00 ms … 1.20 ms)"
+    assert cells[1]["where"] == "the whole model"
+    assert cells[2]["saves"] == "≤ 1.20 ms"
+    facts = dict(
+        line for block in report.blocks if isinstance(block, Facts) for line in block.lines
+    )
+    assert facts["Also looked at"] == "float16: 9 s instead of 1 s"
+
+
+def test_savings_are_not_to_be_added() -> None:
+    titles = [
+        block.title
+        for findings in ((FOLD,), (FOLD, MOST))
+        for block in advice(*findings).report().blocks
+        if isinstance(block, Grid)
+    ]
+    assert titles == ["Findings", "Findings, each on its own: savings do not add up"]
+
+
+def test_several_machines_say_what_a_rule_saves_on_each() -> None:
+    here = with_findings(FOLD, MOST)
+    there = with_findings(replace(FOLD, predicted_before_s=2.4e-3, saving_high_s=2.4e-3))
+    nowhere = with_findings()
+    (notes,) = machines_advice_notes(("a", "b", "c"), (here, there, nowhere))
+    fold, rearranging, last = notes.lines
+    # Twice as much of the same pass comes first.
+    assert fold.startswith("foldable batch norm · a 1.20 ms (1.00 ms … 1.20 ms), ")
+    assert "; b 2.40 ms (1.00 ms … 2.40 ms), " in fold and fold.endswith("⇒ fold them")
+    assert "c " not in rearranging and rearranging.startswith("rearranging copy · a ≤ 1.20 ms, ")
+    assert last.startswith("the evidence: roofline advise ")
+    assert list(machines_advice_notes(("a", "b"), (nowhere, nowhere))) == []
+
+
+def test_untried_findings_have_no_empty_columns() -> None:
+    (grid,) = [b for b in advice(FOLD).report().blocks if isinstance(b, Grid)]
+    assert "measured" not in [each.heading for each in grid.columns]
+
+
+def test_no_more_than_asked_for_are_shown() -> None:
+    report = advice(*[FOLD] * 12).report()
+    (grid,) = [block for block in report.blocks if isinstance(block, Grid)]
+    assert len(grid.rows) == 10
+    assert ("Not shown", "2 more findings (--top 12)") in [
+        line for block in report.blocks if isinstance(block, Facts) for line in block.lines
+    ]
+
+
+def test_the_place_is_the_operator_that_costs_most() -> None:
+    analysis = resnet()
+    name = names_of(analysis, FOLD)
+    rows = [analysis.operators[index] for index in FOLD.operators]
+    longest = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
+    assert name == f"{longest.op.removeprefix('aten.')} in {longest.module_path} and 1 more"
+    assert names_of(analysis, replace(FOLD, operators=())) == "the whole model"
+
+
+def test_a_saving_says_what_it_is() -> None:
+    assert saving_text(replace(MOST, basis="estimate")) == "~ 1.20 ms"
+    assert saving_text(Finding(rule="a", evidence="b", change="c")) == "–"
+
+
+def test_reports_on_analyses_have_a_section_only_where_something_was_found() -> None:
+    assert list(advice_notes(resnet())) == []
+    (notes,) = advice_notes(with_findings(FOLD, MOST, MOST, MOST))
+    assert len(notes.lines) == 4
+    assert "foldable batch norm, 1.20 ms (1.00 ms … 1.20 ms) predicted" in notes.lines[0]
+    assert notes.lines[-1].startswith("1 more, other layouts, types, batches and threads:")
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "md", "html"])
+@pytest.mark.parametrize("name", examples())
+def test_every_analysis_can_be_advised_on_in_every_format(name: str, format: str) -> None:
+    analysis = examples()[name]
+    operators = (0,) if analysis.operators else ()
+    finding = replace(TRIED, operators=operators)
+    for each in (with_findings(analysis=analysis), with_findings(finding, analysis=analysis)):
+        text = Advice(analysis=each).render(format)
+        assert isinstance(text, str)
+        assert text.endswith("\n")
+        assert "<script>" not in text or format in ("json", "csv")
+
+
+def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
+    given = advice(TRIED, LOST, tried=("a", "b"))
+    path = tmp_path / "a.json"
+    given.save(path)
+    assert read_advice(path) == given
+    with pytest.raises(InputError, match="exists"):
+        given.save(path)
+    path.write_text(to_json(given.analysis), encoding="utf-8")
+    assert read_advice(path) == Advice(analysis=given.analysis)
+    assert repr(given) == f"<Advice: {given.summary}>"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "schema_version 2"),
+        ({"tried": "a"}, "tried: expected a list"),
+        ({"tried": [1]}, r"tried\[0\]: expected a string"),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"analysis": {}}, "analysis"),
+    ],
+)
+def test_files_that_were_changed_are_refused(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**json.loads(advice(FOLD).to_json()), **change}))
+    with pytest.raises(FileFormatError, match=message):
+        read_advice(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"operators": [10**6]}, "names operator 1000000, but there are"),
+        ({"operators": [-1]}, "names operator -1"),
+        ({"operators": [3, 1]}, "operators must rise"),
+        ({"predicted_before_s": -1.0}, "predicted_before_s must be"),
+        ({"saving_low_s": 2.0}, "an interval from 2.0 to"),
+        ({"saving_high_s": None}, "an interval from"),
+        ({"basis": "hope"}, "basis"),
+        ({"verdict": None}, "belong together"),
+        ({"verdict": "perhaps"}, "verdict"),
+    ],
+)
+def test_findings_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
+    data = json.loads(to_json(with_findings(TRIED)))
+    data["findings"][0].update(change)
+    with pytest.raises(FileFormatError, match=message):
+        analysis_from_data(data, file="a.json")
+
+
+def test_tables_of_numbers_have_a_line_a_finding() -> None:
+    given = advice(TRIED, MOST)
+    lines = list(csv.DictReader(io.StringIO(given.to_csv())))
+    assert list(lines[0]) == list(Advice.columns)
+    assert lines[0]["operators"] == "1 5"
+    assert float(lines[0]["measured_saving_s"]) == pytest.approx(1e-3)
+    assert lines[1]["verdict"] == ""
+    frame = given.to_frame()
+    assert list(frame.columns) == list(Advice.columns)
+    assert frame["saving_s"].tolist() == pytest.approx([1.2e-3, 1.2e-3])
+    assert frame["verdict"].isna().tolist() == [False, True]
+
+
+def test_what_only_trying_found_is_ranked_by_what_it_saved() -> None:
+    found = replace(TRIED, predicted_before_s=None, predicted_after_s=None)
+    small = replace(FOLD, predicted_after_s=0.7e-3)
+    assert ranked((small, found, FOLD)) == (FOLD, found, small)
+    (grid,) = [b for b in advice(found).report().blocks if isinstance(b, Grid)]
+    assert "found by trying it" in grid.rows[0]
+
+
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"are written as \.json, \.csv, \.md, \.html"):
+        advice(FOLD).save(tmp_path / "a.png")
+
+
+def test_names_from_models_stay_text() -> None:
+    hostile = examples()["hostile names"]
+    finding = replace(FOLD, operators=tuple(range(len(hostile.operators)))[:1])
+    given = Advice(
+        analysis=with_findings(finding, analysis=hostile), tried=("<script>alert(1)</script>",)
+    )
+    assert "<script>" not in given._repr_html_()
+    notes = [block for block in given.report().blocks if isinstance(block, Notes)]
+    assert all("\x1b" not in line and "\n" not in line for each in notes for line in each.lines)

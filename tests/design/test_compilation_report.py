@@ -1,0 +1,123 @@
+"""Reports and files of compilations: sums by hand, and what is unknown said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from roofline.design.compilation import Compilation
+from roofline.errors import InputError
+from roofline.foundation.blocks import Facts, Grid, Report, View, fullest
+from roofline.result import read_result
+from roofline.workload.operators import State
+from tests.design.compilations import broken, compilations, plain, unavailable
+
+EXAMPLES = compilations()
+
+
+def grids(report: Report) -> list[Grid]:
+    return [each for each in map(fullest, report.blocks) if isinstance(each, Grid)]
+
+
+def facts(compilation: Compilation) -> dict[str, str]:
+    (block,) = [each for each in compilation.report().blocks if isinstance(each, Facts)]
+    return dict(block.lines)
+
+
+def test_the_sides_are_the_sums_of_their_rows() -> None:
+    compilation = plain()
+    rows = [row for row in compilation.analysis.operators if row.state is not State.FREE]
+    eager, inductor, fused = compilation.eager(), compilation.inductor(), compilation.fused()
+    assert (eager.launches, eager.traffic_bytes) == (
+        len(rows),
+        sum(row.traffic_bytes for row in rows),
+    )
+    assert inductor is not None and fused is not None
+    assert (inductor.launches, inductor.traffic_bytes, inductor.unknown) == (3, 16_004_000, 0)
+    assert fused.traffic_bytes == compilation.analysis.totals.fused_bytes
+    table, kernels = grids(compilation.report())
+    assert [row[0] for row in table.rows] == [
+        "eager torch",
+        "fused, by the rules of --fused",
+        "Inductor",
+    ]
+    assert table.rows[2][1:3] == ("3", "16.0 MB")
+    # Two that no table can tell apart share a row; the one that moves most is first.
+    assert [row[0] for row in kernels.rows] == ["extern_kernels.addmm", "cpp_fused_relu_0"]
+    assert [row[1] for row in kernels.rows] == ["1", "2"]
+    assert kernels.sums == (("total", "3", "", "", "", "", "16.0 MB"),)
+
+
+def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
+    inductor = broken().inductor()
+    assert inductor is not None
+    # Three calls of the packed product, and two operators between the graphs.
+    assert (inductor.launches, inductor.unknown) == (3 + 3 + 2, 5)
+    assert "≥ 16.0 MB" in broken().summary
+    said = facts(broken())
+    assert said["Graphs"] == "2 graphs, called 4 times in a pass"
+    assert said["Outside"] == "between graphs: 2 operators (nonzero)"
+    assert "bytes of 3 launches unknown" in said["Launches"]
+    text = str(broken())
+    assert "Data-dependent branching" in text and "compiled on real tensors" in text
+
+
+def test_where_there_is_no_schedule_nothing_is_guessed() -> None:
+    compilation = unavailable()
+    assert compilation.inductor() is None
+    assert "not known: torch.compile failed: no such thing" in compilation.summary
+    (table,) = grids(compilation.report())
+    assert table.rows[-1] == ("Inductor", "–", "–", "–")
+    assert json.loads(compilation.to_json())["sides"]["inductor"] is None
+    assert compilation.to_csv().count("\n") == 1
+
+
+def test_rows_that_are_left_out_are_summed() -> None:
+    grid = grids(plain().report(View(top=1)))[1]
+    assert grid.sums[0] == ("(1 more row)", "2", "", "", "", "", "8.00 MB")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("format", ["json", "csv", "md", "html"])
+def test_every_format_renders_every_compilation(name: str, format: str) -> None:
+    text = EXAMPLES[name].render(format)
+    assert isinstance(text, str) and text
+    if format in ("md", "html"):
+        assert "None" not in text
+        assert not re.search("<script>alert|\x1b", text)
+
+
+def test_csv_and_frame_and_json_keep_all_kernels() -> None:
+    for compilation in EXAMPLES.values():
+        rows = list(csv.DictReader(io.StringIO(compilation.to_csv())))
+        frame = compilation.to_frame()
+        kernels = [each for graph in compilation.compiled.graphs for each in graph.kernels]
+        assert len(rows) == len(frame) == len(kernels)
+        for row, kernel in zip(rows, kernels, strict=True):
+            byte = kernel.traffic_bytes
+            assert row["traffic_bytes"] == ("" if byte is None else str(byte))
+        data = json.loads(compilation.to_json())
+        assert data["kind"] == "compilation"
+        assert len(data["compiled"]["graphs"]) == len(compilation.compiled.graphs)
+        assert data["analysis"]["totals"]["flop"] == compilation.analysis.totals.flop
+
+
+def test_files_are_written_by_their_suffix(tmp_path: Path) -> None:
+    paths = [tmp_path / f"a{suffix}" for suffix in (".json", ".csv", ".md", ".html")]
+    plain().save(*paths)
+    assert read_result(paths[0]) == plain()
+    assert all(each.read_text(encoding="utf-8") for each in paths)
+    plain().save(tmp_path / "b.csv")
+    assert (tmp_path / "b.csv").read_text(encoding="utf-8") == plain().to_csv()
+
+
+def test_there_is_no_picture() -> None:
+    with pytest.raises(InputError, match=r"are written as \.json, \.csv, \.md, \.html"):
+        Compilation.check_files([Path("a.png")], overwrite=False)
+    with pytest.raises(InputError, match="--format png"):
+        plain().render("png")
