@@ -32,8 +32,8 @@ from roofline.foundation.units import (
 from roofline.placement import Bound, Roof
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roof import Spot
-from roofline.plots.roofline import log_axes, name_ends, spread
-from roofline.plots.style import GREY_TEXT, INK, SMALL_PT, RoofStyle, roof_styles
+from roofline.plots.roofline import log_axes, name_ends, scatter, spread
+from roofline.plots.style import GREY_TEXT, INK, SMALL_PT, RoofStyle, Style, roof_styles
 
 _APART = 0.03
 """Numbered operators stand at least this far apart, as a part of the width of the axes."""
@@ -104,21 +104,23 @@ def _chosen(comparison: MachineComparison, count: int) -> tuple[GroupAcross, ...
     Those with the largest shares are taken, as long as they stand apart.
     """
     groups = [
-        group for group in groups_by_likeness(comparison) if any(map(spot_of, group.operators[0]))
+        (group, _place(group))
+        for group in groups_by_likeness(comparison)
+        if any(map(spot_of, group.operators[0]))
     ]
-    places = [math.log10(spot[0]) for group in groups for spot in _spots(group)]
+    places = [place for _, place in groups]
     apart = _APART * (max(places) - min(places)) if places else 0.0
-    same = sum(not group.changes_sides for group in groups)
+    same = sum(not group.changes_sides for group, _ in groups)
     most = {True: count - min(same, count // 4), False: count}
-    chosen: list[GroupAcross] = []
+    chosen: list[tuple[GroupAcross, float]] = []
     for changing in (True, False):
-        for group in groups:
+        for group, place in groups:
             if len(chosen) >= most[changing]:
                 break
-            is_apart = all(abs(_place(group) - _place(other)) > apart for other in chosen)
+            is_apart = all(abs(place - other) > apart for _, other in chosen)
             if is_apart and group.changes_sides is changing:
-                chosen.append(group)
-    return tuple(sorted(chosen, key=_place))
+                chosen.append((group, place))
+    return tuple(group for group, _ in sorted(chosen, key=lambda each: each[1]))
 
 
 def _spots(group: GroupAcross) -> list[Spot]:
@@ -202,6 +204,7 @@ def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle
     low, high = map(math.log10, axes.get_xlim())
     wanted = [(_place(group) - low) / (high - low) for group in chosen]
     badges = spread(wanted, gap=0.028)
+    marks: list[tuple[Spot, Bound, str]] = []
     for number, (group, place) in enumerate(zip(chosen, badges, strict=True), start=1):
         spots = sorted(_spots(group), key=lambda spot: -spot[1])
         axes.plot(*zip(*spots, strict=True), color="#b0b0b0", linewidth=0.7, zorder=3)
@@ -220,17 +223,21 @@ def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle
         )
         for row, look in zip(group.operators[0], looks, strict=True):
             if spot := spot_of(row):
-                _mark(axes, *spot, row.bound, look.colour)
+                marks.append((spot, row.bound, look.colour))
+    _draw_marks(axes, marks)
 
 
-def _mark(axes: Axes, x: float, y: float, bound: Bound, color: str) -> None:
-    """Draw a disc where compute binds, a ring where memory does, a cross where FLOP are unknown."""
-    look: dict[str, Any] = {"facecolor": color, "edgecolor": "white", "linewidth": 0.7}
-    if bound is Bound.MEMORY:
-        look = {"facecolor": "white", "edgecolor": color, "linewidth": 1.4}
-    if bound is Bound.UNKNOWN:
-        look = {"marker": "x", "color": color, "linewidth": 1.2}
-    axes.scatter(x, y, s=42 if bound is Bound.COMPUTE else 30, zorder=7, **look)
+def _draw_marks(axes: Axes, marks: Sequence[tuple[Spot, Bound, str]]) -> None:
+    """Draw discs where compute binds, rings where memory does, crosses where FLOP are unknown."""
+    drawn = scatter(
+        axes,
+        [spot for spot, _, _ in marks],
+        [Style(color, "x" if bound is Bound.UNKNOWN else "o") for _, bound, color in marks],
+        [6.5 if bound is Bound.COMPUTE else 5.5 for _, bound, _ in marks],
+        phases=["backward" if bound is Bound.MEMORY else "forward" for _, bound, _ in marks],
+    )
+    if drawn:
+        drawn.set(zorder=7, alpha=1.0, in_layout=False)
 
 
 def _handle(bound: Bound, text: str) -> Line2D:
@@ -313,9 +320,10 @@ def _draw_shares(
 
 def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
     """Draw what binds each numbered operator on each machine."""
+    marks: list[tuple[Spot, Bound, str]] = []
     for x, group in enumerate(chosen):
         for y, (side, look) in enumerate(zip(group.sides, looks, strict=True)):
-            _mark(axes, x, y, side.bound, look.colour)
+            marks.append(((x, y), side.bound, look.colour))
         axes.annotate(
             str(x + 1),
             (x, 1.0),
@@ -329,6 +337,7 @@ def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofS
             bbox=_BADGE,
             **words(),
         )
+    _draw_marks(axes, marks)
     axes.set_xlim(-0.6, len(chosen) - 0.4)
     axes.set_xticks(())
     prepare_axes(axes, grid=False)

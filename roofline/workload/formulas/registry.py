@@ -249,17 +249,20 @@ def table(
         type: as of `formula`.
         byte: as of `formula`.
     """
-    frame = inspect.stack(0)[1]
+    # `inspect.stack` would look at all modules, at every table.
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame else None
+    assert caller is not None, "a table is registered by a module"
     for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
         operators, given, rule = match.groups()
         # The text begins on the line below the call.
-        line = frame.lineno + 1 + text.count("\n", 0, match.start())
+        line = caller.f_lineno + 1 + text.count("\n", 0, match.start())
         register = formula(
             *operators.split(),
             type=type or _default_type(function),
             byte=byte,
             is_for_complex="complex" in given,
-            row=(frame.filename, line),
+            row=(caller.f_code.co_filename, line),
         )
         register(_with_numbers(function, numbers(given.strip()), rule))
 
