@@ -34,7 +34,7 @@ from roofline.pipeline.advising import advise
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.profiles import profile
 from roofline.pipeline.trials import of_rounds
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 HERE = Path(__file__).parent
 

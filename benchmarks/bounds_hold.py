@@ -21,10 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roofline
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.run import Run
 from roofline.workload.capture.reals import Reals
 from roofline.workload.inputs import inputs_for
 from roofline.workload.models import sources
-from roofline.workload.runs import Run
 from roofline.workload.torch_dtypes import dtype_for
 
 MODELS = [

@@ -108,7 +108,7 @@ def _computed(key: str, quick: bool) -> Row:
     )
     from roofline.pipeline.timing import bench, measure, measure_again, real_model
     from roofline.pipeline.validations import Judge, judged_pass
-    from roofline.workload.runs import Run
+    from roofline.run import Run
 
     def tell(what: str) -> None:
         print(what, file=sys.stderr, flush=True)

@@ -239,9 +239,9 @@ def _costs(
     """Both graphs' seconds; None where they cannot be compared."""
     from roofline.pipeline.optimization_figures import weight_bytes
     from roofline.pipeline.optimization_machine import costs_on, machine_for
+    from roofline.run import Run
     from roofline.substitution.graphs.counting import records
     from roofline.workload.residency import residency
-    from roofline.workload.runs import Run
 
     def count(graph: Any, /, *, around_bytes: int = 0) -> Any:
         return records(graph, operators, around_bytes=around_bytes)

@@ -38,9 +38,9 @@ from roofline.machine.system.host import package_version
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.validations import Judge, validate
 from roofline.placement import Placement, Roof, place
+from roofline.run import RunOptions
 
 HERE = Path(__file__).parent
 MODELS = (
@@ -356,12 +356,10 @@ def predict(rows: Sequence[Row]) -> str:
     profile = load_hardware("host")
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
         judge = Judge(all=calibration_of(store, profile), known={}, lanes=lanes_of(profile))
-    options = RunOptions()
     for row in rows:
         setting = row.setting
-        captured = captured_pass(
-            setting.model, None, options, run=options.run(), batch=setting.batch, seq=None
-        )
+        options = RunOptions(batch=setting.batch)
+        captured = captured_pass(setting.model, None, options, run=options.run())
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (

@@ -65,6 +65,7 @@ from roofline.machine.catalog import load_hardware
 from roofline.minimum import minimum_times
 from roofline.pipeline.language import analyze_language
 from roofline.placement import Bound, Roof
+from roofline.run import Device, Run
 from roofline.workload import formulas
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
@@ -74,7 +75,6 @@ from roofline.workload.models.sources import Function, Source, load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.rewritings import model_work
-from roofline.workload.runs import Device, Run
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 

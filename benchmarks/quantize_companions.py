@@ -60,9 +60,9 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.quantization.policy import Policy
     from roofline.quantization.result import WhatIf
     from roofline.quantization.what_ifs import what_if
+    from roofline.run import Run
     from roofline.workload.capture.passes import capture
     from roofline.workload.residency import residency
-    from roofline.workload.runs import Run
 
     name, _, threads = key.rpartition("/t")
     model, shape = MODELS[name]

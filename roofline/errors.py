@@ -17,7 +17,8 @@ under that of a `foundation.places.PlacedError` stand the text and a caret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -59,6 +60,30 @@ class ThresholdError(RooflineError):
     """A figure is beyond what the user allows; exit code 4."""
 
     exit_code = 4
+
+
+_OPTIONS: dict[str, str] | None = None
+"""Options of the command line by argument, where they are not the argument's name with dashes;
+None: the caller is Python."""
+
+
+@contextmanager
+def command_line(options: dict[str, str]) -> Iterator[None]:
+    """Let messages name options in place of arguments."""
+    global _OPTIONS
+    before, _OPTIONS = _OPTIONS, options
+    try:
+        yield
+    finally:
+        _OPTIONS = before
+
+
+def argument(name: str, value: object = None) -> str:
+    """An argument as its caller writes it: ``seq=5`` in Python, ``--seq 5`` as an option."""
+    if _OPTIONS is None:
+        return name if value is None else f"{name}={value!r}"
+    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+    return option if value is None or value is True else f"{option} {value}"
 
 
 def said_by(error: BaseException) -> str:

@@ -20,10 +20,10 @@ from roofline.machine.roof import ComputeRoof as ComputeRoof
 from roofline.machine.roof import LevelRoof as LevelRoof
 from roofline.machine.roof import MachineRoof
 from roofline.machine.roof import ridge_flop_per_byte as ridge_flop_per_byte
+from roofline.run import Device
 from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, least_flop_of_algorithms
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
-from roofline.workload.runs import Device
 from roofline.workload.tensors import TensorSpec
 
 Pass = Literal["steady", "cold"]

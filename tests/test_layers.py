@@ -18,10 +18,11 @@ ALLOWED = {
     "errors": set[str](),
     "foundation": {"errors"},
     "result": {"errors", "foundation"},
+    "run": {"errors", "foundation"},
     "render": {"errors", "foundation"},
     "plots": {"errors", "foundation"},
 }
-CORE = {"errors", "foundation", "result", "plots"}
+CORE = {"errors", "foundation", "result", "run", "plots"}
 ALLOWED |= {
     "machine": CORE,
     "workload": CORE,
@@ -48,6 +49,7 @@ ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 # Methods of results may import what lays them out inside the function.
 INSIDE_FUNCTIONS = {
     "result": {"render", "plots"},
+    "run": {"workload"},
     "analysis": {"render"},
     "design": {"render"},
     "language": {"render"},

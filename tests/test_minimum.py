@@ -12,8 +12,8 @@ from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model_minimum
 from roofline.pipeline.analyses import CapturedPass, captured_pass
-from roofline.pipeline.runs import RunOptions
 from roofline.placement import Bound, Roof, place
+from roofline.run import RunOptions
 from roofline.workload.fusion import Fused, fused_records, fused_traffic
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
@@ -202,17 +202,8 @@ MODELS = {
 
 @cache
 def captured(name: str, *, train: bool = False) -> CapturedPass:
-    options = RunOptions(
-        dtype=None,
-        train=train,
-        optimizer=None,
-        loss=None,
-        autocast=None,
-        channels_last=False,
-        device="cpu",
-    )
-    seq = MODELS[name].get("seq")
-    return captured_pass(name, None, options, run=options.run(), batch=None, seq=seq)
+    options = RunOptions(train=train, device="cpu", seq=MODELS[name].get("seq"))
+    return captured_pass(name, None, options, run=options.run())
 
 
 @cache

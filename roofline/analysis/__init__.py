@@ -36,6 +36,6 @@ from roofline.analysis.totals import sum_eager_min_time_s as sum_eager_min_time_
 from roofline.analysis.totals import sum_fused_bytes as sum_fused_bytes
 from roofline.analysis.totals import too_large as too_large
 from roofline.analysis.totals import unknown_capacity as unknown_capacity
+from roofline.run import Run as Run
 from roofline.workload.operators import Module as Module
-from roofline.workload.runs import Run as Run
 from roofline.workload.tensors import InputSpec as InputSpec

@@ -19,8 +19,8 @@ from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Pass
 from roofline.result import Result
+from roofline.run import Run
 from roofline.workload.operators import Module
-from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 
 if TYPE_CHECKING:

@@ -130,11 +130,11 @@ def _sizes(
     yes: bool,
     options: dict[str, Any],
 ) -> Result:
-    from roofline.pipeline.runs import RunOptions
     from roofline.pipeline.sweeps.jobs import one_thread
     from roofline.pipeline.sweeps.planning import plan_of, probed
     from roofline.pipeline.sweeps.sweeping import carry_out
     from roofline.pipeline.sweeps.where import Where
+    from roofline.run import RunOptions
 
     where = Where.of(executor, jobs)
     with redirect_stdout(sys.stderr):

@@ -17,8 +17,16 @@ from roofline.cli.interrupts import (
     forget_interrupts,
 )
 from roofline.cli.streams import Streams, columns, spelled, tell
-from roofline.errors import RooflineError, nearest
+from roofline.errors import RooflineError, command_line, nearest
 from roofline.foundation.places import PlacedError, caret_lines
+
+OPTIONS = {
+    "algorithm": "--all-reduce",
+    "inputs": "--input",
+    "sharded": "--sharded-optimizer",
+    "time_limit_s": "--time-limit",
+}
+"""Options that are not called like the arguments that they set."""
 
 COMPLETE = "_ROOFLINE_COMPLETE"
 """The environment variable by which a shell asks for completions, as click names it."""
@@ -104,7 +112,7 @@ def cli() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    with Interrupts() as interrupts, Streams() as streams:
+    with Interrupts() as interrupts, Streams() as streams, command_line(OPTIONS):
         try:
             code, *said = _outcome(arguments)
         except BaseException:

@@ -80,14 +80,11 @@ def command(
     else:
         _refuse(context, ("pattern", "type_"), "has no effect beside --missing")
         from roofline.pipeline.operators import missing_operators
-        from roofline.pipeline.runs import RunOptions
 
-        inputs, batch, seq = (options.pop(name) for name in ("inputs", "batch", "seq"))
+        inputs = options.pop("inputs")
         # What the user's model prints is not the result.
         with redirect_stdout(sys.stderr):
-            result = missing_operators(
-                missing, list(inputs) or None, run=RunOptions(**options), batch=batch, seq=seq
-            )
+            result = missing_operators(missing, list(inputs) or None, **options)
     present_result(result, files, stdout_format=stdout_format, view=View(), force=force)
 
 

@@ -9,8 +9,8 @@ from roofline.latency.features import facts_of
 from roofline.latency.measured import Timed
 from roofline.latency.samples import Facts, OperatorSample, Origin, RunSample
 from roofline.placement import Placement
+from roofline.run import Run
 from roofline.workload.operators import State
-from roofline.workload.runs import Run
 
 
 def run_sample(

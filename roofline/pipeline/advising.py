@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis, ranked
 from roofline.design.advice import Advice
@@ -16,11 +16,12 @@ from roofline.design.advice.whole_model import (
     variants_of,
     without_faults,
 )
-from roofline.errors import InputError, RooflineError
+from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, means_host, predictor_of
 from roofline.pipeline.predictions import predict
+from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     import torch
@@ -41,27 +42,18 @@ def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
     return replace(analysis, findings=findings_of(analysis, predictor))
 
 
+@takes(RunKeywords)
 def advise(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     measure: bool = False,
     quick: bool = False,
     top: int = 10,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[RunKeywords],
 ) -> Advice:
     """What could be changed of a model to save time, that which is predicted to save most first.
 
@@ -70,8 +62,7 @@ def advise(
     prediction may be wrong by. On a machine that was not calibrated, bounds stand for predictions.
 
     Args:
-        model, inputs, hardware, dtype, batch, seq, threads, train, optimizer, loss, autocast,
-            channels_last, device: as for `predict`.
+        model, inputs: as for `predict`.
         measure: tries the findings on this machine, each in turn with the model as it is.
         quick: measures less.
         top: how many findings are tried.
@@ -84,27 +75,16 @@ def advise(
         MeasurementError: findings are to be tried, and the machine is busy.
     """
     if quick and not measure:
-        raise InputError("--quick has no effect without --measure")
+        raise InputError(
+            f"{argument('quick', True)} has no effect without {argument('measure', True)}"
+        )
     if type(top) is not int or top < 1:
-        raise InputError(f"--top {top}: must be a whole number from 1")
+        raise InputError(f"{argument('top', top)}: must be a whole number from 1")
     if measure:
-        _check_can_be_tried(hardware, device=device, train=train)
-    options: dict[str, Any] = {
-        "hardware": hardware,
-        "dtype": dtype,
-        "batch": batch,
-        "seq": seq,
-        "threads": threads,
-        "train": train,
-        "optimizer": optimizer,
-        "loss": loss,
-        "autocast": autocast,
-        "channels_last": channels_last,
-        "device": device,
-        "progress": progress,
-    }
+        _check_can_be_tried(RunOptions.of(inputs, **run))
+    options: dict[str, Any] = {**run, "progress": progress}
     analysis = predict(model, inputs, **options)
-    predictor = predictor_of(analysis.hardware, hardware, analysis.run)
+    predictor = predictor_of(analysis.hardware, run.get("hardware"), analysis.run)
     proposals = list(proposals_of(analysis, predictor))
     outcomes = [_outcome(model, inputs, options, analysis, each) for each in variants_of(analysis)]
     outcomes = _best_of_each(outcomes)
@@ -133,19 +113,24 @@ def advise(
     )
 
 
-def _check_can_be_tried(hardware: Hardware | None, *, device: str | None, train: bool) -> None:
-    """Refuses trials of what does not run here, or is trained.
+def _check_can_be_tried(options: RunOptions) -> None:
+    """Refuse trials of what does not run here, or is trained.
 
     Raises:
-        InputError: says which option to leave out.
+        InputError: with the option to leave out.
     """
+    hardware, measured = options.hardware, argument("measure", True)
     is_value = isinstance(hardware, HardwareProfile)
     if hardware is not None and (is_value or not means_host(hardware)):
-        raise InputError("--measure tries findings on this machine; leave --hardware out")
-    if device not in (None, "cpu"):
-        raise InputError(f"--measure tries findings on a CPU; leave --device {device} out")
-    if train:
-        raise InputError("--measure tries findings in inference; leave --train out")
+        raise InputError(
+            f"{measured} tries findings on this machine; leave {argument('hardware')} out"
+        )
+    if options.device not in (None, "cpu"):
+        raise InputError(
+            f"{measured} tries findings on a CPU; leave {argument('device', options.device)} out"
+        )
+    if options.train:
+        raise InputError(f"{measured} tries findings in inference; leave {argument('train')} out")
 
 
 def _outcome(

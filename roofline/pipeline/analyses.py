@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
 from roofline.design.compilation import Compilation
 from roofline.design.machine_comparison import MachineComparison
-from roofline.errors import HardwareError, InputError
+from roofline.errors import HardwareError, InputError, argument
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
@@ -25,10 +25,10 @@ from roofline.pipeline.machines import (
     threads_on,
 )
 from roofline.pipeline.measuring import check_threads_of_host
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.placement import Roof
+from roofline.run import OnMachinesKeywords, PlacedKeywords, Run, RunOptions, takes
 from roofline.workload.residency import Residency, residency
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
@@ -38,23 +38,13 @@ if TYPE_CHECKING:
     Model = torch.nn.Module | Callable[..., Any] | str
 
 
+@takes(PlacedKeywords)
 def analyze(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    cold: bool = False,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     progress: Progress | None = None,
+    **run: Unpack[PlacedKeywords],
 ) -> Analysis:
     """Every operator of one pass, counted, and placed under a machine's ceilings.
 
@@ -72,23 +62,6 @@ def analyze(
             these for several positional inputs, a mapping for keyword inputs, or both as
             ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
             and data types matter. None: what the model is known to take.
-        hardware: a profile, the name of one, or a TOML file; None: this machine, measured on first
-            use (about ten seconds) and remembered.
-        dtype: floating parameters, buffers and inputs are taken to have this type, e.g.
-            ``"bfloat16"``.
-        batch: replaces the first size of every input.
-        seq: how many tokens a transformers model is given; None: 128.
-        threads: how many threads the bounds are for; None: all that the hardware has.
-        cold: bounds of a first pass, nothing in the caches; else of a repeated one.
-        train: a step of training: forward pass in training mode, loss, backward pass, update.
-        optimizer: what updates the parameters: ``"sgd"``, ``"adam"`` or ``"adamw"`` (None) as torch
-            has them by default, ``"none"``, or what makes one of the parameters.
-        loss: gives the loss of the model's output. None: its own, if it returns one; else cross
-            entropy for a table of classes, and mean squared error for other shapes.
-        autocast: the type that `torch.autocast` computes in: ``"bfloat16"`` or ``"float16"``.
-        channels_last: images, and weights of convolutions, are laid out with their channels last.
-        device: whose operators are called: ``"cpu"``, ``"cuda"``, or ``"meta"`` (no kernels of its
-            own: layers come as their parts). None: those of the machine.
         progress: told how far the measurement of this machine is, where one is needed.
 
     Raises:
@@ -96,47 +69,19 @@ def analyze(
         InputError: inputs, data type or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
-    if isinstance(hardware, (list, tuple, set)):
-        raise InputError("hardware: expected one machine; for several: roofline.compare_machines")
-    (analysis,) = _analyses(
-        model,
-        inputs,
-        [hardware],
-        RunOptions(
-            dtype=dtype,
-            train=train,
-            optimizer=optimizer,
-            loss=loss,
-            autocast=autocast,
-            channels_last=channels_last,
-            device=device,
-        ),
-        batch=batch,
-        seq=seq,
-        threads=threads,
-        cold=cold,
-        progress=progress,
-    )
-    return with_findings(analysis, hardware)
+    options = RunOptions.of(inputs, **run)
+    (analysis,) = _analyses(model, inputs, [options.hardware], options, progress=progress)
+    return with_findings(analysis, options.hardware)
 
 
+@takes(PlacedKeywords)
 def compare_machines(
     model: Model,
     inputs: Any = None,
     *,
     hardware: Sequence[Hardware],
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    cold: bool = False,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     progress: Progress | None = None,
+    **run: Unpack[OnMachinesKeywords],
 ) -> MachineComparison:
     """One model on several machines: which operators are compute-bound here, memory-bound there.
 
@@ -144,11 +89,9 @@ def compare_machines(
     placed under the ceilings of each machine.
 
     Args:
-        hardware: at least two of what `analyze` takes as hardware; ``"host"`` is this machine.
-        threads: how many threads of each CPU; None: all that each machine has. Devices that are no
-            CPUs always compute with all of theirs.
-        model, inputs, dtype, batch, seq, cold, train, optimizer, loss, autocast, channels_last,
-            device, progress: as for `analyze`.
+        model, inputs, progress: as for `analyze`.
+        hardware: at least two machines, as `analyze` takes them; ``"host"`` is this one. `threads`
+            are those of each CPU; other devices compute with all of theirs.
 
     Raises:
         InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
@@ -164,30 +107,10 @@ def compare_machines(
     for position, each in enumerate(machines):
         if each in machines[:position]:
             name = each.name if isinstance(each, HardwareProfile) else each
-            raise InputError(f"--hardware {name} is given twice; name it once")
-    analyses = _analyses(
-        model,
-        inputs,
-        machines,
-        RunOptions(
-            dtype=dtype,
-            train=train,
-            optimizer=optimizer,
-            loss=loss,
-            autocast=autocast,
-            channels_last=channels_last,
-            device=device,
-        ),
-        batch=batch,
-        seq=seq,
-        threads=threads,
-        cold=cold,
-        progress=progress,
-    )
-    found = [
-        with_findings(analysis, each) for analysis, each in zip(analyses, machines, strict=True)
-    ]
-    return MachineComparison.of(found)
+            raise InputError(f"{argument('hardware', name)} is given twice; name it once")
+    options = RunOptions.of(inputs, **run)
+    analyses = _analyses(model, inputs, machines, options, progress=progress)
+    return MachineComparison.of(list(map(with_findings, analyses, machines)))
 
 
 def _analyses(
@@ -196,26 +119,20 @@ def _analyses(
     machines: Sequence[Hardware | None],
     options: RunOptions,
     *,
-    batch: int | None,
-    seq: int | None,
-    threads: int | None,
-    cold: bool,
     progress: Progress | None,
 ) -> list[Analysis]:
     """One capture of the model for each kind of device, placed under each machine's ceilings."""
-    options.run()
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    known = known_machines(machines, threads)
+    known = known_machines(machines, options.threads)
 
     @functools.cache
     def passed(run: Run) -> CapturedPass:
-        return captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+        return captured_pass(model, inputs, options, run=run)
 
     return placed_on_each(
         lambda device: passed(options.run(device)),
         known,
-        threads=threads,
-        cold=cold,
+        threads=options.threads,
+        cold=options.cold,
         progress=progress,
     )
 
@@ -257,7 +174,9 @@ def known_machines(
         and threads is not None
         and all(each.found and each.found[0].device != "cpu" for each in known)
     ):
-        raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
+        raise HardwareError(
+            f"{argument('threads', threads)}: none of these machines is a CPU; leave it out"
+        )
     return tuple(known)
 
 
@@ -286,8 +205,6 @@ def captured_pass(
     options: RunOptions,
     *,
     run: Run,
-    batch: int | None,
-    seq: int | None,
 ) -> CapturedPass:
     """The model, run once on fake tensors; the arguments are those of `analyze`.
 
@@ -295,7 +212,7 @@ def captured_pass(
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
         InputError: inputs are wrong.
     """
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    asked = workload_of(model, inputs, run=run, batch=options.batch, seq=options.seq)
     return captured_workload(asked, options, run=run)
 
 
@@ -372,23 +289,13 @@ def placed_on(
     )
 
 
+@takes(PlacedKeywords)
 def analyze_compiled(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    cold: bool = False,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     progress: Progress | None = None,
+    **run: Unpack[PlacedKeywords],
 ) -> Compilation:
     """The kernels that Inductor generates for a model, beside the operators that eager torch calls.
 
@@ -397,8 +304,7 @@ def analyze_compiled(
     buffers are Inductor's own. Where they cannot be had, ``compiled.why_not`` says why.
 
     Args:
-        model, inputs, hardware, dtype, batch, seq, threads, cold, train, optimizer, loss, autocast,
-            channels_last, device, progress: as for `analyze`.
+        model, inputs, progress: as for `analyze`.
 
     Raises:
         ModelError: the model is unknown, cannot be built, rejects its inputs, or is compiled
@@ -406,30 +312,21 @@ def analyze_compiled(
         InputError: inputs, data type or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
-    if isinstance(hardware, (list, tuple, set)):
-        raise InputError("hardware: one machine, whose caches change nothing of what is generated")
-    options = RunOptions(
-        dtype=dtype,
-        train=train,
-        optimizer=optimizer,
-        loss=loss,
-        autocast=autocast,
-        channels_last=channels_last,
-        device=device,
-    )
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    (known,) = known_machines([hardware], threads)
-    run = options.run(known.device)
-    captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+    options = RunOptions.of(inputs, **run)
+    (known,) = known_machines([options.hardware], options.threads)
+    run_there = options.run(known.device)
+    captured = captured_pass(model, inputs, options, run=run_there)
     from roofline.workload.capture.inductor import compiled_pass
 
-    asked = captured.workload
+    source = captured.workload.source
     compiled = compiled_pass(
-        asked.source.module,
-        asked.given,
-        run=run,
+        source.module,
+        captured.workload.given,
+        run=run_there,
         teaching=options.teaching(),
-        rebuild=asked.source.rebuild,
+        rebuild=source.rebuild,
     )
-    analysis = placed_on(captured, known, threads=threads, cold=cold, progress=progress)
-    return Compilation(analysis=with_findings(analysis, hardware), compiled=compiled)
+    analysis = placed_on(
+        captured, known, threads=options.threads, cold=options.cold, progress=progress
+    )
+    return Compilation(analysis=with_findings(analysis, options.hardware), compiled=compiled)

@@ -33,11 +33,11 @@ from roofline.latency.samples import RunSample
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import minimum_times
 from roofline.placement import Placement, Roof, place, roof_notes
+from roofline.run import Run
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency
 from roofline.workload.rewritings import model_work
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     from roofline.workload.capture.passes import Capture

@@ -25,9 +25,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file
 from roofline.pipeline.profiles import sample_of
-from roofline.pipeline.runs import RunOptions, Workload, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import Bench, bench, measure, real_model
-from roofline.workload.runs import Run
+from roofline.run import Run, RunOptions
 
 if TYPE_CHECKING:
     import torch

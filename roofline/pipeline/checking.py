@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
 from roofline.pipeline.analyses import captured_pass as captured_pass_of
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions, check_counts
+from roofline.run import RunOptions, check_counts
 
 if TYPE_CHECKING:
     import torch
@@ -217,7 +218,7 @@ def _counted(
         else known_machines([hardware], threads)
     )
     run = options.run(known.device)
-    captured = captured_pass_of(model, inputs, options, run=run, batch=batch, seq=seq)
+    captured = captured_pass_of(model, inputs, replace(options, batch=batch, seq=seq), run=run)
     analysis = placed_on(
         captured,
         known,

@@ -22,8 +22,8 @@ from roofline.pipeline.analyses import (
 )
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
-from roofline.pipeline.runs import RunOptions, check_counts
 from roofline.pipeline.variants import Variant, names_of, reference_among, variants_of
+from roofline.run import RunOptions, check_counts
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +102,7 @@ class AskedWays:
             key = (way.model, way.batch, run)
             if key not in captured:
                 captured[key] = captured_pass(
-                    model, self.inputs, options, run=run, batch=way.batch, seq=self.seq
+                    model, self.inputs, replace(options, batch=way.batch, seq=self.seq), run=run
                 )
             return captured[key]
 

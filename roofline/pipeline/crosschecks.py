@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.counters import Crosscheck
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import RunOptions, check_counts, workload_of
+from roofline.pipeline.runs import workload_of
+from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
-    import torch
-
     from roofline.counters.peers import Peer
     from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
+    from roofline.run import Loss
 
 
+class CrosscheckKeywords(ShapeKeywords, total=False):
+    """How a model is counted; see `roofline.run.RunOptions` for each."""
+
+    train: bool
+    loss: Loss | None
+
+
+@takes(CrosscheckKeywords)
 def crosscheck(
     model: Model,
     inputs: Any = None,
-    *,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    train: bool = False,
-    loss: Callable[[Any], torch.Tensor] | None = None,
+    **run: Unpack[CrosscheckKeywords],
 ) -> Crosscheck:
     """One pass of a model through other counters, and why their numbers are not ours.
 
@@ -36,17 +39,17 @@ def crosscheck(
     memory. What one of them prints, raises or leaves patched stays with it.
 
     Args:
-        model, inputs, dtype, batch, seq, loss: as for `analyze`.
-        train: a forward and a backward pass; most counters see the forward pass only.
+        model, inputs: as for `analyze`. `train` is a forward and a backward pass; most counters
+            see the forward pass only.
 
     Raises:
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
         InputError: inputs, data type or batch are wrong.
     """
-    options = RunOptions(dtype=dtype, train=train, loss=loss, optimizer="none" if train else None)
-    run = options.run()
-    check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
-
+    options = RunOptions.of(inputs, **run)
+    train, loss = options.train, options.loss
+    options = replace(options, optimizer="none" if train else None)
+    task = options.run()
     from roofline.counters.peers import PEERS, NotRunError, ask
     from roofline.counters.subject import (
         default_loss,
@@ -62,10 +65,10 @@ def crosscheck(
     )
     from roofline.workload.torch_dtypes import torch_dtype
 
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    captured = captured_workload(asked, options, run=run)
+    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
+    captured = captured_workload(asked, options, run=task)
     source, given, records = asked.source, asked.given, captured.capture.records
-    wanted = torch_dtype(run.dtype) if run.dtype else None
+    wanted = torch_dtype(task.dtype) if task.dtype else None
     trained_with = (loss or default_loss) if train else None
     has_room = has_room_for(weights_bytes(source.module))
 

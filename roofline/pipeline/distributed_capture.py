@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roofline.machine.links.measurement import LIMIT_S, in_ranks
-from roofline.pipeline.runs import RunOptions
+from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,9 @@ from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of
-from roofline.pipeline.runs import RunOptions, Workload, arguments_of, check_counts, workload_of
+from roofline.pipeline.runs import Workload, arguments_of, workload_of
+from roofline.run import Run, RunOptions, check_counts
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch

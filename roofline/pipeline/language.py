@@ -49,11 +49,11 @@ from roofline.language.weight_bits import (
 from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host
-from roofline.pipeline.runs import RunOptions, Workload, check_counts
+from roofline.pipeline.runs import Workload
 from roofline.placement import Roof
 from roofline.quantization.nodes import Widths
+from roofline.run import Run, RunOptions, check_counts
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.system.host import package_version
 from roofline.pipeline.measuring import measure_hardware, measure_with_samples, this_host
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 Hardware = HardwareProfile | str | Path
 

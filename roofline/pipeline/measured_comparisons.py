@@ -18,9 +18,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.machines import is_this_machine
-from roofline.pipeline.runs import Workload, check_rounds, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
-from roofline.workload.runs import Run
+from roofline.run import Run, check_rounds
 
 DEFAULT_ROUNDS = 5
 _EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)

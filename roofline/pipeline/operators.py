@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import RunOptions, check_counts, workload_of
+from roofline.pipeline.runs import workload_of
+from roofline.run import PassKeywords, RunOptions, takes
 from roofline.workload.formulas.catalogue import Missing, missing_in
 from roofline.workload.operators import OperatorRecord, State
 
@@ -13,28 +14,20 @@ if TYPE_CHECKING:
     from roofline.pipeline.analyses import Model
 
 
-def missing_operators(
-    model: Model,
-    inputs: Any = None,
-    *,
-    run: RunOptions | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-) -> Missing:
+@takes(PassKeywords)
+def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywords]) -> Missing:
     """The operators of one pass of a model whose FLOP no formula counts; it needs no machine.
 
     Args:
-        model, inputs, batch, seq: as for `roofline.analyze`.
-        run: how it is run; by default inference as it is.
+        model, inputs: as for `roofline.analyze`.
 
     Raises:
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
         InputError: inputs or options are wrong.
     """
-    options = run or RunOptions()
+    options = RunOptions.of(inputs, **run)
     asked = options.run()
-    check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
-    workload = workload_of(model, inputs, run=asked, batch=batch, seq=seq)
+    workload = workload_of(model, inputs, run=asked, batch=options.batch, seq=options.seq)
     captured = captured_workload(workload, options, run=asked)
     working = [each for each in captured.capture.records if each.state is not State.FREE]
     return Missing(

@@ -43,6 +43,7 @@ from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.predictions import last_level_bytes
 from roofline.pipeline.timing import Bench, bench
 from roofline.placement import Roof
+from roofline.run import Run
 from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
 from roofline.substitution.costs.cost import CostBasis, Costs
 from roofline.substitution.costs.counted import CountGraph
@@ -50,7 +51,6 @@ from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.costs.measurements import MeasuredCosts, TimeCalls
 from roofline.substitution.costs.predictions import PredictedCosts
 from roofline.substitution.result import Decision, Rounds
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards, silent
-from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -37,17 +36,18 @@ from roofline.pipeline.optimization_machine import (
     in_type_of,
     machine_for,
 )
-from roofline.pipeline.runs import (
+from roofline.pipeline.runs import Workload, arguments_of, workload_of
+from roofline.pipeline.timing import real_model
+from roofline.run import (
+    InferenceKeywords,
+    Run,
     RunOptions,
-    Workload,
-    arguments_of,
-    check_counts,
+    check_choice,
     check_functions,
     check_rounds,
     check_switches,
-    workload_of,
+    takes,
 )
-from roofline.pipeline.timing import real_model
 from roofline.substitution.costs.cost import CostBasis
 from roofline.substitution.costs.measurements import MeasuredCosts
 from roofline.substitution.result import Optimization
@@ -58,7 +58,6 @@ from roofline.substitution.search.backtracking import DEFAULT_ALPHA, DEFAULT_BUD
 from roofline.substitution.search.found import Found
 from roofline.substitution.search.in_pieces import DEFAULT_PIECE, search_in_pieces
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
@@ -316,11 +315,11 @@ DEFAULT_TIME_LIMIT_S = 60.0
 best so far, and the result says so."""
 
 
+@takes(InferenceKeywords)
 def optimize(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
     cost: CostBasis | None = None,
     alpha: float = DEFAULT_ALPHA,
     budget: int = DEFAULT_BUDGET,
@@ -329,15 +328,12 @@ def optimize(
     baseline: Baseline = "eager",
     fused: bool = False,
     measure: bool | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
     rounds: int | None = None,
     time_limit_s: float | None = DEFAULT_TIME_LIMIT_S,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[InferenceKeywords],
 ) -> Optimization:
     """Searches for a graph that computes what a model computes in less time (MetaFlow).
 
@@ -347,8 +343,8 @@ def optimize(
     given is the result. A module that is given is left as it was.
 
     Args:
-        model, inputs, dtype, batch, seq, threads: as for `analyze`; inference only.
-        hardware: as for `analyze`; on another machine than this nothing is timed.
+        model, inputs: as for `analyze`; inference only. On another machine than this, nothing is
+            timed.
         cost: what graphs are held against: ``"bound"`` (the roofline, and launches),
             ``"predicted"`` (what was learned by `calibrate`) or ``"measured"`` (every operator is
             timed once on this machine, and remembered). None: predicted where the machine was
@@ -380,23 +376,36 @@ def optimize(
     """
     check_switches(fused=fused, measure=measure is not None and measure, force=force)
     check_functions(progress=progress, say=say)
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    check_costs(hardware, cost=cost, fused=fused, measure=measure)
+    options = RunOptions.of(inputs, **run)
+    check_costs(options.hardware, cost=cost, fused=fused, measure=measure)
     check(alpha, budget, 1)
-    _check(baseline=baseline, rounds=rounds, split=split, time_limit_s=time_limit_s)
-    run = RunOptions(dtype=dtype).run()
+    check_choice("baseline", baseline, ("eager", "compile"))
+    check_rounds(rounds)
+    if split is not None and (type(split) is not int or split < 2):
+        raise InputError(f"{argument('split', split)}: must be a whole number of operators from 2")
+    is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
+    if time_limit_s is not None and not (is_number and 0 < time_limit_s < float("inf")):
+        raise InputError(
+            f"{argument('time_limit_s', time_limit_s)}: must be a number of seconds above 0"
+        )
+    task = options.run()
     chosen = rules_named(rules)
     machine = machine_for(
-        hardware, cost=cost, fused=fused, threads=threads, run=run, progress=progress
+        options.hardware,
+        cost=cost,
+        fused=fused,
+        threads=options.threads,
+        run=task,
+        progress=progress,
     )
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
     is_timed = machine.is_host if measure is None else measure
     if is_timed:
         # Before minutes go into a search whose result could not be timed.
         check_bench(force=force, say=say)
     optimizing = Optimizing(
         asked=asked,
-        run=run,
+        run=task,
         machine=machine,
         rules=chosen,
         alpha=alpha,
@@ -412,16 +421,3 @@ def optimize(
         say=say or silent,
     )
     return optimizing.result()
-
-
-def _check(
-    *, baseline: str, rounds: int | None, split: int | None, time_limit_s: float | None
-) -> None:
-    if baseline not in ("eager", "compile"):
-        raise InputError(f"--baseline {baseline}: choose eager or compile")
-    check_rounds(rounds)
-    if split is not None and (type(split) is not int or split < 2):
-        raise InputError(f"--split {split}: must be a whole number of operators from 2")
-    is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
-    if time_limit_s is not None and not (is_number and time_limit_s > 0):
-        raise InputError(f"--time-limit {time_limit_s}: must be a number of seconds above 0")

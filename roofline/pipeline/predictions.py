@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.calibrated import no_calibration
@@ -34,12 +34,12 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import bench
 from roofline.placement import Placement, Roof, place
+from roofline.run import Run, RunKeywords, RunOptions, check_choice, takes
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency, residency
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
@@ -48,31 +48,28 @@ if TYPE_CHECKING:
     from roofline.workload.capture.passes import Capture, Teaching
 
 
-def with_operators_measured(
+def _with_operators_measured(
     asked: Workload,
-    *,
+    options: RunOptions,
     run: Run,
-    teaching: Teaching | None,
-    threads: int | None,
+    *,
     force: bool,
     progress: Progress | None,
     say: Say,
 ) -> Analysis:
     """An analysis on this machine, predicted from its operators one by one.
 
-    Args:
-        threads: how many compute; None: all.
-
     Raises:
         MeasurementError: the machine is busy.
         ModelError: the model raised.
     """
     with bench(force=force, say=say, progress=progress) as here:
-        roof = Roof(here.profile, here.profile.check_threads(threads or here.profile.threads))
+        threads = options.threads or here.profile.threads
+        roof = Roof(here.profile, here.profile.check_threads(threads))
         one = OneByOne(
             asked,
             run=run,
-            teaching=teaching,
+            teaching=options.teaching(),
             roof=roof,
             topology=here.topology,
             progress=progress,
@@ -251,25 +248,16 @@ _LARGE_CACHE = 2**26
 Operators = Literal["learned", "measured"]
 
 
+@takes(RunKeywords)
 def predict(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     operators: Operators = "learned",
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[RunKeywords],
 ) -> Analysis:
     """How long a model will take on a machine: a bound, and a prediction with its interval.
 
@@ -277,10 +265,8 @@ def predict(
     that was not calibrated there are bounds and no predictions, and ``warnings`` say so.
 
     Args:
-        model, inputs, dtype, batch, seq, threads, train, optimizer, loss, autocast, channels_last,
-            device: as for `analyze`.
-        hardware: as for `analyze`; other machines are predicted where what was learned of them lies
-            beside their file (``NAME.latency.sqlite``).
+        model, inputs: as for `analyze`. Other machines than this one are predicted where what was
+            learned of them lies next to their file (``NAME.latency.sqlite``).
         operators: ``"learned"`` from calibrations and profiles, or ``"measured"``: every operator
             that is not known yet is timed once on this machine, on its own, and remembered.
         force: measures operators although others compute.
@@ -291,47 +277,35 @@ def predict(
         ModelError, InputError, HardwareError: as `analyze`.
         MeasurementError: operators are to be measured, and cannot be.
     """
-    if operators not in ("learned", "measured"):
-        raise InputError(f"--operators {operators}: choose learned or measured")
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    options = RunOptions(
-        dtype=dtype,
-        train=train,
-        optimizer=optimizer,
-        loss=loss,
-        autocast=autocast,
-        channels_last=channels_last,
-        device=device,
-    )
-    options.run()
+    check_choice("operators", operators, ("learned", "measured"))
+    options = RunOptions.of(inputs, **run)
+    hardware = options.hardware
     is_host = hardware is None or (
         not isinstance(hardware, HardwareProfile) and means_host(hardware)
     )
-    if operators == "measured" and not is_host:
-        raise InputError(
-            "--operators measured times operators on this machine; leave --hardware out"
-        )
-    if operators == "measured" and device not in (None, "cpu"):
-        raise InputError(f"--operators measured times them on a CPU; leave --device {device} out")
     if operators == "measured":
-        run = options.run()
-        return with_operators_measured(
-            workload_of(model, inputs, run=run, batch=batch, seq=seq),
-            run=run,
-            teaching=options.teaching(),
-            threads=threads,
-            force=force,
-            progress=progress,
-            say=say or silent,
+        if not is_host:
+            raise InputError(
+                f"{argument('operators', 'measured')} times operators on this machine; leave"
+                f" {argument('hardware')} out"
+            )
+        if options.device not in (None, "cpu"):
+            raise InputError(
+                f"{argument('operators', 'measured')} times them on a CPU; leave"
+                f" {argument('device', options.device)} out"
+            )
+    run_there = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
+    asked = workload_of(model, inputs, run=run_there, batch=options.batch, seq=options.seq)
+    if operators == "measured":
+        return _with_operators_measured(
+            asked, options, run_there, force=force, progress=progress, say=say or silent
         )
-    run = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     profile, machine_notes = _machine(hardware, progress)
-    roof = Roof(profile, threads_on(profile, threads, alone=True))
-    captured = asked.capture(run, options.teaching())
-    predictor = predictor_of(profile, hardware, run)
+    roof = Roof(profile, threads_on(profile, options.threads, alone=True))
+    captured = asked.capture(run_there, options.teaching())
+    predictor = predictor_of(profile, hardware, run_there)
     notes = [*asked.notes, *captured.notes, *machine_notes]
-    if run.train or run.autocast or run.device != "cpu":
+    if run_there.train or run_there.autocast or run_there.device != "cpu":
         notes.append(
             "bounds only: what is learned is of eager inference on a CPU, without autocast"
         )

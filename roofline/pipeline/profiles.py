@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.collection import run_sample
 from roofline.latency.families import family_of
@@ -26,8 +26,9 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import MeasuredPass, bench, measure, real_model, type_of
+from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     import torch
@@ -38,21 +39,11 @@ _DEFAULT = Effort(warm_ups=2, least=7, most=30, budget_s=4.0)
 _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.5)
 
 
+@takes(RunKeywords)
 def profile(
     model: Model,
     inputs: Any = None,
     *,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     compiled: bool = False,
     passes: int | None = None,
     quick: bool = False,
@@ -60,6 +51,7 @@ def profile(
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[RunKeywords],
 ) -> Analysis:
     """Every operator of a model under this machine's roof, with the time that it really took.
 
@@ -68,11 +60,8 @@ def profile(
     Times are medians in seconds; the raw ones are in ``measurement`` and the rows.
 
     Args:
-        model, inputs, dtype, batch, seq, train, optimizer, loss, autocast, channels_last,
-            device: as for `analyze`.
-        hardware: the profile of the CUDA device, where the model runs on one; a CPU is this
-            machine's.
-        threads: how many compute; None: as many as the machine has cores.
+        model, inputs: as for `analyze`. `hardware` is the profile of the CUDA device, where the
+            model runs on one; a CPU is this machine's.
         compiled: times it under `torch.compile` too, end to end.
         passes: how many passes count; None: 7 to 30, for about four seconds.
         quick: fewer of them.
@@ -86,22 +75,14 @@ def profile(
         InputError: inputs or options are wrong.
         MeasurementError: the machine is busy, or the operators cannot be timed.
     """
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    options = RunOptions(
-        dtype=dtype,
-        train=train,
-        optimizer=optimizer,
-        loss=loss,
-        autocast=autocast,
-        channels_last=channels_last,
-        device=device,
-    )
-    run = options.run()
+    options = RunOptions.of(inputs, **run)
+    task = options.run()
     effort = _effort(passes, quick=quick)
-    if run.device != "cpu":
-        _check_device(run.device)
-    of_device = _profile_of(hardware, run.device)
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    if task.device != "cpu":
+        _check_device(task.device)
+    hardware = options.hardware
+    of_device = _profile_of(hardware, task.device)
+    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
     tell = say or silent
     with bench(force=force, say=tell, of_device=of_device, progress=progress) as here:
         real = real_model(asked)
@@ -109,15 +90,15 @@ def profile(
             here,
             asked,
             real,
-            run=run,
-            threads=threads_on(here.profile, threads, alone=True),
+            run=task,
+            threads=threads_on(here.profile, options.threads, alone=True),
             effort=effort,
             teaching=options.teaching(),
             compiled=compiled,
             progress=progress,
         )
-        kept_as = type_of(real, run)
-    predictor = predictor_of(here.profile, hardware, run)
+        kept_as = type_of(real, task)
+    predictor = predictor_of(here.profile, hardware, task)
     analysis = assemble(
         asked.source.name,
         asked.specs,
@@ -131,7 +112,7 @@ def profile(
         timed=found.timed,
     )
     # What others disturbed says nothing of this machine.
-    is_plain = run.device == "cpu" and not run.autocast
+    is_plain = task.device == "cpu" and not task.autocast
     if learn and is_plain and not found.timed.run.are_disturbed:
         sample = sample_of(asked, found, dtype=kept_as, origin="profile")
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
@@ -171,9 +152,11 @@ def _effort(passes: int | None, *, quick: bool) -> Effort:
     if passes is None:
         return _QUICK if quick else _DEFAULT
     if quick:
-        raise InputError(f"--quick beside --passes {passes}: choose one")
+        raise InputError(f"{argument('quick', True)} and {argument('passes', passes)}: choose one")
     if type(passes) is not int or not 1 <= passes <= _MOST_PASSES:
-        raise InputError(f"--passes {passes}: must be a whole number from 1 to {_MOST_PASSES}")
+        raise InputError(
+            f"{argument('passes', passes)}: must be a whole number from 1 to {_MOST_PASSES}"
+        )
     return Effort(warm_ups=2, least=passes, most=passes, budget_s=0.0)
 
 
@@ -186,7 +169,9 @@ def _check_device(device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         return
     why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
-    raise InputError(f"--device {device} cannot be timed: {why}; leave --device out")
+    raise InputError(
+        f"{argument('device', device)} cannot be timed: {why}; leave {argument('device')} out"
+    )
 
 
 def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
@@ -194,13 +179,17 @@ def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | Non
     if device == "cpu":
         if hardware is None or (not isinstance(hardware, HardwareProfile) and means_host(hardware)):
             return None
-        raise InputError("profile runs the model on this machine; leave --hardware out")
+        raise InputError(
+            f"profile runs the model on this machine; leave {argument('hardware')} out"
+        )
     if hardware is None:
         raise InputError(
-            f"--device {device}: name its profile with --hardware"
+            f"{argument('device', device)}: name its profile with {argument('hardware')}"
             f" (`roofline measure --device {device}` makes it)"
         )
     found, _ = hardware_for(hardware)
     if found.device != device:
-        raise InputError(f"--hardware {found.name} is a {found.device} device, not {device}")
+        raise InputError(
+            f"{argument('hardware', found.name)} is a {found.device} device, not {device}"
+        )
     return found

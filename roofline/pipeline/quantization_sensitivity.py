@@ -35,7 +35,7 @@ from roofline.quantization.sensitivity import (
     proposed_policy,
     ranked,
 )
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 if TYPE_CHECKING:
     import torch

@@ -17,16 +17,10 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import captured_pass, known_machines, placed_on
 from roofline.pipeline.machines import Hardware, is_this_machine, predictor_of
 from roofline.pipeline.optimization_machine import check_bench
-from roofline.pipeline.runs import (
-    RunOptions,
-    check_counts,
-    check_functions,
-    check_rounds,
-    check_switches,
-)
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.what_ifs import what_if, what_ifs
+from roofline.run import RunOptions, check_counts, check_functions, check_rounds, check_switches
 
 if TYPE_CHECKING:
     import torch
@@ -281,11 +275,11 @@ def quantize(
     if samples is not None and not sensitivity:
         raise InputError("samples have no effect without sensitivity=True; add it")
     check_companions(hardware, measure=measure, rounds=rounds)
-    options = RunOptions(dtype=dtype)
+    options = RunOptions(dtype=dtype, batch=batch, seq=seq)
     (known,) = known_machines([hardware], threads)
     run = options.run(known.device)
     tell = onwards(progress)
-    captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+    captured = captured_pass(model, inputs, options, run=run)
     from roofline.quantization.quantizing import check_model
 
     # A pass may not tell of modules that are quantised already.

@@ -22,7 +22,8 @@ from roofline.pipeline.analyses import (
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import Workload, workload_of
+from roofline.run import Run, RunOptions, check_counts
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
@@ -34,7 +35,6 @@ from roofline.scaling.settings import (
     is_between_ranks,
     wire_of,
 )
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
 if TYPE_CHECKING:

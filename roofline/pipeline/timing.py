@@ -31,8 +31,8 @@ from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.runs import Workload
 from roofline.placement import Placement, Roof, place
+from roofline.run import Run
 from roofline.workload.residency import Residency, residency
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch

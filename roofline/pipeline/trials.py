@@ -28,8 +28,8 @@ from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.predictions import last_level_bytes
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
+from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import TensorSpec
 
@@ -308,8 +308,8 @@ def tried(
             name=analysis.model,
             model=model,
             inputs=inputs,
-            batch=options["batch"],
-            seq=options["seq"],
+            batch=options.get("batch"),
+            seq=options.get("seq"),
             run=analysis.run,
             threads=analysis.threads,
         )
@@ -395,15 +395,15 @@ class Trial:
         variant, finding = outcome.variant, outcome.finding
         changed = {**self.options, **variant.options}
         run = RunOptions(
-            dtype=changed["dtype"],
-            channels_last=changed["channels_last"],
-            autocast=changed["autocast"],
+            dtype=changed.get("dtype"),
+            channels_last=changed.get("channels_last", False),
+            autocast=changed.get("autocast"),
         ).run()
         other = replace(
             self.as_it_is,
-            batch=changed["batch"],
+            batch=changed.get("batch"),
             run=run,
-            threads=changed["threads"] or self.analysis.threads,
+            threads=changed.get("threads") or self.analysis.threads,
         )
         try:
             measured = self._whole(other, samples=variant.samples, environment=variant.environment)

@@ -35,7 +35,7 @@ from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.predictions import OneByOne
-from roofline.pipeline.runs import RunOptions, Workload, check_counts, workload_of
+from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import (
     Bench,
     MeasuredAgain,
@@ -47,10 +47,10 @@ from roofline.pipeline.timing import (
     type_of,
 )
 from roofline.placement import Roof, place
+from roofline.run import Run, RunOptions, check_counts
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.rewritings import model_work
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch

@@ -18,11 +18,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError, RooflineError, said_by
+from roofline.run import Run
 from roofline.workload.capture.operands import packed_in, remembering, tensors_in
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.restoration import without_stack_traces
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 from roofline.workload.torch_dtypes import dtype_for
 
 CompanionKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from roofline.run import Run
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import Graph
@@ -24,7 +25,6 @@ from roofline.substitution.result import Proof
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import staged
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 
 LIMITS = {"float64": 1e-10, "float32": 1e-5}
 """What the largest difference may be, as a fraction of the largest reference value."""

@@ -126,7 +126,10 @@ def test_one_formula_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
         (["-o", "-"], "-o - takes --format as well"),
         (["--missing", "resnt18"], "unknown model 'resnt18'; did you mean 'resnet18'?"),
         (["--missing", "resnet18", "--batch", "0"], "--batch 0: must be a whole number from 1"),
-        (["--missing", "resnet18", "--optimizer", "sgd"], "--optimizer has no effect in inference"),
+        (
+            ["--missing", "resnet18", "--optimizer", "sgd"],
+            "--optimizer sgd has no effect in inference",
+        ),
         (["--missing", "hf:bert", "--seq", "9", "--input", "1x9:int64"], "--seq 9 has no effect"),
     ],
 )

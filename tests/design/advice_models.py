@@ -13,8 +13,8 @@ from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.assembly import assemble
-from roofline.pipeline.runs import RunOptions
 from roofline.placement import Placement, Roof
+from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord, State
 from tests.presentation.examples import full_profile
 
@@ -70,7 +70,7 @@ def analysed(
 ) -> Analysis:
     """The analysis of a model on a machine with AVX-512 and two cores, as the pipeline makes it."""
     chosen = RunOptions(**options)
-    captured = captured_pass(model, shape, chosen, run=chosen.run(), batch=None, seq=None)
+    captured = captured_pass(model, shape, chosen, run=chosen.run())
     machine = profile or full_profile()
     return assemble(
         captured.workload.source.name,

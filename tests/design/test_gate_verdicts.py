@@ -14,7 +14,7 @@ from roofline.design.gate.result import check_same_task, differences
 from roofline.errors import FileFormatError, InputError, ThresholdError
 from roofline.foundation.dtypes import dtype
 from roofline.result import read_result
-from roofline.workload.runs import Run
+from roofline.run import Run
 from roofline.workload.tensors import InputSpec
 from tests.design.gate_examples import HERE, cost, counts_only
 

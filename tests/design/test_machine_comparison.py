@@ -275,6 +275,6 @@ def test_several_machines_are_a_list(hardware: Any) -> None:
 
 @pytest.mark.parametrize("option", ["batch", "seq", "threads"])
 def test_true_is_no_number(option: str) -> None:
-    with pytest.raises(InputError, match=f"--{option} True: must be a whole number from 1"):
+    with pytest.raises(InputError, match=f"{option}=True: must be a whole number from 1"):
         options: dict[str, Any] = {option: True}
         roofline.analyze("resnet18", hardware="10980xe", **options)

@@ -18,11 +18,11 @@ from roofline.latency.features import facts_of
 from roofline.latency.samples import Facts, OperatorSample, RunSample
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
+from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 from tests.builders import ceiling, level, profile
 
 

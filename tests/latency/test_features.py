@@ -17,12 +17,12 @@ from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
 from roofline.placement import Placement, Roof, place
 from roofline.quantization.companions import in_int8, int8_kernels, why_no_int8
+from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from tests.builders import ceiling, level, profile, record, tensor
 

@@ -16,9 +16,9 @@ from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.in_place import InPlace, growth, measure_in_place, measure_whole
 from roofline.latency.measuring.rounds import Effort
+from roofline.run import Run
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 
 EFFORT = Effort(warm_ups=1, least=3, most=3, budget_s=0.0, patience=0.0)
 

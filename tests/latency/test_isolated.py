@@ -22,13 +22,13 @@ from roofline.latency.measuring.isolated import cycle_of, measure_call, measure_
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.measuring.turns import plan_for
 from roofline.latency.samples import IsolatedSample
+from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.passes import Capture, Teaching, capture
 from roofline.workload.capture.training import maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_of
 

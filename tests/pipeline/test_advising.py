@@ -204,12 +204,12 @@ def test_an_analysis_with_findings_shows_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quick": True}, "--quick has no effect without --measure"),
-        ({"measure": True, "hardware": dram_profile()}, "leave --hardware out"),
-        ({"measure": True, "train": True}, "leave --train out"),
-        ({"measure": True, "device": "meta"}, "leave --device meta out"),
-        ({"top": 0}, "--top 0: must be a whole number from 1"),
-        ({"top": True}, "--top True: must be"),
+        ({"quick": True}, "quick=True has no effect without measure=True"),
+        ({"measure": True, "hardware": dram_profile()}, "leave hardware out"),
+        ({"measure": True, "train": True}, "leave train out"),
+        ({"measure": True, "device": "meta"}, "leave device='meta' out"),
+        ({"top": 0}, "top=0: must be a whole number from 1"),
+        ({"top": True}, "top=True: must be"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

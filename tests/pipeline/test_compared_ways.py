@@ -17,7 +17,7 @@ from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.variants import names_of, reference_among, variants_of
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 SHEET = "10980xe"
 IMAGE = (1, 8, 10, 10)
@@ -139,14 +139,14 @@ def test_other_inputs_are_told_and_equal_things_too() -> None:
         ({}, "at least two models, or one in several ways"),
         ({"dtype": "float32"}, "at least two models"),
         ({"dtype": ["float32", "int8"]}, "floating type"),
-        ({"batch": [1, 0]}, "--batch 0"),
+        ({"batch": [1, 0]}, "batch=0"),
         ({"threads": [1, 17]}, "choose 1 to 16"),
         ({"batch": [1, 2], "rounds": 3}, "--rounds 3 has no effect without --measure"),
         ({"batch": [1, 2], "measure": True}, "--measure times the models on this machine, and"),
         ({"batch": [1, 2], "measure": True, "hardware": None, "train": True}, "--measure --train"),
         ({"batch": [1, 2], "measure": True, "hardware": None, "device": "cuda"}, "on the CPU only"),
         ({"batch": [1, 2], "measure": True, "hardware": None, "cold": True}, "leave --cold out"),
-        ({"batch": [1, 2], "measure": True, "hardware": None, "rounds": 0}, "--rounds 0"),
+        ({"batch": [1, 2], "measure": True, "hardware": None, "rounds": 0}, "rounds=0"),
         ({"batch": [1, 2], "reference": 2}, "there are models 0 to 1"),
         ({"batch": [1, 2], "names": ["a", "b", "c"]}, "3 names for 1 models"),
     ],

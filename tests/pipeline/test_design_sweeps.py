@@ -14,11 +14,11 @@ import roofline
 from roofline.design.sweeps.axes import grid_of
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps import ridges
 from roofline.pipeline.sweeps.jobs import Captured, Context, Job
 from roofline.pipeline.sweeps.planning import plan_of
 from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent
+from roofline.run import RunOptions
 from tests.builders import ceiling, level, profile
 
 STANDARD = "conv2d({channels},{channels},3,padding=1,bias=false)@{size}x{size}"

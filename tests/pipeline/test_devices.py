@@ -11,10 +11,10 @@ import roofline
 from roofline.analysis import Analysis
 from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
-from roofline.pipeline import runs
 from roofline.pipeline.language import analyze_stage
 from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.pipeline.sweeps.sweeping import sweep
+from roofline.run import RunOptions
 from roofline.workload.capture import without_cuda
 
 CPU, GPU, APPLE = "10980xe", "rtx4090", "m2-ultra"
@@ -156,5 +156,5 @@ def test_where_torch_cannot_do_without_cuda(monkeypatch: pytest.MonkeyPatch) -> 
     found = roofline.analyze(Attention(), SHAPE, hardware=GPU)
     assert kernels(found) == {ON_CPU}
     assert any(NOT_ITS_OWN in each for each in found.warnings)
-    with pytest.raises(InputError, match="--device cuda: this torch has no CUDA"):
-        runs.RunOptions(device="cuda").run()
+    with pytest.raises(InputError, match="device='cuda': this torch has no CUDA"):
+        RunOptions(device="cuda").run()

@@ -25,10 +25,10 @@ from roofline.pipeline.machines import host_environment, host_latency_file, pred
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
 from roofline.placement import Roof, place
+from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 from tests import builders
 
 SHAPE = (1, 4, 8, 8)

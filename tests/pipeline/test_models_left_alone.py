@@ -17,11 +17,11 @@ from torch import nn
 
 import roofline
 from roofline.errors import ModelError, RooflineError
+from roofline.run import Run
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.restoration import tensors_left_as_they_were
 from roofline.workload.capture.stage import staged
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 
 MACHINE = "10980xe"
 X = torch.linspace(-1.0, 1.0, 8).reshape(2, 4)

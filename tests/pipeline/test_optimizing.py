@@ -33,6 +33,7 @@ from roofline.pipeline.optimization_machine import (
     eager_trials,
 )
 from roofline.pipeline.optimizing import optimize
+from roofline.run import Run
 from roofline.substitution.costs.cost import Cost
 from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
@@ -41,7 +42,6 @@ from roofline.substitution.rules import registry
 from roofline.substitution.rules.layout import is_channels_last
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 from tests import builders
 
 MACHINE = builders.profile(
@@ -508,14 +508,14 @@ def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
         ({"cost": "predicted"}, HardwareError, "nothing was learned of hardware 'test'"),
         ({"cost": "guessed"}, InputError, "--cost guessed: choose bound, predicted or measured"),
         ({"cost": "predicted", "fused": True}, InputError, "only bounds are known of fused"),
-        ({"baseline": "tvm"}, InputError, "--baseline tvm: choose eager or compile"),
-        ({"rounds": 0}, InputError, "--rounds 0"),
-        ({"split": 0}, InputError, "--split 0"),
-        ({"time_limit_s": 0.0}, InputError, "--time-limit 0"),
+        ({"baseline": "tvm"}, InputError, "baseline='tvm': choose eager or compile"),
+        ({"rounds": 0}, InputError, "rounds=0"),
+        ({"split": 0}, InputError, "split=0"),
+        ({"time_limit_s": 0.0}, InputError, "time_limit_s=0"),
         ({"alpha": 0.5}, InputError, "alpha is 0.5"),
         ({"rules": "fold-batchnorm"}, InputError, "fold-batch-norm"),
         ({"threads": 5}, HardwareError, "threads"),
-        ({"batch": 0}, InputError, "--batch 0"),
+        ({"batch": 0}, InputError, "batch=0"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(

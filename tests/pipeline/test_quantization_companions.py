@@ -30,7 +30,7 @@ from roofline.pipeline.quantization_companions import (
 from roofline.quantization.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 SHEET = "10980xe"
 SHAPE = (1, 3, 8, 8)

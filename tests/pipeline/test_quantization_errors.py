@@ -15,8 +15,8 @@ from roofline.pipeline.quantization_sensitivity import OutputErrors
 from roofline.pipeline.runs import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.run import Run
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 from tests import builders
 
 MACHINE = builders.profile(

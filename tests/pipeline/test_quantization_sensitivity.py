@@ -19,7 +19,7 @@ from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
 from roofline.quantization.what_ifs import what_if
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 XEON = Path(__file__).parents[2] / "hwprofiles" / "xeon-8592plus.toml"
 

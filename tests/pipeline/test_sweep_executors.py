@@ -21,9 +21,9 @@ from roofline.latency.features import facts_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps import jobs, planning, sweeping
 from roofline.placement import Roof, place
+from roofline.run import RunOptions
 from tests.builders import ceiling, level, profile
 
 DESIGNS = (

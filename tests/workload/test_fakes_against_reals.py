@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from roofline.errors import ModelError
+from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.passes import Capture, capture, single_pass
 from roofline.workload.capture.reals import Reals
@@ -15,7 +16,6 @@ from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs, inputs_for
 from roofline.workload.models.sources import load
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 from tests.workload.passes import trained
 
 

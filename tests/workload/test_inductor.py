@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from roofline.errors import ModelError
+from roofline.run import Run
 from roofline.workload.capture.inductor import compiled_pass
 from roofline.workload.capture.inductor_schedule import module_path
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
-from roofline.workload.runs import Run
 
 F = 4
 """Bytes of a float32."""

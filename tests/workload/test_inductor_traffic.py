@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from roofline.run import Run
 from roofline.workload.capture.inductor import compiled_pass
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
-from roofline.workload.runs import Run
 
 F, LONG = 4, 8
 """Bytes of a float32 and of an index."""

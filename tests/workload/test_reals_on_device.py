@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from roofline.run import Run
 from roofline.workload.capture.reals import Reals
 from roofline.workload.inputs import InputRequest
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
 # The one device beside the CPU that every torch has.

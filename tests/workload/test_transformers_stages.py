@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from roofline.errors import InputError, ModelError
+from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.passes import Capture, capture, single_pass
 from roofline.workload.capture.reals import Reals
@@ -20,7 +21,6 @@ from roofline.workload.models.libraries.transformers_stages import (
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
 if transformers_or_reason()[0] is None:

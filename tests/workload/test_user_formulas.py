@@ -18,7 +18,6 @@ import torch
 import roofline
 from roofline.errors import InputError, RooflineError
 from roofline.pipeline.operators import missing_operators
-from roofline.pipeline.runs import RunOptions
 from roofline.workload.capture.passes import Capture
 from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import OperatorRecord, State
@@ -475,7 +474,7 @@ def test_nothing_is_missing() -> None:
 
 
 def test_what_is_missing_in_training() -> None:
-    found = missing_operators(Scaled(), (4, 8), run=RunOptions(train=True, optimizer="sgd"))
+    found = missing_operators(Scaled(), (4, 8), train=True, optimizer="sgd")
     assert {each.op: each.phases for each in found.missing} == {
         "roofline_user.scale": ("forward",),
         "roofline_user.scale_backward": ("backward",),

@@ -23,8 +23,8 @@ from roofline.foundation.reading import read_json, refused
 from roofline.foundation.rows import json_text, sum_known
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
+from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 
 _DEPTH = 2

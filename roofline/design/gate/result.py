@@ -21,7 +21,7 @@ from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
-from roofline.workload.runs import Run
+from roofline.run import Run
 from roofline.workload.tensors import InputSpec
 
 Outcome = Literal["fails", "not judged", "passes"]

@@ -36,7 +36,7 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound, classic_model_note, other_device_note, where_operators_are
-from roofline.workload.runs import DEVICES
+from roofline.run import DEVICES
 
 
 def machines_blocks(comparison: MachineComparison, view: View) -> Iterator[Block]:

@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 
 from roofline.analysis import Analysis, Group, OperatorRow
 from roofline.placement import Bound
+from roofline.run import Device
 from roofline.workload.operators import State
-from roofline.workload.runs import Device
 
 Across = tuple[OperatorRow, ...]
 """One operator: its row on every machine, in their order."""

@@ -28,8 +28,8 @@ from roofline.errors import InputError
 from roofline.foundation import reading, schema
 from roofline.foundation.blocks import Block, View
 from roofline.result import Result
+from roofline.run import Device
 from roofline.workload.operators import State
-from roofline.workload.runs import Device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,6 +21,7 @@ from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.gauges import Gauges, process_faults
 from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
+from roofline.run import Run
 from roofline.workload.capture.failures import model_error
 from roofline.workload.capture.module_stack import path_of_own
 from roofline.workload.capture.passes import Capture, Recording, one_at_a_time, record
@@ -30,7 +31,6 @@ from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
-from roofline.workload.runs import Run
 
 _DEVICE = torch.ops.prim.device.default
 

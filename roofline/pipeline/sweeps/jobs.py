@@ -25,7 +25,7 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.text import printable
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.runs import RunOptions
+from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch
@@ -196,7 +196,8 @@ class Context:
 
     def asked(self, job: Job) -> Workload:
         """The model and inputs of a job, before it is captured."""
-        from roofline.pipeline.runs import check_counts, workload_of
+        from roofline.pipeline.runs import workload_of
+        from roofline.run import check_counts
 
         design, values = self.designs[job.design], dict(job.values)
         bound = {name: values.pop(name) for name in design.variables}

@@ -25,8 +25,8 @@ from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
+from roofline.run import RunOptions
 
 
 def with_hardware(grid: Grid, hardware: object) -> Grid:

@@ -19,11 +19,10 @@ from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
 from roofline.pipeline.assembly import memory_peak
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Captured, inputs_text, notes_on_inputs
 from roofline.pipeline.sweeps.planning import Plan, plan_of
 from roofline.placement import Roof, arithmetic_dtype, other_device_note, place
-from roofline.workload.runs import Run
+from roofline.run import Run, RunOptions
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,6 @@ from roofline.errors import InputError, MeasurementError, RooflineError, said_by
 from roofline.foundation.progress import Progress
 from roofline.latency.calibrated import no_calibration
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs, one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
 from roofline.pipeline.sweeps.where import (
@@ -32,6 +31,7 @@ from roofline.pipeline.sweeps.where import (
     Where,
 )
 from roofline.placement import classic_model_note, other_device_note
+from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch

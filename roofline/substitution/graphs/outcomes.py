@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from roofline.latency.measuring.calls import Call, call_of
+from roofline.run import Run
 from roofline.substitution.graphs.graph import Argument
 from roofline.substitution.graphs.weights import TensorType
 from roofline.workload.capture.fakes import Fakes, silent_torch
@@ -17,7 +18,6 @@ from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import Operands, tensors_in
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 

@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError
+from roofline.run import Run
 from roofline.workload.capture import known_calls
 from roofline.workload.capture.module_stack import works_for_capture
 from roofline.workload.capture.operands import result_of
 from roofline.workload.inputs import InputRequest, physical_order
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 

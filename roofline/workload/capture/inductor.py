@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roofline.errors import ModelError, said_by
 from roofline.foundation.quiet import quiet
 from roofline.foundation.units import format_bytes
+from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of
 from roofline.workload.capture.module_stack import is_compiled
@@ -33,7 +34,6 @@ from roofline.workload.capture.training import Teaching
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledPass, EagerCalls, Part
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
-from roofline.workload.runs import Run
 
 SAID = 300
 """Characters of what torch says that are shown."""

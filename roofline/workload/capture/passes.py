@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from roofline.errors import ModelError, RooflineError
 from roofline.foundation.units import format_bytes
+from roofline.run import Run
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.failures import NoFakesError, PassError, model_error, ran_elsewhere
 from roofline.workload.capture.fakes import Fakes, same_calls_as_kernels
@@ -32,7 +33,6 @@ from roofline.workload.capture.training import Lesson
 from roofline.workload.capture.training import Teaching as Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Gradient, Module, OperatorRecord, Trained
-from roofline.workload.runs import Run
 from roofline.workload.torch_dtypes import dtype_of
 
 

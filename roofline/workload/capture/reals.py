@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from roofline.run import Run
 from roofline.workload.capture.fakes import layout_for, refuse_if_trained, with_hooks_of
 from roofline.workload.inputs import InputRequest, physical_order
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 

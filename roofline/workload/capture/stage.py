@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
+from roofline.run import Run
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.module_stack import others_wait
@@ -25,7 +26,6 @@ from roofline.workload.capture.restoration import (
 )
 from roofline.workload.capture.training import Lesson, Listener
 from roofline.workload.inputs import Inputs
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 

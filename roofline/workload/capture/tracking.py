@@ -16,12 +16,12 @@ from torch.optim.optimizer import (
 )
 
 from roofline.errors import ModelError
+from roofline.run import Run
 from roofline.workload.capture.module_stack import ModuleStack, path_of_own
 from roofline.workload.capture.operands import Operands, packed_in, remembering, tensors_in
 from roofline.workload.capture.passes import one_at_a_time
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord, Phase
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
 _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)

@@ -26,7 +26,7 @@ from torch.optim.optimizer import _foreach_supported_types
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from roofline.workload.runs import Run
+from roofline.run import Run
 
 # `scaled_dot_product_attention` is one operator where a kernel takes its operands: the flash kernel
 # for half types without a mask, the memory-efficient one for float32 and for masks; else it comes

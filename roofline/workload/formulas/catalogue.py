@@ -18,9 +18,9 @@ from roofline.foundation.rows import fields_of
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_bytes, format_shape
 from roofline.result import Result
+from roofline.run import Run
 from roofline.workload.formulas.registry import Formula, file_of, find, known
 from roofline.workload.operators import OperatorRecord, Phase, State
-from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec, TensorSpec
 
 

@@ -14,6 +14,7 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
+from roofline.run import Run
 from roofline.workload.capture.passes import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
@@ -21,7 +22,6 @@ from roofline.workload.models.libraries.transformers_models import (
     is_transformers_model,
     position_limit,
 )
-from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 from roofline.workload.torch_dtypes import dtype_of
 

@@ -1,0 +1,436 @@
+"""The declaration of a run: how a model is run, with the type, help and check of every option.
+
+Keywords of Python functions, options of commands and checks come from `RunOptions`; `Run` is the
+checked outcome, which passes are captured with and results keep.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
+
+from roofline.errors import InputError, argument, nearest
+from roofline.foundation.dtypes import dtype as dtype_called
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from roofline.machine.hardware import HardwareProfile
+    from roofline.workload.capture.training import Teaching
+
+    Optimizer = str | Callable[..., torch.optim.Optimizer]
+    Loss = Callable[[Any], torch.Tensor]
+    Hardware = HardwareProfile | str | Path
+
+Device = Literal["cpu", "cuda", "meta"]
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda", "meta")
+OPTIMIZERS = ("sgd", "adam", "adamw")
+"""Optimizers of torch that have a name here, with torch's defaults."""
+
+DEFAULT_OPTIMIZER = "adamw"
+HALF_TYPES = ("bfloat16", "float16")
+"""Types that autocast computes in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a model is run; by default one inference pass as it is, by torch's operators for a CPU.
+
+    ``device`` is whose operators torch calls: one layer may be one operator on a CPU and a dozen
+    elsewhere (``meta``: none has a kernel of its own). ``train`` is one step: forward pass in
+    training mode, loss, backward pass, and the update by ``optimizer`` (``""``: none is made).
+    ``loss`` says in words what was differentiated, ``""`` before that is known. ``autocast`` is
+    the type that `torch.autocast` computes in, ``dtype`` the one that parameters, buffers and
+    inputs are taken to have; ``""`` leaves either as it is. ``channels_last`` lays out images and
+    the weights of convolutions with their channels last.
+
+    Raises:
+        ValueError: an unknown device or type, or an optimizer or a loss without training.
+    """
+
+    device: Device = "cpu"
+    train: bool = False
+    optimizer: str = ""
+    loss: str = ""
+    dtype: str = ""
+    autocast: str = ""
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("device", self.device, DEVICES),
+            ("autocast", self.autocast, ("", *HALF_TYPES)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got '{value}'")
+        if (self.optimizer or self.loss) and not self.train:
+            raise ValueError("an optimizer and a loss belong to training")
+
+
+class ShapeKeywords(TypedDict, total=False):
+    """Sizes and types of a model's inputs; see `RunOptions` for each."""
+
+    batch: int | None
+    seq: int | None
+    dtype: str | torch.dtype | None
+
+
+class InferenceKeywords(ShapeKeywords, total=False):
+    """Inference on one machine; see `RunOptions` for each."""
+
+    hardware: Hardware | None
+    threads: int | None
+
+
+class PassKeywords(ShapeKeywords, total=False):
+    """An inference pass or a training step; see `RunOptions` for each."""
+
+    train: bool
+    optimizer: Optimizer | None
+    loss: Loss | None
+    autocast: str | torch.dtype | None
+    channels_last: bool
+    device: str | None
+
+
+class RunKeywords(PassKeywords, InferenceKeywords, total=False):
+    """An inference pass or a training step on one machine; see `RunOptions` for each."""
+
+
+class OnMachinesKeywords(PassKeywords, total=False):
+    """An inference pass or a training step on several machines; see `RunOptions` for each."""
+
+    threads: int | None
+    cold: bool
+
+
+class PlacedKeywords(OnMachinesKeywords, InferenceKeywords, total=False):
+    """The same on one machine; see `RunOptions` for each."""
+
+
+def _help(description: str, metavar: str | None = None) -> dict[str, str | None]:
+    return {"help": description, "metavar": metavar}
+
+
+_MOST = 2**40
+"""More than any batch or thread count; a larger number is a mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a model is run, as a user writes it.
+
+    Raises:
+        InputError: a value of the wrong type, out of range, or without effect.
+    """
+
+    batch: int | None = field(
+        default=None, metadata=_help("Batch size (first dimension of every input).", "N")
+    )
+    seq: int | None = field(
+        default=None,
+        metadata=_help("Sequence length of a transformers model.  [default: 128]", "N"),
+    )
+    dtype: str | torch.dtype | None = field(
+        default=None,
+        metadata=_help(
+            "Floating type of parameters, buffers and inputs: bfloat16, float16 …", "TYPE"
+        ),
+    )
+    train: bool = field(
+        default=False, metadata=_help("Training step: forward, loss, backward, optimizer step.")
+    )
+    optimizer: Optimizer | None = field(
+        default=None,
+        metadata=_help("Optimizer: sgd, adam, adamw or none.  [default: adamw]", "NAME"),
+    )
+    loss: Loss | None = field(
+        default=None,
+        metadata=_help(
+            "Loss of the model's output.  [default: its own, else by the shape of the output]"
+        ),
+    )
+    autocast: str | torch.dtype | None = field(
+        default=None,
+        metadata=_help("Mixed precision as torch.autocast: bfloat16 or float16.", "TYPE"),
+    )
+    channels_last: bool = field(
+        default=False,
+        metadata=_help("Channels-last memory format of images and convolution weights."),
+    )
+    device: str | None = field(
+        default=None,
+        metadata=_help("Device whose operators are captured.  [default: the machine's]", "DEVICE"),
+    )
+    hardware: Hardware | None = field(
+        default=None,
+        metadata=_help("Machine: a name (`roofline hardware list`) or .toml file.", "NAME|FILE"),
+    )
+    threads: int | None = field(
+        default=None, metadata=_help("Threads that compute.  [default: all]", "N")
+    )
+    cold: bool = field(
+        default=False, metadata=_help("Minimum times of a first pass, with cold caches.")
+    )
+    scale_gradients: bool = field(
+        default=False,
+        metadata=_help("Scale the loss, unscale and check gradients, as GradScaler does."),
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "seq", "threads"):
+            value = getattr(self, name)
+            # True is a whole number to Python.
+            if value is not None and (type(value) is not int or not 1 <= value < _MOST):
+                raise InputError(f"{argument(name, value)}: must be a whole number from 1")
+        check_switches(
+            train=self.train,
+            channels_last=self.channels_last,
+            cold=self.cold,
+            scale_gradients=self.scale_gradients,
+        )
+        if isinstance(self.hardware, (list, tuple, set)):
+            raise InputError(
+                "hardware: expected one machine; for several: roofline.compare_machines"
+            )
+        known = ", ".join(OPTIMIZERS)
+        for name, value, texts in (("optimizer", self.optimizer, known), ("loss", self.loss, "")):
+            if value is None:
+                continue
+            if not callable(value) and not (isinstance(value, str) and texts):
+                what = "what makes one of the parameters" if texts else "a function of the output"
+                either = f"{texts}, none, or {what}" if texts else what
+                raise InputError(f"{name}: expected {either}, got {type(value).__name__}")
+            if not self.train:
+                raise InputError(
+                    f"{argument(name, value) if texts else name} has no effect in inference;"
+                    f" add {argument('train')}"
+                )
+        _ = self.dtype_name, self.autocast_name, self.optimizer_name
+        if self.device is None or self.device in DEVICES:
+            return
+        if not isinstance(self.device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
+        raise InputError(
+            f"{argument('device', self.device)}: there are {', '.join(DEVICES)}"
+            f"{nearest(self.device, DEVICES)}"
+        )
+
+    @classmethod
+    def of(cls, inputs: object = None, **given: Any) -> RunOptions:
+        """The options of a call, checked against its inputs.
+
+        Raises:
+            InputError: as the class, and a sequence length next to given inputs.
+        """
+        options = cls(**given)
+        if options.seq is not None and inputs is not None:
+            raise InputError(
+                f"{argument('seq', options.seq)} has no effect next to {argument('inputs')}; write"
+                f" {options.seq} into its shape"
+            )
+        return options
+
+    def keywords(self, *names: str) -> dict[str, Any]:
+        """The values of `names`, to pass on."""
+        return {name: getattr(self, name) for name in names}
+
+    def run(self, on: str = "cpu") -> Run:
+        """The run that is declared; imports torch only where the device asks for it.
+
+        Args:
+            on: the device of the machine, whose operators are called unless a device is given.
+                Where torch has none of them, a CPU's.
+
+        Raises:
+            InputError: a device that this torch cannot do with.
+        """
+        device: Any = self.device
+        if device is None:
+            device = "cuda" if on == "cuda" and _knows_cuda() else "cpu"
+        elif device == "cuda" and not _knows_cuda():
+            raise InputError(
+                f"{argument('device', 'cuda')}: this torch has no CUDA, and cannot do without one"
+                f" on this system; take {argument('device', 'cpu')}"
+            )
+        return Run(
+            device=device,
+            train=self.train,
+            optimizer=self.optimizer_name,
+            dtype=self.dtype_name,
+            autocast=self.autocast_name,
+            channels_last=self.channels_last,
+        )
+
+    def teaching(self) -> Teaching | None:
+        """How the model is trained, if it is."""
+        if not self.train:
+            return None
+        from roofline.workload.capture.training import Teaching, maker_of
+
+        chosen = DEFAULT_OPTIMIZER if self.optimizer is None else self.optimizer
+        maker = None if chosen == "none" else maker_of(chosen)
+        return Teaching(optimizer=maker, loss=self.loss, scales=self.scale_gradients)
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the type; ``""``: the model's own."""
+        if self.dtype is None:
+            return ""
+        change = dtype_called(str(self.dtype))
+        if change.kind != "float":
+            raise InputError(
+                f"{argument('dtype', self.dtype)}: parameters take a floating type; try bfloat16,"
+                " float16 or float64"
+            )
+        return change.name
+
+    @property
+    def autocast_name(self) -> str:
+        """Name of the type that autocast computes in; ``""``: none."""
+        if self.autocast is None:
+            return ""
+        name = str(self.autocast).removeprefix("torch.")
+        if name not in HALF_TYPES:
+            raise InputError(
+                f"{argument('autocast', name)}: computes in {' or '.join(HALF_TYPES)}"
+                f"{nearest(name, HALF_TYPES)}"
+            )
+        if self.device == "meta":
+            raise InputError(
+                f"{argument('autocast', name)} {argument('device', 'meta')}: torch has no autocast"
+                f" for meta; leave {argument('device')} out, or take {argument('dtype')}"
+            )
+        return name
+
+    @property
+    def optimizer_name(self) -> str:
+        """Name of the optimizer; ``""``: none."""
+        if not self.train:
+            return ""
+        if self.optimizer is None:
+            return DEFAULT_OPTIMIZER
+        if not isinstance(self.optimizer, str):
+            return getattr(self.optimizer, "__name__", type(self.optimizer).__name__)
+        known = (*OPTIMIZERS, "none")
+        if self.optimizer not in known:
+            raise InputError(
+                f"{argument('optimizer', self.optimizer)}: there are {', '.join(known)}"
+                f"{nearest(self.optimizer, known)}; in Python, also what makes one of the"
+                " parameters"
+            )
+        return "" if self.optimizer == "none" else self.optimizer
+
+
+def _knows_cuda() -> bool:
+    from roofline.workload.capture.without_cuda import is_possible
+
+    return is_possible()
+
+
+def check_switches(**switches: object) -> None:
+    """Refuse values other than True and False.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise InputError(f"{name}={value!r}: must be True or False")
+
+
+def check_counts(
+    *, batch: int | None, seq: int | None, threads: int | None, inputs: object
+) -> None:
+    """Refuse sizes below one, and a sequence length next to inputs.
+
+    Raises:
+        InputError: naming the first.
+    """
+    RunOptions.of(inputs, batch=batch, seq=seq, threads=threads)
+
+
+def check_functions(**functions: object) -> None:
+    """Refuse values that cannot be called.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise InputError(f"{name}={value!r}: must be a function, or None")
+
+
+def check_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a word that is not known.
+
+    Raises:
+        InputError: naming the nearest.
+    """
+    if value not in known:
+        raise InputError(
+            f"{argument(name, value)}: choose {', '.join(known[:-1])} or {known[-1]}"
+            f"{nearest(str(value), known)}"
+        )
+
+
+MOST_ROUNDS = 1000
+
+
+def check_rounds(rounds: int | None) -> None:
+    """Refuse impossible numbers of measurement rounds.
+
+    Raises:
+        InputError: with the range.
+    """
+    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
+        raise InputError(
+            f"{argument('rounds', rounds)}: must be a whole number from 1 to {MOST_ROUNDS}"
+        )
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def takes(keywords: type[ShapeKeywords]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorate a function that passes ``**run`` on: its signature and help name every keyword."""
+    declared = [each for each in fields(RunOptions) if each.name in keywords.__annotations__]
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        own = inspect.signature(function)
+        kept = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=each.type,
+            )
+            for each in declared
+            if each.name not in own.parameters
+        ]
+        signature = own.replace(parameters=[*kept, *named])
+
+        @functools.wraps(function)
+        def checked(*args: _P.args, **given: _P.kwargs) -> _R:
+            try:
+                signature.bind(*args, **given)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(*args, **given)
+
+        vars(checked)["__signature__"] = signature
+        lines = (f"        {each.name}: {each.metadata['help']}" for each in declared)
+        checked.__doc__ = "\n".join(
+            (f"{(function.__doc__ or '').rstrip()}\n", "    Args of the run:", *lines, "    ")
+        )
+        return checked
+
+    return decorate
