@@ -17,7 +17,7 @@ under that of a `foundation.places.PlacedError` stand the text and a caret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -62,27 +62,27 @@ class ThresholdError(RooflineError):
     exit_code = 4
 
 
-_OPTIONS: dict[str, str] | None = None
+_options: dict[str, str] | None = None
 """Options of the command line by argument, where they are not the argument's name with dashes;
 None: the caller is Python."""
 
 
 @contextmanager
-def command_line(options: dict[str, str]) -> Iterator[None]:
+def command_line(options: dict[str, str]) -> Generator[None]:
     """Let messages name options in place of arguments."""
-    global _OPTIONS
-    before, _OPTIONS = _OPTIONS, options
+    global _options
+    before, _options = _options, options
     try:
         yield
     finally:
-        _OPTIONS = before
+        _options = before
 
 
 def argument(name: str, value: object = None) -> str:
     """An argument as its caller writes it: ``seq=5`` in Python, ``--seq 5`` as an option."""
-    if _OPTIONS is None:
+    if _options is None:
         return name if value is None else f"{name}={value!r}"
-    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+    option = _options.get(name) or f"--{name.replace('_', '-')}"
     return option if value is None or value is True else f"{option} {value}"
 
 

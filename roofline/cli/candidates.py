@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -29,15 +29,6 @@ def models_and_saved(
 ) -> list[CompletionItem]:
     """The same, and saved analyses."""
     return _items(_models(incomplete, (*_OF_MODELS, ".json")))
-
-
-def models_given(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The models that the line already has."""
-    # An option without its value ends the parsing, and leaves there what was not parsed.
-    given: Sequence[str] = context.params.get("models") or context.args
-    return _items(each for each in given if each.startswith(incomplete))
 
 
 def machines(
@@ -67,11 +58,6 @@ def calibrated_dtypes(
     """The same, and what models are quantised to."""
     int8 = _items(["int8"] if "int8".startswith(incomplete) else [])
     return [*dtypes(context, parameter, incomplete), *int8]
-
-
-def files(incomplete: str) -> list[CompletionItem]:
-    """Whatever files there are: the shell knows them best."""
-    return [CompletionItem(incomplete, type="file")]
 
 
 def _items(values: Iterable[str]) -> list[CompletionItem]:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from roofline.cli import candidates
 from roofline.cli.options import (
-    OVERWRITE_OR_MEASURE,
-    file_options,
-    files_among,
-    format_option,
-    named_models,
-    output_options,
-    run_options,
-    together,
+    MEASURING,
+    PASS,
+    RUN,
+    Output,
+    command,
+    models_argument,
+    option,
+    output_pack,
+    run_option,
+    run_pack,
+    several_machines,
+    top_option,
 )
-from roofline.cli.results import measuring_if_needed, present_result, progress_bar
+from roofline.cli.results import working
 from roofline.cli.streams import tell
 from roofline.errors import InputError, nearest
+from roofline.foundation.blocks import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roofline.design.sweeps.axes import Grid
     from roofline.pipeline.sweeps.planning import Plan
     from roofline.result import Result
 
-
+_SWEEP = "Sweep"
 _RUN = ("dtype", "train", "optimizer", "autocast", "channels_last", "device")
 """The options that are of the run, and not of the design or machine."""
 
@@ -48,10 +48,9 @@ def run_sweep(
     jobs: int | None,
     yes: bool,
     options: dict[str, Any],
-    outputs: tuple[Path, ...],
-    force: bool,
+    output: Output,
 ) -> None:
-    """Sweeps designs, prints what follows, and writes files.
+    """Sweep designs, prints what follows, and writes files.
 
     Args:
         models: the designs, as `roofline.sweep` takes them.
@@ -62,17 +61,15 @@ def run_sweep(
         jobs: how many processes.
         yes: whether it may take as long as it takes.
         options: how the designs are run, as `roofline.analyze` takes it.
-        outputs: files to write; their suffixes choose the formats.
-        force: whether files may be overwritten.
+        output: files to write; their suffixes choose the formats.
 
     Raises:
         InputError: whatever of it does not fit, or a long sweep without `yes`.
     """
     from roofline.design.sweeps.axes import BALANCE, grid_of
     from roofline.design.sweeps.result import SweepResult
-    from roofline.foundation.blocks import View
 
-    SweepResult.check_files(outputs, overwrite=force)
+    output.check(SweepResult)
     grid = grid_of(spec)
     if reference is not None and reference not in models:
         hint = nearest(reference, models) or f"; there are {', '.join(models)}"
@@ -80,13 +77,13 @@ def run_sweep(
     place = 0 if reference is None else models.index(reference)
     options = dict(options)
     if any(axis.name == BALANCE for axis in grid.axes):
-        for option, given in (("--executor", executor), ("--jobs", jobs)):
+        for name, given in (("--executor", executor), ("--jobs", jobs)):
             if given is not None:
-                raise InputError(f"{option} has no effect on a sweep over {BALANCE}: it is short")
+                raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
         result = _ridge(models, spec, place, hardware, options)
     else:
         result = _sizes(models, grid, place, hardware, executor, jobs, yes, options)
-    present_result(result, outputs, stdout_format=None, view=View(), force=force)
+    output.present(result)
 
 
 def _ridge(
@@ -108,8 +105,7 @@ def _ridge(
         raise InputError(
             f"--cold has no effect on a sweep over {BALANCE}: every operand comes from memory"
         )
-    # What the user's models print is not the result.
-    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
+    with working() as progress:
         return ridge_sweep(
             *models,
             axes=spec,
@@ -137,23 +133,21 @@ def _sizes(
     from roofline.run import RunOptions
 
     where = Where.of(executor, jobs)
-    with redirect_stdout(sys.stderr):
-        with measuring_if_needed() as progress:
-            plan = plan_of(
-                models,
-                grid,
-                reference=reference,
-                hardware=list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
-                options=RunOptions(**{name: options.pop(name) for name in _RUN if name in options}),
-                progress=progress,
-                **options,
-            )
-        with one_thread():
-            plan = replace(plan, job_s=probed(plan))
-            if not yes:
-                _check_length(plan, where)
-            with progress_bar("Sweeping") as progress:
-                return carry_out(plan, where, progress=progress)
+    with working() as progress:
+        plan = plan_of(
+            models,
+            grid,
+            reference=reference,
+            hardware=list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
+            options=RunOptions(**{name: options.pop(name) for name in _RUN if name in options}),
+            progress=progress,
+            **options,
+        )
+    with working("Sweeping") as progress, one_thread():
+        plan = replace(plan, job_s=probed(plan))
+        if not yes:
+            _check_length(plan, where)
+        return carry_out(plan, where, progress=progress)
 
 
 def _check_length(plan: Plan, where: Any) -> None:
@@ -175,206 +169,115 @@ def _check_length(plan: Plan, where: Any) -> None:
     )
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+_COMPARED = "Comparison"
 
 
-ways_options = together(
-    click.option(
-        "--input",
-        "inputs",
-        multiple=True,
-        metavar="SHAPE",
-        help="An input: 1x3x224x224, 1x128:int64, name=1x128:int64 for a keyword, [3x8x8, 3x9x9],"
-        " {key=1x8}, name=true; repeatable: each is one more input of every model.",
+@command(
+    "compare",
+    models_argument("A B [C ...]", required=True, complete=candidates.models_and_saved),
+    option(
+        "--reference",
+        metavar="MODEL",
+        title=_COMPARED,
+        help="Denominator of ratios: a model, or one way of it ('resnet50 bfloat16').",
     ),
-    click.option(
-        "--batch",
-        "batches",
-        multiple=True,
-        type=int,
-        metavar="N",
-        help="The first size of every input; repeatable, to compare several.",
-    ),
-    click.option(
-        "--seq",
-        type=int,
-        metavar="N",
-        help="How many tokens a transformers model is given; default: 128.",
-    ),
-    click.option(
-        "--dtype",
-        "dtypes",
-        multiple=True,
-        metavar="TYPE",
-        shell_complete=candidates.dtypes,
-        help="Of parameters, buffers and inputs: float32, bfloat16, float16; repeatable, to compare"
-        " several.",
-    ),
-    click.option(
-        "--layout",
-        "layouts",
-        multiple=True,
-        type=click.Choice(["contiguous", "channels-last"]),
-        help="How images and weights of convolutions are laid out; repeatable, to compare both.",
-    ),
-    run_options,
-)
-
-machines_compared_options = together(
-    click.option(
-        "--hardware",
-        multiple=True,
-        metavar="NAME|FILE",
-        shell_complete=candidates.machines,
-        help="A machine: a name (`roofline hardware list`), a .toml file, or host; repeatable, to"
-        " see who wins where; default: this one.",
-    ),
-    click.option(
-        "--threads",
-        "teams",
-        multiple=True,
-        type=int,
-        metavar="N",
-        help="Threads that compute; default: all it has; repeatable, to compare several.",
-    ),
-    click.option(
-        "--cold", is_flag=True, help="Bounds of a first pass, with nothing in the caches."
-    ),
-)
-
-measure_options = together(
-    click.option(
-        "--measure",
-        is_flag=True,
-        help="Time all of them here too, in turn, each time in a process of its own.",
-    ),
-    click.option(
-        "--rounds",
-        type=int,
-        metavar="N",
-        help="With --measure: how many times each; default: 5.",
-    ),
-)
-
-side_by_side_options = together(
-    click.option(
+    option(
         "--by",
         type=click.Choice(["module", "type"]),
-        help="What stands side by side, all of it: modules, or types of operators; default: the"
-        " largest differences between modules the models share, else between types.",
+        title=_COMPARED,
+        help="Rows: modules or types.  [default: largest differences of shared modules]",
     ),
-    click.option(
-        "--top",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="How many rows stand side by side, the largest differences first; default: 8.",
-    ),
-    click.option(
+    top_option("rows, largest differences first", 8),
+    option(
         "--depth",
         type=click.IntRange(min=0, max=100),
         metavar="N",
-        help="How far down the tree of modules goes; default: 2.",
+        title=_COMPARED,
+        help="Levels of the tree of modules.  [default: 2]",
     ),
-)
-
-sweep_options = together(
-    click.option(
+    run_pack(
+        run_option("batch", "--batch", "batches", multiple=True, help="Batch size; repeatable."),
+        "seq",
+        run_option("dtype", "--dtype", "dtypes", multiple=True, help="Floating type; repeatable."),
+        option(
+            "--layout",
+            "layouts",
+            multiple=True,
+            type=click.Choice(["contiguous", "channels-last"]),
+            title=RUN,
+            help="Memory format of images and convolution weights; repeatable.",
+        ),
+        *PASS[3:],
+        several_machines(
+            "Machine: a name (`roofline hardware list`), .toml file or host; repeatable."
+        ),
+        run_option("threads", "--threads", "teams", multiple=True, help="Threads; repeatable."),
+        "cold",
+    ),
+    option(
+        "--measure",
+        is_flag=True,
+        title=MEASURING,
+        help="Time all of them here, interleaved, each time in a fresh process.",
+    ),
+    option(
+        "--rounds",
+        type=int,
+        metavar="N",
+        title=MEASURING,
+        help="With --measure: number of rounds.  [default: 5]",
+    ),
+    option(
         "--sweep",
         metavar="SPEC",
-        help="Compare at many sizes: channels=16:1024:x2,size=7:224:x2,batch=1:64:x2.",
+        title=_SWEEP,
+        help="Compare designs over sizes: channels=16:1024:x2,size=7:224:x2,batch=1:64:x2.",
     ),
-    click.option(
+    option(
         "--executor",
         metavar="WHERE",
-        help="With --sweep: where its points are worked out, such as dask:ADDRESS; default:"
-        " processes here.",
+        title=_SWEEP,
+        help="Where points run, such as dask:ADDRESS.  [default: processes here]",
     ),
-    click.option(
+    option(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --sweep: how many processes here.",
+        title=_SWEEP,
+        help="Number of processes here.",
     ),
-    click.option("--yes", is_flag=True, help="With --sweep: do not ask before a long one."),
+    option("--yes", is_flag=True, title=_SWEEP, help="Run a long sweep without asking."),
+    output_pack(".json .csv .md .html .png .svg", measures=True),
 )
-
-
-@click.command("compare")
-@click.argument(
-    "models",
-    nargs=-1,
-    required=True,
-    metavar="A B [C ...]",
-    callback=named_models,
-    shell_complete=candidates.models_and_saved,
-)
-@file_options
-@click.option(
-    "--reference",
-    metavar="MODEL",
-    shell_complete=candidates.models_given,
-    help="What ratios refer to: a model (in its first way), or one way of it ('resnet50 bfloat16');"
-    " default: the first.",
-)
-@ways_options
-@machines_compared_options
-@measure_options
-@side_by_side_options
-@sweep_options
-@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
-@format_option
-def command(
+def compare(
     models: tuple[str, ...],
     reference: str | None,
-    inputs: tuple[str, ...],
-    batches: tuple[int, ...],
-    seq: int | None,
-    dtypes: tuple[str, ...],
-    layouts: tuple[str, ...],
-    train: bool,
-    optimizer: str | None,
-    autocast: str | None,
-    channels_last: bool,
-    device: str | None,
-    hardware: tuple[str, ...],
-    teams: tuple[int, ...],
-    cold: bool,
-    measure: bool,
-    rounds: int | None,
     by: Literal["module", "type"] | None,
     top: int | None,
     depth: int | None,
+    run: dict[str, Any],
+    measure: bool,
+    rounds: int | None,
     sweep: str | None,
     executor: str | None,
     jobs: int | None,
     yes: bool,
-    outputs: tuple[Path, ...],
-    force: bool,
-    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
+    output: Output,
 ) -> None:
-    """Hold models against each other: FLOP, bytes, memory, ceilings, bound, prediction, time.
+    """Compare models: FLOP, bytes, memory, ceilings, minimum, predicted and measured times.
 
-    Each is what analyze takes as MODEL, a design ('conv2d(64,64,3)@56x56'), or an analysis saved as
+    Each is a MODEL as for analyze, a design ('conv2d(64,64,3)@56x56'), or an analysis saved as
     .json. --dtype, --batch, --threads and --layout, given more than once, make variants: every
     model is run in every way. Several --hardware show who wins where. --measure times all of them
-    here, in turn. --sweep compares designs at many sizes.
+    here, interleaved. --sweep compares designs at many sizes.
     """
-    channels = _layouts(layouts, channels_last=channels_last)
-    how: dict[str, Any] = {
-        "inputs": list(inputs) or None,
-        "seq": seq,
-        "cold": cold,
-        "train": train,
-        "optimizer": optimizer,
-        "autocast": autocast,
-        "device": device,
-    }
     ways: dict[str, Any] = {
-        "dtype": _one_or_all(dtypes),
-        "batch": _one_or_all(batches),
-        "threads": _one_or_all(teams),
-        "channels_last": channels,
+        "dtype": _one_or_all(run.pop("dtypes")),
+        "batch": _one_or_all(run.pop("batches")),
+        "threads": _one_or_all(run.pop("teams")),
+        "channels_last": _layouts(run.pop("layouts"), channels_last=run.pop("channels_last")),
     }
+    hardware = run.pop("hardware")
     if sweep is not None:
         _refuse_in_sweep(
             ways,
@@ -383,9 +286,8 @@ def command(
             by=by,
             top=top,
             depth=depth,
-            format=stdout_format,
+            format=output.format,
         )
-
         run_sweep(
             models,
             spec=sweep,
@@ -394,43 +296,35 @@ def command(
             executor=executor,
             jobs=jobs,
             yes=yes,
-            options={**how, **ways},
-            outputs=outputs,
-            force=force,
+            options={**run, **ways},
+            output=output,
         )
         return
-    for option, given in {"--executor": executor, "--jobs": jobs, "--yes": yes or None}.items():
+    for name, given in {"--executor": executor, "--jobs": jobs, "--yes": yes or None}.items():
         if given is not None:
-            raise InputError(f"{option} has no effect without --sweep")
+            raise InputError(f"{name} has no effect without --sweep")
     from roofline.design.model_comparison.result import Comparison
-    from roofline.foundation.blocks import View
 
     # Who asks for a depth means modules.
-    rows = by or ("module" if depth is not None else "operator")
-    view = View(by=rows, top=top, depth=depth)
-    files = files_among(outputs, stdout_format)
-    Comparison.check_files(files, overwrite=force)
-    from roofline.pipeline import compare
+    view = View(by=by or ("module" if depth is not None else "operator"), top=top, depth=depth)
+    output.check(Comparison)
+    from roofline.pipeline.comparisons import compare
 
-    bar: AbstractContextManager[Any] = (
-        progress_bar("Measuring") if measure else measuring_if_needed()
-    )
-    # What the user's models print is not the result.
-    with redirect_stdout(sys.stderr), bar as progress:
+    with working("Measuring" if measure else "") as progress:
         options: dict[str, Any] = {
-            **how,
+            **run,
             **ways,
             "reference": 0 if reference is None else reference,
             "hardware": list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
             "measure": measure,
             "rounds": rounds,
-            "force": force,
+            "force": output.force,
             "progress": progress,
             "say": tell,
         }
         # Which of both it gives depends on what the options hold.
         comparison = cast("Callable[..., Result]", compare)(*models, **options)
-    present_result(comparison, files, stdout_format=stdout_format, view=view, force=force)
+    output.present(comparison, view)
 
 
 def _one_or_all(given: tuple[Any, ...]) -> Any:
@@ -448,12 +342,12 @@ def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bo
 
 def _refuse_in_sweep(ways: dict[str, Any], **others: Any) -> None:
     """Refuses what a sweep has its own way for, or none."""
-    for option, given in others.items():
+    for name, given in others.items():
         if given is not None and given is not False:
-            raise InputError(f"--{option} has no effect beside --sweep; leave one of both out")
-    for option, given in ways.items():
+            raise InputError(f"--{name} has no effect beside --sweep; leave one of both out")
+    for name, given in ways.items():
         if isinstance(given, list):
-            shown = {"channels_last": "layout"}.get(option, option)
+            shown = {"channels_last": "layout"}.get(name, name)
             raise InputError(
                 f"--{shown} is given more than once beside --sweep: give one, or sweep over it"
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import sys
 
 import click
@@ -31,30 +30,49 @@ OPTIONS = {
 COMPLETE = "_ROOFLINE_COMPLETE"
 """The environment variable by which a shell asks for completions, as click names it."""
 
-_COMMANDS = {
-    "advise": "Say what could be changed of a model to save time, and try it here.",
-    "analyze": "Count a model's operators and place them under a machine's ceilings.",
-    "calibrate": "Calibrate predictions on this machine.",
-    "check": "Hold what a model costs against a baseline, and fail where it costs more.",
-    "compare": "Hold models against each other on the same machine.",
-    "completion": "Print what makes your shell complete roofline's words.",
-    "crosscheck": "Count a model with other counters too, and say why they differ.",
-    "export": "Write a model as .onnx or .pt2, and prove that the file computes the same.",
-    "hardware": "List, show and compare the machines that are known.",
-    "measure": "Measure the ceilings of this machine.",
-    "operators": "List the operators that have a formula, or what a model lacks.",
-    "optimize": "Search for a faster graph of a model, and prove that it computes the same.",
-    "predict": "Say how long a model will take, without running it.",
-    "profile": "Run a model here and time every operator in place.",
-    "quantize": "Say what fewer bits are worth for a model on a machine, and what they cost.",
-    "show": "Show a saved analysis; needs no torch.",
-    "validate": "Compare predicted with measured times of models.",
+_GROUPS = {
+    "Analysis": {
+        "analyze": "Count a model's operators and place them under a machine's ceilings.",
+        "profile": "Run a model here and time every operator in place.",
+        "predict": "Predict how long a model takes, without running it.",
+        "compare": "Compare models, designs and settings on one or several machines.",
+        "advise": "List changes of a model that save time, and try them here.",
+        "show": "Show a saved result; needs no torch.",
+    },
+    "Machine": {
+        "measure": "Measure the ceilings of this machine.",
+        "calibrate": "Calibrate predictions on this machine.",
+        "validate": "Compare predicted with measured times of models.",
+        "hardware": "List, show, compare and write machine profiles.",
+    },
+    "Change": {
+        "optimize": "Search for a faster graph of a model, and prove that it computes the same.",
+        "quantize": "Estimate gain and cost of low-precision inference on a machine.",
+        "export": "Write a model as .onnx or .pt2, and prove that it computes the same.",
+    },
+    "Large models": {
+        "llm": "Analyze prefill and decode of a language model: tokens/s, KV cache, memory.",
+        "scale": "Analyze data-parallel training: buckets, all-reduces, efficiency.",
+        "compile": "List the kernels that torch.compile generates for a model.",
+    },
+    "Project": {
+        "check": "Compare the cost of a model with a baseline; fail above limits.",
+        "crosscheck": "Count a model with other counters, and explain the differences.",
+        "operators": "List operators with a formula, or those of a model without one.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
+_COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
+_MODULES = {
+    "Analysis": "analysis",
+    "Machine": "machine",
+    "Change": "change",
+    "Large models": "large_models",
+    "Project": "project",
+}
+"""The module of each group; ``compare`` has its own."""
 
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
-
-_MODULES = {"profile": "profile_command"}
-"""The modules that are not called like their commands: the standard library has a ``profile``."""
 
 
 class _Commands(click.Group):
@@ -66,9 +84,11 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"roofline.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = module.command
-        return command
+        group = next(title for title, names in _GROUPS.items() if cmd_name in names)
+        home = "compare" if cmd_name == "compare" else _MODULES[group]
+        module = importlib.import_module(f"roofline.cli.{home}")
+        found: click.Command = getattr(module, "compile_" if cmd_name == "compile" else cmd_name)
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -79,8 +99,9 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # The summaries stand here, because reading them from the commands would import them all.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -101,7 +122,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     help="Show the version.",
 )
 def cli() -> None:
-    """How fast a PyTorch model can run on a machine, what holds it back, and what to change.
+    """How fast a PyTorch model can run on a machine, what limits it, and what to change.
 
     Start with: roofline analyze resnet50
 
@@ -134,11 +155,6 @@ def run(arguments: list[str] | None = None) -> int:
 def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
     """Runs the command line: its exit code, and what stderr ends with, ``""`` for nothing."""
     try:
-        if os.environ.get(COMPLETE):
-            # The shells ask for completions so; click asks the classes of this module for them.
-            from roofline.cli.shells import check_request
-
-            check_request(COMPLETE)
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
         return (code if isinstance(code, int) else 0), ""
     except PlacedError as error:

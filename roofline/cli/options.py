@@ -1,27 +1,88 @@
-"""Options that several commands share, and what stands behind them."""
+"""Options that commands share, and commands that take some of them as one value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from roofline.cli import candidates
-from roofline.errors import InputError, nearest
+from roofline.cli.results import present_result
+from roofline.errors import InputError
+from roofline.foundation.blocks import View
+from roofline.run import RunOptions, check_choice
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from roofline.result import Result
+
+STDOUT_FORMATS = ("json", "csv", "md", "html", "svg")
+RUN, MACHINE, REPORT, MEASURING = "How it runs", "Machine", "Report", "Measuring"
+"""Titles of groups of options."""
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator, in the order in which help lists them."""
+class Option(click.Option):
+    """An option under a title of its command's help."""
 
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
+    def __init__(self, declarations: Sequence[str], *, title: str = "Options", **how: Any) -> None:
+        super().__init__(declarations, **how)
+        self.title = title
+
+
+def option(*declarations: str, **how: Any) -> Option:
+    """An option, declared as `click.option` takes it, with the ``title`` of its group."""
+    return Option(declarations, **how)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Parameters that a command takes as one argument `name`, which `make` makes of them."""
+
+    name: str
+    params: tuple[click.Parameter, ...]
+    make: Callable[..., Any] = field(default=dict)
+
+    def take(self, given: dict[str, Any]) -> None:
+        """Put the one value in the place of the many."""
+        values = {str(each.name): given.pop(str(each.name)) for each in self.params}
+        given[self.name] = self.make(**values)
+
+
+class Command(click.Command):
+    """A command whose help has its options in titled groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None and not isinstance(each, click.Argument):
+                groups.setdefault(getattr(each, "title", "Options"), []).append(record)
+        # Reports and --help end the help of every command.
+        for title in sorted(groups, key=lambda title: (title == REPORT, title == "Options")):
+            with formatter.section(title):
+                formatter.write_dl(groups[title])
+
+
+def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command]:
+    """Make a command of a function that takes `params` by name."""
+    packs = [each for each in params if isinstance(each, Pack)]
+
+    def decorate(function: Callable[..., None]) -> Command:
+        def called(**given: Any) -> None:
+            for pack in packs:
+                pack.take(given)
+            function(**given)
+
+        single = [each.params if isinstance(each, Pack) else (each,) for each in params]
+        return Command(
+            name,
+            params=[each for some in single for each in some],
+            callback=called,
+            help=function.__doc__,
+        )
 
     return decorate
 
@@ -30,175 +91,11 @@ def one_of(known: Sequence[str]) -> Callable[..., Any]:
     """A callback of an option that refuses other words in one line, naming the nearest."""
 
     def check(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-        if value is not None and value not in known:
-            raise InputError(
-                f"{parameter.opts[0]} {value}: choose {', '.join(known[:-1])} or {known[-1]}"
-                f"{nearest(value, known)}"
-            )
+        if value is not None:
+            check_choice(str(parameter.name), value, known)
         return value
 
     return check
-
-
-def _remembered(name: str) -> Callable[..., Any]:
-    """A callback that keeps what was said for `named_model`, which reads it with the model."""
-
-    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
-        context.meta[f"roofline.{name}"] = value
-
-    return keep
-
-
-def named_model(context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
-    """The callback of a model's argument: its name, with the file of its weights if given."""
-    weights = context.meta.get("roofline.weights")
-    is_trusted = bool(context.meta.get("roofline.allow_pickle"))
-    if value is None or not (weights or is_trusted):
-        return value
-    from roofline.workload.models.files.formats import StoredModel
-
-    return StoredModel(value, weights=weights, allow_pickle=is_trusted)
-
-
-def named_models(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[Any, ...]:
-    """The callback of several models: one may have the file of its weights, all may be trusted."""
-    if len(values) < 2:
-        return tuple(named_model(context, parameter, each) for each in values)
-    weights = context.meta.get("roofline.weights")
-    if weights:
-        raise InputError(
-            f"--weights {weights}: goes with one model, and {len(values)} are named; name a"
-            " function that loads them, as in file.py:make"
-        )
-    from roofline.workload.models.files.formats import is_model_file
-
-    files = [each for each in values if is_model_file(each)]
-    return tuple(
-        named_model(context, parameter, each) if each in files or not files else each
-        for each in values
-    )
-
-
-workload_options = together(
-    click.option(
-        "--input",
-        "inputs",
-        multiple=True,
-        metavar="SHAPE",
-        help="An input: 1x3x224x224, 1x128:int64, name=1x128:int64 for a keyword, [3x8x8, 3x9x9],"
-        " {key=1x8}, name=true; repeatable.",
-    ),
-    click.option("--batch", type=int, metavar="N", help="The first size of every input."),
-    click.option(
-        "--seq",
-        type=int,
-        metavar="N",
-        help="How many tokens a transformers model is given; default: 128.",
-    ),
-    click.option(
-        "--dtype",
-        metavar="TYPE",
-        shell_complete=candidates.dtypes,
-        help="Of parameters, buffers and inputs: float32, bfloat16, float16.",
-    ),
-)
-
-trust_option = click.option(
-    "--allow-pickle",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_remembered("allow_pickle"),
-    help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
-)
-
-file_options = together(
-    click.option(
-        "--weights",
-        is_eager=True,
-        expose_value=False,
-        callback=_remembered("weights"),
-        metavar="FILE",
-        help="A state_dict with the weights of the model (docs/files.md).",
-    ),
-    trust_option,
-)
-"""Of a model that is a file, or has its weights in one; they go with `named_model`."""
-
-run_options = together(
-    click.option(
-        "--train",
-        is_flag=True,
-        help="A step of training: forward pass, loss, backward pass, update.",
-    ),
-    click.option(
-        "--optimizer",
-        metavar="NAME",
-        help="What updates the parameters: sgd, adam, adamw (the default) or none.",
-    ),
-    click.option(
-        "--autocast",
-        metavar="TYPE",
-        help="Mixed precision, as torch.autocast has it: bfloat16 or float16.",
-    ),
-    click.option(
-        "--channels-last",
-        is_flag=True,
-        help="Images, and weights of convolutions, with their channels last.",
-    ),
-    click.option(
-        "--device",
-        metavar="DEVICE",
-        help="Device whose operators are captured [default: the machine's].",
-    ),
-)
-
-
-def _single(
-    context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
-) -> str | None:
-    if len(names) > 1:
-        raise InputError(
-            f"--hardware is given {len(names)} times, but `{context.command_path}` takes one"
-            " machine; for one model on several: roofline analyze MODEL --hardware A --hardware B"
-        )
-    return names[0] if names else None
-
-
-threads_option = click.option(
-    "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
-)
-
-_cold_option = click.option(
-    "--cold", is_flag=True, help="Bounds of a first pass, with nothing in the caches."
-)
-
-hardware_option = click.option(
-    "--hardware",
-    # A second one is refused, where click would drop the first without a word.
-    multiple=True,
-    callback=_single,
-    metavar="NAME|FILE",
-    shell_complete=candidates.machines,
-    help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
-)
-
-machine_options = together(hardware_option, threads_option, _cold_option)
-
-machines_options = together(
-    click.option(
-        "--hardware",
-        multiple=True,
-        metavar="NAME|FILE",
-        shell_complete=candidates.machines,
-        help="A machine: a name (`roofline hardware list`), a .toml file, or host; repeatable, to"
-        " hold machines against each other; default: this one.",
-    ),
-    threads_option,
-    _cold_option,
-)
 
 
 class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  since click 8.4
@@ -209,7 +106,7 @@ class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return candidates.files(incomplete)
+        return [CompletionItem(incomplete, type="file")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if not str(value):
@@ -217,108 +114,294 @@ class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  
         return Path(value)
 
 
-OVERWRITE_OR_MEASURE = "Overwrite files that exist; measure although the machine is busy."
-"""What ``--force`` does in a command that measures."""
+# Models and how they run
 
 
-def output_options(formats: str, *, force: str = "Overwrite files that exist.") -> Callable[[F], F]:
-    """``-o`` and ``--force``, for a command that writes these `formats`; what `force` does."""
-    return together(
-        click.option(
-            "-o",
-            "--output",
-            "outputs",
-            multiple=True,
-            type=FileName(),
-            metavar="FILE",
-            help=f"Write to FILE as well; the suffix says what: {formats}. Repeatable.",
-        ),
-        click.option("--force", is_flag=True, help=force),
+def _stored(model: str | None, *, allow_pickle: bool, weights: str | None = None) -> Any:
+    """The model's name, with the file of its weights where there is one."""
+    if model is None or not (weights or allow_pickle):
+        return model
+    from roofline.workload.models.files.formats import StoredModel
+
+    return StoredModel(model, weights=weights, allow_pickle=allow_pickle)
+
+
+def _all_stored(models: tuple[str, ...], *, allow_pickle: bool, weights: str | None) -> Any:
+    """Several models: one may have the file of its weights, all may be trusted."""
+    if len(models) < 2:
+        return tuple(_stored(each, allow_pickle=allow_pickle, weights=weights) for each in models)
+    if weights:
+        raise InputError(
+            f"--weights {weights}: goes with one model, and {len(models)} are named; name a"
+            " function that loads them, as in file.py:make"
+        )
+    from roofline.workload.models.files.formats import is_model_file
+
+    files = [each for each in models if is_model_file(each)]
+    return tuple(
+        _stored(each, allow_pickle=allow_pickle) if each in files or not files else each
+        for each in models
     )
 
 
-format_option = click.option(
-    "--format",
-    "stdout_format",
-    type=click.Choice(["json", "csv", "md", "html", "svg"]),
-    help="Write this to stdout in place of the table (with or without -o -).",
+_TRUST = option(
+    "--allow-pickle",
+    is_flag=True,
+    title=RUN,
+    help="Unpickle model or weights files, which runs their code.",
+)
+_WEIGHTS = option(
+    "--weights", metavar="FILE", title=RUN, help="State dict of the model (docs/files.md)."
 )
 
-view_options = together(
-    click.option(
-        "--by",
-        type=click.Choice(["operator", "module", "type", "phase"]),
-        default="operator",
-        show_default=True,
-        help="What the rows of the table are.",
-    ),
-    click.option(
+
+def model_argument(
+    *, required: bool = True, weights: bool = True, complete: Any = candidates.models
+) -> Pack:
+    """MODEL, with the file of its weights."""
+    argument = click.Argument(["model"], required=required, shell_complete=complete)
+    return Pack("model", (argument, *((_WEIGHTS,) if weights else ()), _TRUST), _stored)
+
+
+def models_argument(metavar: str, *, required: bool, complete: Any = candidates.models) -> Pack:
+    """MODELS, with the file of the weights of one."""
+    argument = click.Argument(
+        ["models"], nargs=-1, required=required, metavar=metavar, shell_complete=complete
+    )
+    return Pack("models", (argument, _WEIGHTS, _TRUST), _all_stored)
+
+
+INPUT = option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="SHAPE",
+    title=RUN,
+    help="Input: 1x3x224x224, 1x128:int64, name=1x128:int64 or [3x8x8, 3x9x9]; repeatable.",
+)
+SIZES = ("batch", "seq", "dtype")
+PASS = (*SIZES, "train", "optimizer", "autocast", "channels_last", "device")
+
+
+def _single(context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Any:
+    if len(names) > 1:
+        raise InputError(
+            f"--hardware is given {len(names)} times, but `{context.command_path}` takes one"
+            " machine; for one model on several: roofline analyze MODEL --hardware A --hardware B"
+        )
+    return names[0] if names else None
+
+
+def run_option(name: str, *declarations: str, **how: Any) -> Option:
+    """The option of a field of the declaration of a run.
+
+    Args:
+        declarations: names of the option and the argument; none: those of the field.
+        how: what is other than declared.
+    """
+    declared = next(each for each in fields(RunOptions) if each.name == name)
+    settings: dict[str, Any] = {"title": RUN, "help": declared.metadata["help"]}
+    if declared.type == "bool":
+        settings["is_flag"] = True
+    else:
+        settings["metavar"] = declared.metadata["metavar"]
+        settings["type"] = int if str(declared.type).startswith("int") else str
+    if name in ("hardware", "threads", "cold"):
+        settings["title"] = MACHINE
+    if name == "hardware":
+        # A second one is refused, where click would drop the first without a word.
+        settings |= {"multiple": True, "callback": _single, "shell_complete": candidates.machines}
+    if name == "dtype":
+        settings["shell_complete"] = candidates.dtypes
+    return Option(declarations or (f"--{name.replace('_', '-')}", name), **{**settings, **how})
+
+
+def run_pack(*names: str | Option) -> Pack:
+    """Inputs and the fields `names` of the declaration of a run, as keywords of a function."""
+    found = [each if isinstance(each, Option) else run_option(each) for each in names]
+
+    def make(inputs: tuple[str, ...], **given: Any) -> dict[str, Any]:
+        return {"inputs": list(inputs) or None, **given}
+
+    return Pack("run", (INPUT, *found), make)
+
+
+def several_machines(description: str) -> Option:
+    """``--hardware``, repeatable."""
+    return run_option("hardware", callback=None, help=description)
+
+
+QUICK = option("--quick", is_flag=True, title=MEASURING, help="Fewer passes: faster, noisier.")
+
+
+# Reports and files
+
+
+def top_option(of: str, default: int = 10) -> Option:
+    """``--top``, the number of rows of a table."""
+    return option(
         "--top",
         type=click.IntRange(min=1),
         metavar="N",
-        help="How many rows, of a tree in each module; default: 10, of a tree all.",
+        title=REPORT,
+        help=f"Number of {of}.  [default: {default}]",
+    )
+
+
+VIEW = Pack(
+    "view",
+    (
+        option(
+            "--by",
+            type=click.Choice(["operator", "module", "type", "phase"]),
+            default="operator",
+            show_default=True,
+            title=REPORT,
+            help="Rows of the table.",
+        ),
+        option(
+            "--top",
+            type=click.IntRange(min=1),
+            metavar="N",
+            title=REPORT,
+            help="Number of rows.  [default: 10; of a tree of modules, all]",
+        ),
+        option(
+            "--depth",
+            type=click.IntRange(min=0, max=100),
+            metavar="N",
+            title=REPORT,
+            help="Levels of the tree of --by module.  [default: 2]",
+        ),
+        option("--fused", is_flag=True, title=REPORT, help="Add the traffic of fused kernels."),
     ),
-    click.option(
-        "--depth",
-        type=click.IntRange(min=0, max=100),
-        metavar="N",
-        help="With --by module: how far down the tree of modules goes; default: 2.",
-    ),
-    click.option(
-        "--fused",
-        is_flag=True,
-        help="Also the traffic that is left where chains of operators stay on chip.",
-    ),
+    View,
 )
 
 
-layers_options = together(
-    click.option(
-        "--layers",
-        is_flag=True,
-        help="In pictures (.png, .svg): the roof on paper above the measured one, and shaded what"
-        " the hardware loses between them and what software loses below.",
+@dataclass(frozen=True)
+class Layers:
+    """Options of pictures of one machine: theoretical over measured roof."""
+
+    layers: bool
+    paper: str | None
+
+    def picture(self, output: Output) -> dict[str, Any]:
+        """Options of the picture.
+
+        Raises:
+            InputError: options without effect.
+            HardwareError: the machine of the data sheet is not known.
+        """
+        if self.paper is not None and not self.layers:
+            raise InputError(f"--paper {self.paper} has no effect without --layers; add it")
+        if not self.layers:
+            return {}
+        is_drawn = any(path.suffix.lower() in (".png", ".svg") for path in output.files)
+        if not is_drawn and output.format != "svg":
+            raise InputError(
+                "--layers has no effect without a picture; add -o FILE.png or -o FILE.svg"
+            )
+        from roofline.machine.catalog import load_hardware
+
+        return {"layers": True, "paper": load_hardware(self.paper) if self.paper else None}
+
+
+LAYERS = Pack(
+    "layers",
+    (
+        option(
+            "--layers",
+            is_flag=True,
+            title=REPORT,
+            help="Pictures: theoretical roof over the measured one, losses shaded.",
+        ),
+        option(
+            "--paper",
+            metavar="NAME|FILE",
+            shell_complete=candidates.machines,
+            title=REPORT,
+            help="With --layers: machine whose data sheet is drawn.  [default: the same]",
+        ),
     ),
-    click.option(
-        "--paper",
-        metavar="NAME|FILE",
-        shell_complete=candidates.machines,
-        help="With --layers: the profile of this machine whose figures are those on paper; default:"
-        " what the machine's own profile knows.",
-    ),
+    Layers,
 )
-
-
-def picture_of(
-    *, layers: bool, paper: str | None, files: tuple[Path, ...], stdout_format: str | None
-) -> dict[str, Any]:
-    """Return options of the picture: with `layers`, on paper (of the machine `paper`) and measured.
-
-    Raises:
-        InputError: options that have no effect.
-        HardwareError: `paper` is not known.
-    """
-    from roofline.machine.catalog import load_hardware
-
-    if paper is not None and not layers:
-        raise InputError(f"--paper {paper} has no effect without --layers; add it")
-    if not layers:
-        return {}
-    is_drawn = any(path.suffix.lower() in (".png", ".svg") for path in files)
-    if not is_drawn and stdout_format != "svg":
-        raise InputError("--layers has no effect without a picture; add -o FILE.png or -o FILE.svg")
-    return {"layers": True, "paper": load_hardware(paper) if paper is not None else None}
-
 
 STDOUT = Path("-")
 
 
-def files_among(outputs: tuple[Path, ...], stdout_format: str | None) -> tuple[Path, ...]:
-    """The `outputs` that are files and not stdout.
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes: files, and stdout in a format (None: as a report)."""
 
-    Raises:
-        InputError: ``-o -`` without ``--format``.
+    outputs: tuple[Path, ...]
+    force: bool
+    format: str | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The outputs that are no stdout.
+
+        Raises:
+            InputError: ``-o -`` without ``--format``.
+        """
+        if STDOUT in self.outputs and self.format is None:
+            raise InputError("-o - takes --format as well, such as --format json")
+        return tuple(path for path in self.outputs if path != STDOUT)
+
+    def check(self, kind: type[Result]) -> None:
+        """Refuse, before any work is done, files that could not be written in the end."""
+        kind.check_files(self.files, overwrite=self.force)
+
+    def present(self, result: Result, view: View | None = None, **picture: Any) -> None:
+        """Write the files, print the result, and name what was written."""
+        present_result(
+            result,
+            self.files,
+            stdout_format=self.format,
+            view=view or View(),
+            force=self.force,
+            **picture,
+        )
+
+
+def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str] = ()) -> Pack:
+    """``-o``, ``--force`` and ``--format``.
+
+    Args:
+        suffixes: of the files that are written.
+        measures: ``--force`` also measures on a busy machine.
+        formats: of stdout; none: those of the suffixes.
     """
-    if STDOUT in outputs and stdout_format is None:
-        raise InputError("-o - takes --format as well, such as --format json")
-    return tuple(path for path in outputs if path != STDOUT)
+    known = formats or [each for each in STDOUT_FORMATS if f".{each}" in suffixes.split()]
+    return Pack(
+        "output",
+        (
+            option(
+                "-o",
+                "--output",
+                "outputs",
+                multiple=True,
+                type=FileName(),
+                metavar="FILE",
+                title=REPORT,
+                help=f"Write FILE, by suffix: {suffixes}; repeatable.",
+            ),
+            option(
+                "--force",
+                is_flag=True,
+                title=REPORT,
+                help="Overwrite files; measure on a busy machine."
+                if measures
+                else "Overwrite files.",
+            ),
+            option(
+                "--format",
+                "format",
+                type=click.Choice(known),
+                title=REPORT,
+                help="Format of stdout, in place of tables.",
+            ),
+        ),
+        Output,
+    )

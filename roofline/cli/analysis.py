@@ -1,0 +1,349 @@
+"""analyze, profile, predict, advise, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    LAYERS,
+    MEASURING,
+    PASS,
+    QUICK,
+    REPORT,
+    VIEW,
+    FileName,
+    Layers,
+    Output,
+    command,
+    model_argument,
+    option,
+    output_pack,
+    run_pack,
+    several_machines,
+    top_option,
+)
+from roofline.cli.results import working
+from roofline.cli.streams import tell
+from roofline.errors import IncompleteError, InputError
+from roofline.foundation.blocks import View
+
+if TYPE_CHECKING:
+    from roofline.analysis import Analysis
+
+_FORMATS = ".json .csv .md .html .png .svg"
+
+
+def check_analysis_files(output: Output, *, is_measured: bool = True) -> None:
+    """Refuse, before any work is done, files of an analysis that could not be written in the end.
+
+    Raises:
+        InputError: as `Result.check_files`, a trace of what is not measured, or an event file
+            without its library.
+    """
+    from roofline.analysis import Analysis
+    from roofline.analysis.chrome_trace import NOT_MEASURED
+    from roofline.analysis.event_file import check_event_file
+
+    output.check(Analysis)
+    for path in output.files:
+        if path.name.lower().endswith(".trace.json") and not is_measured:
+            raise InputError(f"{path}: {NOT_MEASURED}")
+        if path.name.lower().endswith(".tfevents"):
+            check_event_file(path)
+
+
+def fraction(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """A share, written as a percentage."""
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / 100
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InputError(
+            f"{parameter.opts[0]} '{text}': write a percentage from 0 to 100, such as 95%"
+        )
+    return value
+
+
+MIN_COVERAGE = option(
+    "--min-coverage",
+    callback=fraction,
+    metavar="PERCENT",
+    title=REPORT,
+    help="Exit code 3 if fewer operator calls have a formula.",
+)
+
+
+def check_coverage(analysis: Analysis, least: float | None, of: str = "") -> None:
+    """Fail where fewer operator calls than `least` have a formula.
+
+    Raises:
+        IncompleteError: with the share.
+    """
+    calls = analysis.coverage.calls
+    if least is not None and calls < least:
+        raise IncompleteError(
+            f"coverage{of} is {calls:.1%} of the operator calls, below --min-coverage {least:.1%};"
+            " add formulas with @roofline.formula"
+        )
+
+
+@command(
+    "analyze",
+    model_argument(),
+    run_pack(
+        *PASS,
+        several_machines(
+            "Machine: a name (`roofline hardware list`), .toml file or host; repeatable."
+        ),
+        "threads",
+        "cold",
+    ),
+    VIEW,
+    LAYERS,
+    MIN_COVERAGE,
+    output_pack(f"{_FORMATS} .tfevents"),
+)
+def analyze(
+    model: str,
+    run: dict[str, Any],
+    view: View,
+    layers: Layers,
+    min_coverage: float | None,
+    output: Output,
+) -> None:
+    """Count MODEL's operators and place them under a machine's ceilings.
+
+    MODEL is the name of a model of torchvision, timm or transformers, taken from the first that
+    has it (resnet50); timm:NAME and torchvision:NAME choose. hf:TYPE (hf:bert) is the transformers
+    model of that type with its default sizes, hf:CLASS (hf:BertForMaskedLM) that class. Models of
+    your own are package.module:factory or file.py:Model. A design of a few layers is written out:
+    'conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56'. Nothing is downloaded and no weights are
+    allocated.
+
+    The machine is this one, measured on first use, or --hardware. Several --hardware show which
+    operators are compute-bound on one machine and memory-bound on another.
+    """
+    from roofline.design.machine_comparison import MachineComparison
+
+    hardware = run.pop("hardware")
+    several = len(hardware) > 1
+    if several:
+        output.check(MachineComparison)
+    else:
+        check_analysis_files(output, is_measured=False)
+    picture = layers.picture(output)
+    if picture and several:
+        raise InputError(
+            f"--layers draws one machine, and --hardware names {len(hardware)}; give one"
+        )
+    from roofline.pipeline.analyses import analyze, compare_machines
+
+    with working() as progress:
+        if several:
+            result = compare_machines(model, hardware=hardware, progress=progress, **run)
+        else:
+            result = analyze(model, hardware=next(iter(hardware), None), progress=progress, **run)
+    output.present(result, view, **picture)
+    # Coverage is the model's, whatever the machine.
+    first = result.analyses[0] if isinstance(result, MachineComparison) else result
+    check_coverage(first, min_coverage)
+
+
+@command(
+    "profile",
+    model_argument(),
+    run_pack(*PASS, "threads", "hardware"),
+    option("--compiled", is_flag=True, title=MEASURING, help="Also time torch.compile end to end."),
+    option(
+        "--passes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        title=MEASURING,
+        help="Number of passes.  [default: those of a few seconds]",
+    ),
+    QUICK,
+    option(
+        "--no-learn",
+        "learn",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        title=MEASURING,
+        help="Do not keep the measurements for later predictions.",
+    ),
+    VIEW,
+    LAYERS,
+    output_pack(f"{_FORMATS} .trace.json .tfevents", measures=True),
+)
+def profile(
+    model: str, run: dict[str, Any], view: View, layers: Layers, output: Output, **options: Any
+) -> None:
+    """Run MODEL here, time every operator in place, and put it under this machine's roof.
+
+    The model runs for real, with random weights. Passes that are timed as a whole alternate with
+    passes in which every operator is timed; passes that other processes disturbed do not count.
+    Times are medians, with their interquartile range (IQR). MODEL as for analyze.
+
+    -o run.trace.json lays one pass out in time, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+    """
+    check_analysis_files(output)
+    picture = layers.picture(output)
+    from roofline.pipeline.profiles import profile
+
+    with working("Measuring") as progress:
+        result = profile(model, force=output.force, progress=progress, say=tell, **run, **options)
+    output.present(result, view, **picture)
+
+
+@command(
+    "predict",
+    model_argument(),
+    run_pack(*PASS, "hardware", "threads"),
+    option(
+        "--operators",
+        type=click.Choice(["learned", "measured"]),
+        default="learned",
+        show_default=True,
+        title=MEASURING,
+        help="Source of operator times: a calibration, or each operator timed here.",
+    ),
+    VIEW,
+    output_pack(f"{_FORMATS} .tfevents", measures=True),
+)
+def predict(model: str, run: dict[str, Any], operators: Any, view: View, output: Output) -> None:
+    """Predict how long MODEL takes, with an interval, without running it.
+
+    Predictions follow from measurements on the machine (`roofline calibrate`); a machine without
+    them has minimum times alone. MODEL as for analyze.
+    """
+    check_analysis_files(output, is_measured=False)
+    from roofline.pipeline.advising import with_findings
+    from roofline.pipeline.predictions import predict
+
+    with working("Predicting") as progress:
+        result = predict(
+            model, operators=operators, force=output.force, progress=progress, say=tell, **run
+        )
+    # In a loop of predictions nobody would read them.
+    result = with_findings(result, run["hardware"])
+    output.present(result, view)
+    if not any(each.predicted_s is not None for each in result.operators):
+        name = result.hardware.name
+        tell(f"No operator could be predicted on '{name}': these are bounds only")
+
+
+@command(
+    "advise",
+    model_argument(complete=candidates.models_and_saved),
+    run_pack(*PASS, "hardware", "threads"),
+    option(
+        "--measure",
+        is_flag=True,
+        title=MEASURING,
+        help="Try the findings here, interleaved with the model as it is.",
+    ),
+    QUICK,
+    top_option("findings shown and tried"),
+    output_pack(".json .csv .md .html", measures=True),
+)
+@click.pass_context
+def advise(
+    context: click.Context,
+    model: str,
+    run: dict[str, Any],
+    measure: bool,
+    quick: bool,
+    top: int | None,
+    output: Output,
+) -> None:
+    """List changes of MODEL that save time, the largest saving first.
+
+    Every finding has numbers of this model on this machine, and a saving that is predicted, or
+    with --measure measured. MODEL as for analyze, or an analysis saved as .json, whose findings
+    are shown.
+    """
+    from roofline.design.advice import Advice, read_advice
+
+    view = View(top=top)
+    output.check(Advice)
+    if str(model).endswith(".json"):
+        if measure:
+            raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
+        _refuse_what_changes_it(context, model)
+        advice = read_advice(model)
+        if not advice.findings:
+            tell(f"{model} holds no findings, which is also so where nobody looked for any")
+    else:
+        from roofline.pipeline.advising import advise
+
+        with working("Advising") as progress:
+            advice = advise(
+                model,
+                measure=measure,
+                quick=quick,
+                top=view.rows(),
+                force=output.force,
+                progress=progress,
+                say=tell,
+                **run,
+            )
+    output.present(advice, view)
+
+
+def _refuse_what_changes_it(context: click.Context, file: str) -> None:
+    """Refuse options of how a model is run, of which a file is the outcome.
+
+    Raises:
+        InputError: names the option.
+    """
+    of_reports = ("model", "top", "outputs", "force", "format")
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name not in of_reports and source is ParameterSource.COMMANDLINE:
+            raise InputError(f"{parameter.opts[0]} has no effect on {file}, which is saved")
+
+
+@command(
+    "show",
+    click.Argument(["file"], type=FileName()),
+    VIEW,
+    LAYERS,
+    output_pack(f"{_FORMATS} .trace.json .tfevents"),
+)
+def show(file: Path, view: View, layers: Layers, output: Output) -> None:
+    """Show the result saved in FILE (.json), of any kind; needs no torch."""
+    from roofline.analysis import Analysis
+    from roofline.analysis.times import kind_of_time
+    from roofline.foundation.files import check_named_once
+    from roofline.foundation.reading import read_json
+    from roofline.result import result_from_data
+
+    check_named_once(output.files)
+    picture = layers.picture(output)
+    if file.suffix == ".toml" and file.is_file():
+        raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
+    data = read_json(file, fix="make it again with `roofline analyze MODEL -o FILE.json`")
+    result = result_from_data(data, file=str(file))
+    if isinstance(result, Analysis):
+        check_analysis_files(output, is_measured=kind_of_time(result) == "measured")
+    else:
+        output.check(type(result))
+        if picture:
+            raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
+        # Comparisons have modules and types too.
+        has_rows = "comparison" in result.kind
+        if not has_rows and (view.by != "operator" or view.depth is not None or view.fused):
+            raise InputError(
+                f"{file}: is of kind '{result.kind}'; --by, --depth and --fused are for analyses"
+                " only"
+            )
+    output.present(result, view, **picture)

@@ -1,0 +1,581 @@
+"""measure, calibrate, validate, hardware: this machine and others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    MEASURING,
+    QUICK,
+    FileName,
+    Output,
+    command,
+    models_argument,
+    option,
+    output_pack,
+    run_option,
+    top_option,
+)
+from roofline.cli.results import present_result, print_as_tables, say_written, working
+from roofline.cli.streams import tell
+from roofline.errors import InputError, MeasurementError
+from roofline.foundation.blocks import Report, View, notes, safe
+from roofline.foundation.text import counted
+
+if TYPE_CHECKING:
+    from roofline.machine.hardware import Effort, HardwareProfile
+    from roofline.machine.measuring.estimation import Finding
+    from roofline.machine.theory.datasheet import DataSheet
+    from roofline.result import Result
+
+_T = TypeVar("_T")
+_FORMATS = ".toml .json .csv .md .html .png .svg"
+
+
+@command(
+    "measure",
+    option("--quick", is_flag=True, help="In 3 s: no library ceilings."),
+    option("--thorough", is_flag=True, help="In minutes: every kernel for a second."),
+    run_option("threads"),
+    option(
+        "--device",
+        type=click.Choice(["cpu", "cuda"]),
+        default="cpu",
+        show_default=True,
+        help="Device to measure.",
+    ),
+    option(
+        "--compare",
+        metavar="OLD",
+        shell_complete=candidates.machines,
+        help="Show changes since OLD (a name, .toml file, or host: the last measurement).",
+    ),
+    option("--explain", is_flag=True, help="Explain the measurement; measure nothing."),
+    option(
+        "--links",
+        is_flag=True,
+        help="Measure inter-process bandwidth and latency (gloo); add them to the profile.",
+    ),
+    output_pack(_FORMATS),
+)
+def measure(
+    quick: bool,
+    thorough: bool,
+    threads: int | None,
+    device: Any,
+    compare: str | None,
+    explain: bool,
+    links: bool,
+    output: Output,
+) -> None:
+    """Measure the ceilings of this machine, in ten seconds.
+
+    Kernels of roofline's own run its vector units and memory levels; torch's matrix products and
+    convolutions are timed next to them. The profile is kept in the user's folder, where analyze
+    finds it, with its raw samples, and written to FILE with -o. Stop what else runs on the machine
+    first.
+    """
+    given = {
+        "--quick": quick,
+        "--thorough": thorough,
+        "--threads": threads is not None,
+        "--device": device != "cpu",
+        "--compare": compare is not None,
+    }
+    others = [name for name, is_given in given.items() if is_given]
+    if explain:
+        others += ["--links"] * links + ["--force"] * output.force + list(map(str, output.outputs))
+        _explain(others)
+    elif links:
+        _measure_links(others, output)
+    elif quick and thorough:
+        raise InputError("--quick and --thorough exclude each other; choose one")
+    else:
+        effort = "quick" if quick else "thorough" if thorough else "default"
+        _measure(effort, threads, device, compare, output)
+
+
+def _measure(
+    effort: Effort, threads: int | None, device: Any, compare: str | None, output: Output
+) -> None:
+    from roofline.foundation.files import check_writable, write_atomically
+    from roofline.machine.catalog import load_hardware
+    from roofline.machine.difference import hardware_change
+    from roofline.machine.hardware import HardwareProfile
+    from roofline.machine.measuring.estimation import samples_file, samples_text
+
+    output.check(HardwareProfile)
+    samples = {each: samples_file(each) for each in output.files if each.suffix == ".toml"}
+    for path in samples.values():
+        check_writable(path, overwrite=output.force)
+    before = load_hardware(compare) if compare is not None else None
+    if before is not None and before.device != device:
+        raise InputError(
+            f"--compare {compare}: is a {before.device} device, and a {device} is measured; two"
+            " machines are compared with `roofline hardware diff`"
+        )
+    from roofline.pipeline.measuring import measure_with_samples
+
+    with working("Measuring this machine", redraw=False) as progress:
+        best = _BestRates(progress)
+        measured = measure_with_samples(
+            effort=effort,
+            device=device,
+            threads=threads,
+            progress=best.report,
+            found=best.found,
+            waiting=lambda why: tell(f"roofline: {why}"),
+        )
+    # Files first: what is printed may end early, in a pipe that closes.
+    measured.profile.save(*output.files, overwrite=output.force)
+    for path in samples.values():
+        text = samples_text(measured.series, name=measured.profile.name)
+        write_atomically(path, text, overwrite=output.force)
+    result = hardware_change(before, measured.profile) if before else measured.profile
+    present_result(result, stdout_format=output.format, view=View())
+    written = (each for path in output.files for each in (path, samples.get(path)))
+    say_written([each for each in (measured.file, *written) if each])
+    if measured.note:
+        tell(measured.note)
+    if measured.problem:
+        raise InputError(measured.problem)
+    if measured.file is not None and measured.file.stem.endswith("-quick"):
+        tell(
+            "The fuller profile stays what analyze takes; this one is"
+            f" --hardware {measured.file.stem}"
+        )
+
+
+class _BestRates:
+    """Progress of a measurement, with the best rate so far next to it."""
+
+    def __init__(self, progress: Callable[[float, str], None]) -> None:
+        self._progress = progress
+        self._rate = ""
+
+    def found(self, finding: Finding) -> None:
+        """A rate as far as it is known."""
+        from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
+
+        form = format_flop_per_s if finding.quantity == "flop" else format_bytes_per_s
+        threads = counted(finding.threads, "thread")
+        self._rate = f" ({finding.what}: {form(finding.per_s)} on {threads})"
+
+    def report(self, fraction: float, now: str) -> None:
+        """Progress, 0 to 1, and what comes next."""
+        self._progress(fraction, f"{now}{self._rate}")
+
+
+def _measure_links(others: list[str], output: Output) -> None:
+    if others:
+        raise InputError(
+            f"{others[0]} has no effect with --links, which measures links alone; leave it out"
+        )
+    from roofline.machine import catalog
+    from roofline.machine.hardware import HardwareProfile
+
+    output.check(HardwareProfile)
+    from roofline.pipeline.measuring import measure_links
+
+    profile = measure_links(say=tell)
+    # Files first: what is printed may end early, in a pipe that closes.
+    profile.save(*output.files, overwrite=output.force)
+    present_result(profile, stdout_format=output.format, view=View())
+    say_written((catalog.host_file(), *output.files))
+
+
+def _explain(others: list[str]) -> None:
+    if others:
+        raise InputError(f"--explain measures nothing and writes nothing; leave out {others[0]}")
+    from roofline.pipeline.explanations import explain_measurement
+
+    blocks = [
+        each for section in explain_measurement() for each in notes(section.title, section.lines)
+    ]
+    headline = "How roofline measures this machine"
+    print_as_tables(safe(Report(headline=headline, blocks=tuple(blocks))))
+
+
+@command(
+    "calibrate",
+    option("--quick", is_flag=True, help="Within a minute: fewer models, wider intervals."),
+    option("--fresh", is_flag=True, help="Discard data of earlier calibrations."),
+    option("--force", is_flag=True, help="Measure on a busy machine."),
+    run_option(
+        "dtype",
+        "--dtype",
+        "dtypes",
+        multiple=True,
+        shell_complete=candidates.calibrated_dtypes,
+        help="float32, bfloat16, float16 or int8; repeatable.  [default: those of the CPU]",
+    ),
+)
+def calibrate(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> None:
+    """Calibrate predictions on this machine, in five minutes.
+
+    Models of many families run here, and each of their operators is timed in place. From then on
+    analyze and predict give predicted times with a prediction interval. The data is stored next to
+    the machine's profile; its error is judged on models of families that were left out. Stop other
+    processes first. Ctrl-C keeps the data; the next call continues there.
+    """
+    from roofline.pipeline.calibrations import calibrate
+
+    with working("Calibrating") as progress:
+        result = calibrate(
+            quick=quick,
+            fresh=fresh,
+            dtypes=_each_once(dtypes),
+            force=force,
+            progress=progress,
+            say=tell,
+        )
+    print_as_tables(result.report())
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
+    """Return the values without duplicates; None for none at all."""
+    return list(dict.fromkeys(values)) or None
+
+
+@command(
+    "validate",
+    models_argument("[MODELS]...", required=False),
+    run_option("batch", "--batch", "batches", multiple=True, help="Batch size; repeatable."),
+    run_option("threads", multiple=True, help="Number of threads; repeatable."),
+    run_option("dtype", "--dtype", "dtypes", multiple=True, help="Floating type; repeatable."),
+    run_option("channels_last"),
+    run_option("seq"),
+    option(
+        "--operators",
+        type=click.Choice(["measured"]),
+        title=MEASURING,
+        help="Also validate predictions from operators timed alone.",
+    ),
+    option(
+        "--designs",
+        is_flag=True,
+        title=MEASURING,
+        help="Also validate speedups of depthwise-separable over standard convolutions.",
+    ),
+    QUICK,
+    option(
+        "--fail-if",
+        multiple=True,
+        metavar="CONDITION",
+        help="Exit code 4 on 'mape>15%', 'within_10_percent<55%' …; repeatable.",
+    ),
+    top_option("runs in the table", 20),
+    output_pack(".json .csv .md .html .png .svg", measures=True),
+)
+def validate(
+    models: tuple[str, ...],
+    batches: tuple[int, ...],
+    threads: tuple[int, ...],
+    dtypes: tuple[str, ...],
+    operators: str | None,
+    fail_if: tuple[str, ...],
+    top: int | None,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Compare predicted with measured times of MODELS.
+
+    Each model runs once for each batch size, number of threads and data type. It is predicted from
+    calibration data of other families (`roofline calibrate`), then measured twice. The difference
+    of the two measurements is the noise floor of predictions. Without MODELS, a list of torchvision
+    models runs. Models that fail are reported and skipped.
+    """
+    from roofline.latency.thresholds import Condition, check_thresholds
+    from roofline.latency.validation import Validation
+
+    conditions = [Condition.parse(each) for each in fail_if]
+    output.check(Validation)
+    from roofline.pipeline.validations import validate
+
+    with working("Validating") as progress:
+        result = validate(
+            _each_once(models),
+            batches=_each_once(batches),
+            threads=_each_once(threads),
+            dtypes=_each_once(dtypes),
+            operators_measured=operators == "measured",
+            force=output.force,
+            progress=progress,
+            say=tell,
+            **options,
+        )
+    output.present(result, View(top=top))
+    check_thresholds(conditions, result.totals)
+    if not result.models and not result.ratios:
+        raise MeasurementError("no model could be run: nothing was validated")
+
+
+@click.group("hardware")
+def hardware() -> None:
+    """List, show, compare and write machine profiles."""
+
+
+@hardware.command("list")
+def list_() -> None:
+    """List the machines that --hardware takes by name."""
+    from roofline.machine.catalog import entries
+    from roofline.machine.report import catalog_report
+
+    known = entries()
+    print_as_tables(catalog_report(known))
+    for each in known:
+        if each.profile is None:
+            tell(f"roofline: warning: {each.error}")
+
+
+def _machine_argument(name: str, metavar: str, default: str | None = None) -> click.Argument:
+    return click.Argument(
+        [name],
+        metavar=metavar,
+        default=default,
+        required=default is None,
+        shell_complete=candidates.machines,
+    )
+
+
+@command("show", _machine_argument("name", "[NAME]", "host"), output_pack(_FORMATS))
+def show(name: str, output: Output) -> None:
+    """Show the ceilings of NAME (a name or .toml file; default: this machine) and their sources."""
+    from roofline.machine.hardware import HardwareProfile
+
+    output.check(HardwareProfile)
+    _present(*_known(name), output)
+
+
+@command(
+    "diff",
+    _machine_argument("first", "A"),
+    _machine_argument("second", "B"),
+    output_pack(".json .csv .md .html"),
+)
+def diff(first: str, second: str, output: Output) -> None:
+    """Compare machine B with machine A: ceilings, memory levels, latencies, ridge points.
+
+    Each is a name (`roofline hardware list`), a .toml file, or host for this machine.
+    """
+    from roofline.machine.difference import HardwareDifference
+
+    output.check(HardwareDifference)
+    (one, some), (other, more) = _known(first), _known(second)
+    _present(HardwareDifference(first=one, second=other), (*some, *more), output)
+
+
+def _present(result: Result, warnings: Iterable[str], output: Output) -> None:
+    for each in dict.fromkeys(warnings):
+        tell(f"roofline: warning: {each}")
+    output.present(result)
+
+
+def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """The profile of that name as far as it still holds, and what to know about it."""
+    from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
+
+    profile = load_hardware(name)
+    if find_hardware(name) != host_file():
+        return profile, ()
+    from roofline.pipeline.measuring import this_host
+
+    return still_valid(profile, this_host())
+
+
+# hardware fit
+
+
+def _count(name: str, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        digits = text.strip()
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+        if not 1 <= number <= most:
+            raise InputError(f"{name} must be a whole number from 1 to {most}, got '{text}'")
+        return number
+
+    return read
+
+
+def _clock(text: str) -> float:
+    from roofline.foundation.units import parse_clock
+
+    return parse_clock(text)
+
+
+def _transfer_rate(text: str) -> float:
+    from roofline.foundation.units import parse_transfer_rate
+
+    return parse_transfer_rate(text)
+
+
+def _units(text: str) -> Any:
+    from roofline.machine.theory.datasheet import parse_units
+
+    return parse_units(text)
+
+
+def _date(text: str) -> str:
+    from roofline.machine.hardware.ceilings import check_date
+
+    try:
+        check_date("date", text)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return text
+
+
+# Per flag that a profile needs: the question where it is missing, and how the answer is read.
+_NEEDED: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "cores": ("Cores, such as 16", _count("--cores", 100_000)),
+    "clock": ("Clock that all cores hold, such as 3.0GHz", _clock),
+    "units": ("Vector units and their pipes, such as avx512:2 or avx2:2 or neon:4", _units),
+    "channels": ("Memory channels, such as 4", _count("--channels", 1024)),
+    "transfer_rate": ("Transfers per second of a channel, such as 3200MT/s", _transfer_rate),
+}
+# And of what it can do without, the answer that an empty line gives.
+_OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    "bus_bytes": ("Bytes that a channel transfers at once", _count("--bus-bytes", 1024), "8"),
+    "reference": ("Document that the figures are from (title, publisher, address)", str.strip, ""),
+    "date": ("Its date, such as 2026-01", _date, ""),
+}
+
+
+@command(
+    "fit",
+    click.Argument(["file"], type=FileName()),
+    option("--cores", metavar="N", help="Number of cores."),
+    option("--clock", metavar="HZ", help="Clock that the ceilings are for: 3.0GHz."),
+    option(
+        "--units",
+        multiple=True,
+        metavar="UNIT:PIPES",
+        help="Vector unit and pipes per core: avx512:2, neon:4, avx512:2x256; repeatable.",
+    ),
+    option("--core", metavar="NAME", help='Microarchitecture, in place of --units: "AMD Zen 4".'),
+    option("--channels", metavar="N", help="Number of memory channels."),
+    option("--transfer-rate", metavar="RATE", help="Transfers per second of a channel: 3200MT/s."),
+    option("--bus-bytes", metavar="N", help="Bytes per transfer.  [default: 8]"),
+    option(
+        "--cache",
+        "caches",
+        multiple=True,
+        metavar="NAME=SIZE",
+        help="Cache: L1=32KiB/core:64 (B/cycle of a core), L3=22MiB:16; repeatable.",
+    ),
+    option("--name", metavar="NAME", help="Name of the profile.  [default: that of FILE]"),
+    option("--reference", metavar="TEXT", help="Document: title, publisher, address."),
+    option("--date", metavar="DATE", help="Date of the document: 2026-01-31, 2026-01 or 2026."),
+    option("--force", is_flag=True, help="Overwrite FILE."),
+)
+def fit(file: Path, force: bool, **given: Any) -> None:
+    """Write a profile of a CPU from its data sheet to FILE (.toml).
+
+    Each rate is cores x clock x pipes x lanes, or channels x transfers x bytes, and is printed with
+    its arithmetic. Missing figures are asked for on a terminal.
+    """
+    from roofline.foundation.files import check_writable
+    from roofline.machine.theory.datasheet import datasheet_profile, left_out
+
+    if file.suffix != ".toml":
+        raise InputError(f"{file}: a hardware profile is written as .toml")
+    check_writable(file, overwrite=force)
+    sheet = _sheet(file, given)
+    profile = datasheet_profile(sheet)
+    print_as_tables(_report(profile))
+    if sheet.caches:
+        reason = left_out(sheet) or (
+            "times are bounds only if every cache is given: what another holds is charged to the"
+            " level behind it"
+        )
+        tell(f"roofline: warning: {reason}")
+    profile.save(file, overwrite=force)
+    say_written((file,))
+
+
+def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
+    """The data sheet that flags, and answers where they are missing, make."""
+    from roofline.machine.theory.datasheet import DataSheet, parse_cache
+    from roofline.machine.theory.microarchitectures import core_named
+
+    given["units"] = ",".join(given["units"]) or None
+    if given["core"] is not None and given["units"]:
+        raise InputError("--core says which units there are; leave --units out, or --core")
+    missing = [
+        name
+        for name in _NEEDED
+        if not given[name] and not (name == "units" and given["core"] is not None)
+    ]
+    if missing and not sys.stdin.isatty():
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        either = " (or --core in place of --units)" if "units" in missing else ""
+        raise InputError(
+            f"hardware fit needs {flags} as well{either}; on a terminal it asks for what is missing"
+        )
+    found: dict[str, Any] = {"units": ()}
+    for name, (question, read) in _NEEDED.items():
+        if name in missing:
+            found[name] = _ask(question, None, read)
+        elif given[name]:
+            found[name] = read(given[name])
+    for name, (question, read, usual) in _OPTIONAL.items():
+        is_asked = bool(missing) and given[name] is None
+        found[name] = _ask(question, usual, read) if is_asked else read(given[name] or usual)
+    return DataSheet(
+        name=file.stem if given["name"] is None else given["name"],
+        cores=found["cores"],
+        clock_hz=found["clock"],
+        units=found["units"],
+        core=None if given["core"] is None else core_named(given["core"]),
+        channels=found["channels"],
+        transfer_per_s=found["transfer_rate"],
+        bus_bytes=found["bus_bytes"],
+        caches=tuple(map(parse_cache, given["caches"])),
+        reference=found["reference"],
+        date=found["date"],
+    )
+
+
+def _ask(question: str, default: str | None, read: Callable[[str], Any]) -> Any:
+    """An answer that can be read; after a wrong one, the question is asked again."""
+
+    def checked(answer: str) -> Any:
+        try:
+            return read(answer)
+        except InputError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.prompt(
+        question, default=default, value_proc=checked, err=True, show_default=bool(default)
+    )
+
+
+def _report(profile: HardwareProfile) -> Report:
+    """Return each number with its arithmetic, and the ridge points."""
+    from roofline.foundation.units import format_intensity
+    from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
+    from roofline.machine.theory.datasheet import arithmetic_lines
+
+    roof = MachineRoof(profile, profile.threads)
+    memory = roof.levels[-1]
+    found = (roof.compute(each) for each in dict.fromkeys(each.dtype for each in profile.compute))
+    ridges = [
+        f"{unit.label}: {format_intensity(ridge_flop_per_byte(unit, memory))}"
+        for unit in found
+        if unit
+    ]
+    title = f"Ridge points of {counted(profile.threads, 'core')} (FLOP/B of {memory.label})"
+    blocks = (*notes("Ceilings", arithmetic_lines(profile)), *notes(title, ridges))
+    return safe(Report(headline=f"{profile.name}: {profile.description}", blocks=blocks))
+
+
+for _each in (show, diff, fit):
+    hardware.add_command(_each)

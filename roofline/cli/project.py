@@ -1,0 +1,197 @@
+"""check, crosscheck, operators, completion."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import get_completion_class
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    PASS,
+    SIZES,
+    FileName,
+    Option,
+    Output,
+    command,
+    model_argument,
+    option,
+    output_pack,
+    run_option,
+    run_pack,
+)
+from roofline.cli.results import present_result, say_written, working
+from roofline.cli.streams import tell
+from roofline.errors import InputError
+from roofline.foundation.blocks import View
+
+if TYPE_CHECKING:
+    from roofline.workload.formulas.catalogue import Missing
+
+
+@command(
+    "check",
+    model_argument(),
+    option(
+        "--against",
+        type=FileName(),
+        metavar="FILE.json",
+        help="Baseline: written by --update, or a saved analysis.",
+    ),
+    option(
+        "--fail-if",
+        multiple=True,
+        metavar="CONDITION",
+        help="Exit code 4 on 'flop>+1%', 'launches>+3' or 'predicted_s>5ms'; repeatable.",
+    ),
+    option("--update", is_flag=True, help="Write the cost of MODEL as the new baseline."),
+    run_pack(*PASS, "hardware", "threads"),
+    output_pack(".json .md"),
+)
+def check(
+    model: str,
+    against: Path | None,
+    fail_if: tuple[str, ...],
+    update: bool,
+    run: dict[str, Any],
+    output: Output,
+) -> None:
+    """Compare the cost of MODEL with a baseline; fail where it exceeds limits.
+
+    Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
+    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Counts
+    are those of the model alone and the same everywhere; times belong to a machine: give the same
+    --hardware as for the baseline. What cannot be judged fails. MODEL as for analyze.
+    """
+    from roofline.design.gate import Check
+
+    output.check(Check)
+    if against is not None and os.path.realpath(against) in map(os.path.realpath, output.files):
+        raise InputError(f"{against}: is the baseline; give -o another name")
+    from roofline.pipeline.checking import check
+
+    with working() as progress:
+        result = check(
+            model, against=against, fail_if=fail_if, update=update, progress=progress, **run
+        )
+    # Files first: what is printed may end early, in a pipe that closes.
+    result.write(output.files, View(), overwrite=output.force)
+    present_result(result, stdout_format=output.format, view=View())
+    if update and against is not None:
+        if fail_if:
+            tell("--update: conditions are not judged against the baseline that is written")
+        say_written((against,))
+    say_written(output.files)
+    result.raise_if_failed()
+
+
+@command(
+    "crosscheck",
+    model_argument(),
+    run_pack(*SIZES, run_option("train", help="A forward and a backward pass.")),
+    output_pack(".json .csv .md .html"),
+)
+def crosscheck(model: str, run: dict[str, Any], output: Output) -> None:
+    """Count MODEL with other counters as well, and explain the differences.
+
+    torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens count it as far as they are
+    installed (pip install 'roofline[crosscheck]'; DeepSpeed by itself). They run the model for
+    real, with random weights, where these fit into memory. MODEL as for analyze.
+    """
+    from roofline.counters import Crosscheck
+
+    output.check(Crosscheck)
+    from roofline.pipeline.crosschecks import crosscheck
+
+    with working("Counting"):
+        result = crosscheck(model, **run)
+    output.present(result)
+
+
+def _missing_option() -> Any:
+    """``--missing MODEL``, with the files of its weights."""
+    pack = model_argument()
+    named = Option(
+        ["--missing", "model"],
+        metavar="MODEL",
+        shell_complete=candidates.models,
+        help="List operators of MODEL without a formula; the options below as for analyze.",
+    )
+    return type(pack)(pack.name, (named, *pack.params[1:]), pack.make)
+
+
+@command(
+    "operators",
+    click.Argument(["pattern"], required=False),
+    option("--type", "type_", metavar="TYPE", help="Operators of a type: convolution …"),
+    _missing_option(),
+    run_pack(*PASS),
+    output_pack(".json .csv .md"),
+)
+@click.pass_context
+def operators(
+    context: click.Context,
+    pattern: str | None,
+    type_: str | None,
+    model: str | None,
+    run: dict[str, Any],
+    output: Output,
+) -> None:
+    """List the operators that have a formula, with their FLOP and bytes in words, and its source.
+
+    PATTERN is the name of an operator (aten.mm), a part of it (pool) or a pattern ('conv*').
+
+    --missing MODEL lists instead the operators of MODEL without a formula, with the beginning of
+    one to paste. It exits with 0 either way: analyze --min-coverage fails.
+    """
+    from roofline.workload.formulas.catalogue import Operators, catalogue, matching, of_type
+
+    output.check(Operators)
+    result: Operators | Missing
+    if model is None:
+        _refuse(context, run, "has no effect without --missing MODEL")
+        every = catalogue()
+        entries = every if type_ is None else of_type(every, type_)
+        if pattern is not None:
+            entries = matching(entries, pattern)
+        result = Operators(known=len(every), operators=entries)
+    else:
+        _refuse(context, ("pattern", "type_"), "has no effect beside --missing")
+        from roofline.pipeline.operators import missing_operators
+
+        with working("Counting"):
+            result = missing_operators(model, **run)
+    output.present(result)
+
+
+def _refuse(context: click.Context, names: Any, why: str) -> None:
+    """Refuse options among `names` that were given.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is ParameterSource.COMMANDLINE:
+            what = "PATTERN" if isinstance(parameter, click.Argument) else parameter.opts[0]
+            raise InputError(f"{what} {why}")
+
+
+@command("completion", click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    \b
+    bash: in ~/.bashrc:  eval "$(roofline completion bash)"
+    zsh:  in ~/.zshrc, after compinit:  eval "$(roofline completion zsh)"
+    fish: roofline completion fish > ~/.config/fish/completions/roofline.fish
+    """
+    from roofline.cli.main import COMPLETE, cli
+
+    found = get_completion_class(shell)
+    assert found is not None, shell
+    click.echo(found(cli, {}, "roofline", COMPLETE).source(), nl=False)
