@@ -87,7 +87,7 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield about_the_machine() + " How to rerun: `benchmarks/data_parallel.py`."
     yield ""
     yield "Training steps (SGD) of two processes with DistributedDataParallel over gloo, one thread"
-    yield "each, against `roofline analyze --train --data-parallel 2 --measured --threads 1`."
+    yield "each, against `roofline scale --data-parallel 2 --measured --threads 1`."
     yield "*Alone*: one process, nothing else running, where the prediction starts; *beside*: a"
     yield "step without sending while the other process computes too. *Off*: prediction over clock,"
     yield "less one. Efficiency: *beside* over *together*, and as predicted."

@@ -140,7 +140,7 @@ class RunOptions:
     dtype: str | torch.dtype | None = field(
         default=None,
         metadata=_help(
-            "Floating type of parameters, buffers and inputs: bfloat16, float16 …", "TYPE"
+            "Floating type of parameters, buffers and inputs: bfloat16, float16 ...", "TYPE"
         ),
     )
     train: bool = field(

@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO
 
 _IMPORTED = (
     "torch._dynamo",
-    "roofline.cli.analyze",
+    "roofline.cli.analysis",
     "roofline.pipeline.analyses",
     "roofline.workload.capture.passes",
     "roofline.workload.models.sources",

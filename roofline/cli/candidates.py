@@ -31,6 +31,15 @@ def models_and_saved(
     return _items(_models(incomplete, (*_OF_MODELS, ".json")))
 
 
+def models_given(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The models that the line already has."""
+    # An option without its value ends the parsing, and leaves there what was not parsed.
+    given = context.params.get("models") or context.args
+    return _items(each for each in given if each.startswith(incomplete))
+
+
 def machines(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -79,13 +88,18 @@ def _models(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     elif colon and before.endswith(".py"):
         yield from (f"{before}:{each}" for each in _made_in(before) if each.startswith(after))
     elif not colon:
-        yield from (f"{each}:" for each in libraries if each.startswith(incomplete))
+        # With the names behind it, the shell stops at the colon.
+        for prefix in (each for each in libraries if incomplete and each.startswith(incomplete)):
+            yield from (f"{prefix}:{each}" for each in sorted(names.names_of(libraries[prefix])))
         # Two thousand names help nobody: the first library's, before there is a letter.
         known = names.all_names() if incomplete else sorted(names.torchvision_names())
         yield from (each for each in known if each.startswith(incomplete))
         yield from _designs(incomplete)
         for path in _paths(incomplete, suffixes):
-            yield f"{path}:" if path.endswith(".py") else path
+            if path.endswith(".py"):
+                yield from (f"{path}:{each}" for each in _made_in(path))
+            else:
+                yield path
 
 
 _NO_BRACKETS = re.compile(r"(\w+\+)*\w+")

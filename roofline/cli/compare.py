@@ -179,6 +179,7 @@ _COMPARED = "Comparison"
         "--reference",
         metavar="MODEL",
         title=_COMPARED,
+        shell_complete=candidates.models_given,
         help="Denominator of ratios: a model, or one way of it ('resnet50 bfloat16').",
     ),
     option(

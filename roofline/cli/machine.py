@@ -123,13 +123,13 @@ def _measure(
     from roofline.pipeline.measuring import measure_with_samples
 
     with working("Measuring this machine", redraw=False) as progress:
-        best = _BestRates(progress)
+        latest = LatestRate(progress)
         measured = measure_with_samples(
             effort=effort,
             device=device,
             threads=threads,
-            progress=best.report,
-            found=best.found,
+            progress=latest.report,
+            found=latest.found,
             waiting=lambda why: tell(f"roofline: {why}"),
         )
     # Files first: what is printed may end early, in a pipe that closes.
@@ -152,15 +152,15 @@ def _measure(
         )
 
 
-class _BestRates:
-    """Progress of a measurement, with the best rate so far next to it."""
+class LatestRate:
+    """Progress of a measurement, with the latest rate next to it."""
 
     def __init__(self, progress: Callable[[float, str], None]) -> None:
         self._progress = progress
         self._rate = ""
 
     def found(self, finding: Finding) -> None:
-        """A rate as far as it is known."""
+        """Note a rate."""
         from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
 
         form = format_flop_per_s if finding.quantity == "flop" else format_bytes_per_s
@@ -270,7 +270,7 @@ def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
         "--fail-if",
         multiple=True,
         metavar="CONDITION",
-        help="Exit code 4 on 'mape>15%', 'within_10_percent<55%' …; repeatable.",
+        help="Exit code 4 on 'mape>15%', 'within_10_percent<55%' ...; repeatable.",
     ),
     top_option("runs in the table", 20),
     output_pack(".json .csv .md .html .png .svg", measures=True),
@@ -340,9 +340,9 @@ def _machine_argument(name: str, metavar: str, default: str | None = None) -> cl
     return click.Argument(
         [name],
         metavar=metavar,
-        default=default,
         required=default is None,
         shell_complete=candidates.machines,
+        **({} if default is None else {"default": default}),
     )
 
 

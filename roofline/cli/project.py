@@ -127,7 +127,7 @@ def _missing_option() -> Any:
 @command(
     "operators",
     click.Argument(["pattern"], required=False),
-    option("--type", "type_", metavar="TYPE", help="Operators of a type: convolution …"),
+    option("--type", "type_", metavar="TYPE", help="Operators of a type: convolution ..."),
     _missing_option(),
     run_pack(*PASS),
     output_pack(".json .csv .md"),
@@ -194,4 +194,10 @@ def completion(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None, shell
-    click.echo(found(cli, {}, "roofline", COMPLETE).source(), nl=False)
+    script = found(cli, {}, "roofline", COMPLETE).source()
+    if shell == "bash":
+        # Names of models hold colons, at which bash cuts words; names of files may need quotes, and
+        # folders take no space after them.
+        cuts = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n"
+        script = cuts + script.replace("-o nosort", "-o nosort -o filenames")
+    click.echo(script, nl=False)

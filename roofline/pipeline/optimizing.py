@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards, silent
+from roofline.pipeline.machines import is_this_machine
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -387,6 +388,15 @@ def optimize(
     if time_limit_s is not None and not (is_number and 0 < time_limit_s < float("inf")):
         raise InputError(
             f"{argument('time_limit_s', time_limit_s)}: must be a number of seconds above 0"
+        )
+    timings = argument("baseline", baseline) if baseline == "compile" else None
+    timings = timings or (argument("rounds", rounds) if rounds is not None else None)
+    if timings and measure is False:
+        raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
+    if timings and not is_this_machine(options.hardware):
+        raise InputError(
+            f"{timings}: is for timings on this machine, and"
+            f" {argument('hardware', options.hardware)} is another; leave one of both out"
         )
     task = options.run()
     chosen = rules_named(rules)

@@ -24,7 +24,7 @@ from roofline.analysis.layers import (
     software_of,
 )
 from roofline.analysis.layers_drawing import draw_layers
-from roofline.cli.options import picture_of
+from roofline.cli.options import Layers, Output
 from roofline.errors import HardwareError, InputError
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate
@@ -372,7 +372,7 @@ def test_options_without_effect_are_refused():
 
 def options(layers: bool, paper: str | None, *files: str, stdout_format: str | None = None):
     paths = tuple(map(Path, files))
-    return picture_of(layers=layers, paper=paper, files=paths, stdout_format=stdout_format)
+    return Layers(layers, paper).picture(Output(paths, force=False, format=stdout_format))
 
 
 def test_layers_reach_the_files():

@@ -14,8 +14,9 @@ import pytest
 
 from roofline.analysis import Analysis
 from roofline.analysis.event_file import event_file, node_names, scalars
+from roofline.cli.analysis import check_analysis_files
 from roofline.cli.main import run
-from roofline.cli.results import check_analysis_files
+from roofline.cli.options import Output
 from roofline.errors import InputError
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
@@ -184,7 +185,7 @@ def test_times_of_nodes_are_there_where_all_are_known(tmp_path: Path) -> None:
 def test_the_suffix_is_in_small_letters(tmp_path: Path) -> None:
     # TensorBoard looks for these letters in names of files, in capitals it does not find them.
     with pytest.raises(InputError, match="small letters"):
-        check_analysis_files([tmp_path / "A.TFEVENTS"], overwrite=False)
+        check_analysis_files(Output((tmp_path / "A.TFEVENTS",), force=False))
 
 
 def test_several_machines_are_refused(tmp_path: Path) -> None:
@@ -213,7 +214,9 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 _SHOW = """
 import sys
+from roofline.cli.analysis import check_analysis_files
 from roofline.cli.main import run
+from roofline.cli.options import Output
 assert run(["show", sys.argv[1], "-o", sys.argv[2]]) == 0
 print([each for each in ("torch", "tensorflow") if each in sys.modules])
 """
@@ -229,7 +232,9 @@ def test_writing_one_imports_neither_torch_nor_tensorflow(tmp_path: Path) -> Non
 _MISSING = """
 import sys
 sys.modules["tensorboard"] = None
+from roofline.cli.analysis import check_analysis_files
 from roofline.cli.main import run
+from roofline.cli.options import Output
 code = run(["analyze", "resnet18", "--hardware", "10980xe", "-o", sys.argv[1]])
 print(code, "torch" in sys.modules)
 """

@@ -13,7 +13,8 @@ import pytest
 
 from roofline.analysis import Analysis, Module, OperatorRow
 from roofline.analysis.chrome_trace import trace_json, trace_of
-from roofline.cli.results import check_analysis_files
+from roofline.cli.analysis import check_analysis_files
+from roofline.cli.options import Output
 from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measured import RunMeasurement
@@ -363,7 +364,7 @@ def test_the_longest_suffix_chooses_the_format(tmp_path: Path):
         with pytest.raises(InputError, match=r"did you mean '\.trace\.json'"):
             analysis.save(tmp_path / name)
     with pytest.raises(InputError, match=r"run\.trace\.json: a trace needs measured operators"):
-        check_analysis_files([tmp_path / "run.trace.json"], overwrite=False, is_measured=False)
+        check_analysis_files(Output((tmp_path / "run.trace.json",), force=False), is_measured=False)
 
 
 def test_a_trace_is_written_whole_and_overwrites_only_when_told(tmp_path: Path):

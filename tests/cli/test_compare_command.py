@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from roofline.cli.main import run
+from roofline.cli.options import Output
 from roofline.design.model_comparison.result import Comparison
 from tests.presentation.examples import small
 
@@ -176,8 +177,8 @@ def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given["models"] == ("a", "b")
     assert (given["spec"], given["jobs"], given["yes"], given["executor"]) == (spec, 2, True, None)
     assert given["hardware"] == ("v100",)
-    assert (given["reference"], given["force"]) == ("b", False)
-    assert given["outputs"] == (Path("s.png"),)
+    assert given["reference"] == "b"
+    assert given["output"] == Output((Path("s.png"),), force=False)
     assert given["options"]["dtype"] == "float32"
     assert given["options"]["channels_last"] is False
 
@@ -191,7 +192,7 @@ def test_measuring_is_handed_on(
         asked.update(models=models, **options)
         return Comparison.of([small(), small()], names=models)
 
-    monkeypatch.setattr("roofline.pipeline.compare", compare)
+    monkeypatch.setattr("roofline.pipeline.comparisons.compare", compare)
     line = ["compare", "a", "b", "--measure", "--rounds", "3", "--threads", "1", "--threads", "2"]
     assert run([*line, "--hardware", "host", "--force", "--channels-last"]) == 0
     assert (asked["models"], asked["measure"], asked["rounds"]) == (("a", "b"), True, 3)

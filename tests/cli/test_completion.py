@@ -53,13 +53,13 @@ def shell(name: str, folder: Path, program: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-EVAL = 'eval "$(roofline completion bash)"'
-# A stand-in for compopt, which bash allows only while it completes.
+# bash itself cuts the line into words, and allows compopt only while it completes.
 BASH = """
 compopt() { echo "compopt $1 $2"; }
-COMP_LINE=%s
-COMP_POINT=${#COMP_LINE}
+COMP_WORDS=(%s)
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _roofline_completion roofline && printf '%%s\\n' "${COMPREPLY[@]}"
+echo "$COMP_WORDBREAKS" > wordbreaks
 """
 
 
@@ -81,52 +81,42 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("roofline analyze x --dtype b", ["bfloat16"]),
         ("roofline analyze x --by m", ["module"]),
         ("roofline completion ", ["bash", "zsh", "fish"]),
-        # bash replaces what is behind the last colon or equals sign.
-        ("roofline analyze timm:resnet10", ["resnet101", "resnet101_clip", "resnet101_clip_gap"]),
-        ("roofline analyze hf:distilb", ["distilbert"]),
-        ("roofline analyze torchvision:alex", ["alexnet"]),
-        ("roofline analyze hf:DistilBertForM", ["DistilBertForMaskedLM"]),
-        ("roofline compare resnet18 timm:tf_mixn", ["tf_mixnet_l", "tf_mixnet_m", "tf_mixnet_s"]),
+        ("roofline analyze timm:resnet10", ["timm:resnet101", "timm:resnet101_clip"]),
+        ("roofline analyze hf:distilb", ["hf:distilbert"]),
+        ("roofline analyze torchvision:alex", ["torchvision:alexnet"]),
+        ("roofline analyze hf:DistilBertForM", ["hf:DistilBertForMaskedLM"]),
+        ("roofline compare resnet18 timm:tf_mixn", ["timm:tf_mixnet_l", "timm:tf_mixnet_m"]),
         ("roofline analyze hardsw", ["hardswish"]),
         ("roofline analyze relu+maxpool3", ["relu+maxpool3d"]),
         ("roofline compare relu hardt", ["hardtanh"]),
-        ("roofline analyze 'conv2d(3,3,3)+hardsw", []),
-        ("roofline analyze torchv", ["compopt -o nospace", "torchvision:"]),
+        ("roofline analyze torchv", ["torchvision:alexnet", "torchvision:convnext_base"]),
         ("roofline analyze alex", ["alexnet"]),
-        ("roofline analyze mine", ["compopt -o nospace", "mine.py:"]),
-        ("roofline analyze mine.py:", ["Net", "make"]),
-        ("roofline analyze mine.py:m", ["make"]),
+        ("roofline analyze mine", ["mine.py:Net", "mine.py:make"]),
+        ("roofline analyze mine.py:", ["mine.py:Net", "mine.py:make"]),
+        ("roofline analyze mine.py:m", ["mine.py:make"]),
         ("roofline analyze broken.py:", []),
         ("roofline analyze nowhere.py:", []),
-        ("roofline analyze two", ["compopt -o nospace", "two\\ words.py:"]),
-        ("roofline analyze 'two words.py:N", ["Net"]),
-        ("roofline analyze nets/d", ["compopt -o nospace", "nets/deep.py:"]),
-        ("roofline analyze net", ["compopt -o nospace", "nets/"]),
+        ("roofline analyze two", ["two words.py:Net"]),
+        ("roofline analyze nets/d", ["nets/deep.py:Net"]),
+        ("roofline analyze net", ["nets/"]),
         ("roofline analyze saved", []),
         ("roofline compare saved", ["saved.json"]),
         ("roofline compare resnet18 alexnet --reference al", ["alexnet"]),
         ("roofline analyze x --hardware 10980", ["10980xe", "10980xe-measured"]),
-        ("roofline analyze x --hardware=10980xe-", ["10980xe-measured"]),
         ("roofline analyze x --hardware la", ["lab.toml"]),
         ("roofline hardware show hos", ["host"]),
-        ("LANG=C roofline hardware show hos", ["host"]),
         ("roofline show sav", ["compopt -o default"]),
         ("roofline analyze alexnet -o ", ["compopt -o default"]),
         ("roofline nonsense ", []),
-        ("roofline analyze 'unclosed", []),
     ],
 )
 def test_bash(folder: Path, script: Path, line: str, replies: list[str]) -> None:
-    program = f"source {shlex.quote(str(script))}\n{BASH % shlex.quote(line)}"
+    words = " ".join(map(shlex.quote, line.split(" ")))
+    program = f"source {shlex.quote(str(script))}\n{BASH % words}"
     said = [each for each in shell("bash", folder, program) if each]
     assert said[: len(replies)] == replies
     assert bool(said) == bool(replies)
-
-
-def test_only_what_is_before_the_cursor_counts(folder: Path) -> None:
-    line = "roofline ana timm:resnet50"
-    program = EVAL + BASH.replace("${#COMP_LINE}", "12") % shlex.quote(line)
-    assert [each for each in shell("bash", folder, program) if each] == ["analyze"]
+    assert ":" not in (folder / "wordbreaks").read_text()
 
 
 @pytest.mark.parametrize(
@@ -134,8 +124,7 @@ def test_only_what_is_before_the_cursor_counts(folder: Path) -> None:
     [
         ("roofline analyze timm:resnet10", ["timm:resnet101", "timm:resnet101_clip"]),
         ("roofline analyze hf:distilb", ["hf:distilbert"]),
-        ("roofline analyze x --hardware=10980xe-", ["--hardware=10980xe-measured"]),
-        ("roofline analyze mine", ["mine.py:"]),
+        ("roofline analyze mine", ["mine.py:Net"]),
         ("roofline anal", ["analyze"]),
     ],
 )
@@ -194,7 +183,7 @@ def test_completing_needs_no_heavy_library(folder: Path) -> None:
         "from roofline.cli.main import main; main()"
     )
     for line in ("roofline ", "roofline analyze timm:", "roofline analyze x --hardware "):
-        environment = {"COMP_LINE": line, "COMP_WORD": "roofline", "COMP_WORDBREAKS": ":="}
+        environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
@@ -218,38 +207,6 @@ def test_without_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
         "roofline: error: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"
         " (see `roofline completion --help`)\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("request_", "environment", "said"),
-    [
-        ("nonsense", {}, "_ROOFLINE_COMPLETE=nonsense: must be one of bash_complete, bash_source,"),
-        ("bash", {}, "_ROOFLINE_COMPLETE=bash: must be one of bash_complete"),
-        ("bash_complet", {}, "; did you mean 'bash_complete'?"),
-        ("bash_complete", {}, "COMP_LINE is not in the environment"),
-        ("zsh_complete", {}, "COMP_WORDS is not in the environment"),
-        ("zsh_complete", {"COMP_WORDS": "roofline a"}, "COMP_CWORD is not in the environment"),
-        ("zsh_complete", {"COMP_WORDS": "roofline a", "COMP_CWORD": "x"}, "=x is no whole number"),
-        ("fish_complete", {"COMP_WORDS": "roofline a"}, "COMP_CWORD is not in the environment"),
-    ],
-)
-def test_what_no_shell_asks(
-    request_: str,
-    environment: dict[str, str],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("COMP_LINE", "COMP_WORDS", "COMP_CWORD"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"_ROOFLINE_COMPLETE": request_, **environment}.items():
-        monkeypatch.setenv(name, value)
-    assert run([]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("roofline: error: _ROOFLINE_COMPLETE=")
-    assert captured.err.count("\n") == 1
-    assert said in captured.err
 
 
 def test_a_request_that_is_empty_is_none(

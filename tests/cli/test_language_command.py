@@ -1,4 +1,4 @@
-"""``roofline analyze`` on the stages of a language model."""
+"""``roofline llm`` on the stages of a language model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
     asked: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["analyze", "hf:llama", "--context", "512"]) == 0
+    assert run(["llm", "hf:llama", "--context", "512"]) == 0
     said = capsys.readouterr()
     assert " ".join(said.out.split()).startswith(" ".join(asked.answer.summary.split())[:60])
     assert "what the model says" in said.err
@@ -49,7 +49,7 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
 
 def test_options_reach_the_analysis(asked: Asked) -> None:
     command = (
-        "analyze hf:llama --config hidden_size=64,num_hidden_layers=2 --stage decode --context 4096"
+        "llm hf:llama --config hidden_size=64,num_hidden_layers=2 --stage decode --context 4096"
         " --batch 8 --dtype bfloat16 --weight-bits w8a16,w4a16 --sweep-batch 1,2"
         " --sweep-context 512 --memory 80GiB --threads 2 --cold --hardware h100"
     )
@@ -74,38 +74,10 @@ def test_options_reach_the_analysis(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        ["--stage", "decode"],
-        ["--context", "8"],
-        ["--weight-bits", "w4a16"],
-        ["--sweep-batch", "1,2"],
-        ["--sweep-context", "8,16"],
-        ["--memory", "1GB"],
-        ["--config", "llama-2-7b"],
-    ],
-)
-def test_any_of_its_options_is_enough(asked: Asked, option: list[str]) -> None:
-    assert run(["analyze", "hf:llama", *option]) == 0
-    assert asked.given["model"] == "hf:llama"
-
-
-def test_without_them_nothing_changes(asked: Asked) -> None:
-    assert run(["analyze", "linear(4,4)@4", "--hardware", "10980xe"]) == 0
-    assert asked.given == {}
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--train"], "--train has no effect on the stages of a language model (--context)"),
-        (["--seq", "8"], "--seq has no effect"),
-        (["--input", "1x8"], "--input has no effect"),
-        (["--by", "module"], "--by has no effect"),
-        (["--depth", "0"], "--depth"),
-        (["--device", "cuda"], "--device has no effect"),
-        (["--fused"], "--fused has no effect"),
-        (["--hardware", "h100", "--hardware", "a100"], "are placed on one machine; give one"),
+        (["--train"], "No such option '--train'"),
+        (["--hardware", "h100", "--hardware", "a100"], "`roofline llm` takes one machine"),
         (["--sweep-batch", "1,x"], "--sweep-batch 1,x: must be whole numbers"),
         (["-o", "model.trace"], "kind 'language model' are written as"),
     ],
@@ -113,7 +85,7 @@ def test_without_them_nothing_changes(asked: Asked) -> None:
 def test_what_has_no_effect_is_refused_in_one_line(
     asked: Asked, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
-    assert run(["analyze", "hf:llama", "--context", "8", *options]) == 2
+    assert run(["llm", "hf:llama", "--context", "8", *options]) == 2
     said = capsys.readouterr()
     assert words in said.err
     assert len(said.err.strip().splitlines()) == 1
@@ -123,22 +95,22 @@ def test_what_has_no_effect_is_refused_in_one_line(
 def test_files_and_formats(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     files = ["model.json", "model.csv", "model.md", "model.html", "model.svg"]
     outputs = [word for each in files for word in ("-o", each)]
-    assert run(["analyze", "hf:llama", "--context", "8", "--format", "json", *outputs]) == 0
+    assert run(["llm", "hf:llama", "--context", "8", "--format", "json", *outputs]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["kind"] == "language model"
     assert said.err.count("Wrote model.") == 5
     assert all(Path(each).stat().st_size for each in files)
-    assert run(["analyze", "hf:llama", "--context", "8", "-o", "model.json"]) == 2
+    assert run(["llm", "hf:llama", "--context", "8", "-o", "model.json"]) == 2
 
 
 def test_coverage_is_that_of_the_stages(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["analyze", "hf:llama", "--context", "8", "--min-coverage", "100%"]) == 0
+    assert run(["llm", "hf:llama", "--context", "8", "--min-coverage", "100%"]) == 0
     assert "coverage" not in capsys.readouterr().err
 
 
 def test_help_needs_no_torch() -> None:
     code = (
-        "from roofline.cli.main import run; run(['analyze', '--help']);"
+        "from roofline.cli.main import run; run(['llm', '--help']);"
         "import sys; assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -125,7 +125,7 @@ def test_profile_leaves_to_the_pipeline_what_is_not_given(
     assert run(["profile", "net"]) == 0
     more = {"compiled": False, "passes": None, "quick": False, "learn": True, "force": False}
     more |= {"hardware": None}
-    assert profile.asked == [(("net", None), {**MODEL_OPTIONS, **more})]
+    assert profile.asked == [(("net",), {"inputs": None, **MODEL_OPTIONS, **more})]
     captured = capsys.readouterr()
     assert captured.out.startswith("small took 3.000 µs (end to end, median of 3 passes); 157 ns")
     assert captured.err.splitlines() == [
@@ -140,7 +140,7 @@ def test_every_option_of_profile_reaches_the_pipeline(profile: Fake) -> None:
     assert run(words(line)) == 0
     more = {"compiled": True, "passes": 5, "quick": True, "learn": False, "force": True}
     more |= {"hardware": "v100"}
-    assert profile.asked == [(("net", ["1x8"]), {**OPTIONS_GIVEN, **more})]
+    assert profile.asked == [(("net",), {"inputs": ["1x8"], **OPTIONS_GIVEN, **more})]
 
 
 def test_predict_leaves_to_the_pipeline_what_is_not_given(
@@ -148,7 +148,7 @@ def test_predict_leaves_to_the_pipeline_what_is_not_given(
 ) -> None:
     assert run(["predict", "net"]) == 0
     more = {"hardware": None, "operators": "learned", "force": False}
-    assert predict.asked == [(("net", None), {**MODEL_OPTIONS, **more})]
+    assert predict.asked == [(("net",), {"inputs": None, **MODEL_OPTIONS, **more})]
     captured = capsys.readouterr()
     assert captured.out.startswith("small takes about 2.0 µs (1.6 to 2.4 µs predicted; ")
     assert "Operators by predicted time" in captured.out
@@ -159,7 +159,7 @@ def test_every_option_of_predict_reaches_the_pipeline(predict: Fake) -> None:
     line = f"predict net {GIVEN} --hardware v100 --operators measured --force"
     assert run(words(line)) == 0
     more = {"hardware": "v100", "operators": "measured", "force": True}
-    assert predict.asked == [(("net", ["1x8"]), {**OPTIONS_GIVEN, **more})]
+    assert predict.asked == [(("net",), {"inputs": ["1x8"], **OPTIONS_GIVEN, **more})]
 
 
 def test_a_machine_without_a_calibration_has_bounds_and_says_so(

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from roofline.cli import measure
+from roofline.cli.machine import LatestRate
 from roofline.cli.main import run
-from roofline.cli.measure import LiveFindings
 from roofline.errors import InputError
 from roofline.foundation import files
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
@@ -149,30 +148,22 @@ def test_progress_goes_to_stderr_and_no_live_display_into_a_pipe(
     assert "\x1b" not in captured.out + captured.err
 
 
-def test_findings_are_shown_on_a_terminal_between_kernels(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seconds = iter(range(100))
-    monkeypatch.setattr(measure.time, "monotonic", lambda: next(seconds))
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    with LiveFindings("Measuring this machine") as live:
-        live.report(0.1, "sizing")
-        for threads, rate in ((1, 1e11), (2, 2e11)):
-            what = "float32 avx2 fma"
-            live.found(Finding(what=what, threads=threads, quantity="flop", per_s=rate))
-        # Lower than the best of its type, which is shown already.
-        live.found(Finding(what="float32 sse fma", threads=1, quantity="flop", per_s=5e10))
-        live.found(Finding(what="L1 copy", threads=1, quantity="byte", per_s=4e11))
-        live.report(0.5, "L1 copy avx, 1 thread")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "float32 avx2 fma" in captured.err
-    assert "100 GFLOP/s on 1 thread" in captured.err
-    assert "200 GFLOP/s on 2 threads" in captured.err
-    assert "400 GB/s on 1 thread" in captured.err
-    assert "float32 sse" not in captured.err
+def test_progress_names_the_latest_rate() -> None:
+    shown: list[str] = []
+    latest = LatestRate(lambda _fraction, text: shown.append(text))
+    latest.report(0.1, "sizing")
+    for threads, rate in ((1, 1e11), (2, 2e11)):
+        what = "float32 avx2 fma"
+        latest.found(Finding(what=what, threads=threads, quantity="flop", per_s=rate))
+        latest.report(0.2, "next")
+    latest.found(Finding(what="L1 copy", threads=1, quantity="byte", per_s=4e11))
+    latest.report(0.5, "L1 copy avx, 1 thread")
+    assert shown == [
+        "sizing",
+        "next (float32 avx2 fma: 100 GFLOP/s on 1 thread)",
+        "next (float32 avx2 fma: 200 GFLOP/s on 2 threads)",
+        "L1 copy avx, 1 thread (L1 copy: 400 GB/s on 1 thread)",
+    ]
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -122,21 +122,12 @@ def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) 
         ([], "Missing argument 'MODEL'"),
         (["x", "--cost", "bond"], "--cost bond: choose bound, predicted or measured; did you mean"),
         (["x", "--baseline", "compiled"], "choose eager or compile; did you mean 'compile'?"),
-        (["x", "--baseline", "compile", "--no-measure"], "has no effect with --no-measure"),
-        (["x", "--baseline", "compile", "--hardware", "h100"], "--hardware h100 is another"),
-        (["x", "--rounds", "3", "--hardware", "h100"], "--rounds 3 is for timings on this"),
         (["x", "--hardware", "h100", "--hardware", "v100"], "--hardware is given 2 times"),
         (["x", "-o", "a.onnx"], "results of kind 'optimization' are written as .json, .csv, .md"),
         (["x", "-o", "there.pt2"], "there.pt2: exists; add --force"),
         (["x", "-o", "nowhere/a.json"], "does not exist; make it first"),
         (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
         (["x", "-o", "-"], "-o - takes --format as well"),
-        (["x", "--alpha", "0.99"], "--alpha 0.99: must be a number from 1"),
-        (["x", "--alpha", "nan"], "--alpha nan: must be"),
-        (["x", "--alpha", "inf"], "--alpha inf: must be"),
-        (["x", "--budget", "0"], "--budget 0: must be a whole number of graphs from 1"),
-        (["x", "--split", "1"], "--split 1: must be a whole number of operators from 2"),
-        (["x", "--time-limit", "0"], "--time-limit 0: must be a number of seconds above 0"),
         (["x", "--alpha", "much"], "'much' is not a valid float"),
         (["--list-rules", "--rules", "merge-linear"], "did you mean 'merge-linears'?"),
     ],
@@ -150,6 +141,27 @@ def test_mistakes_end_in_a_line_before_anything_is_searched(
     assert message in said.err and len(said.err.splitlines()) == 1
     assert not asked.given and not said.out
     assert Path("there.pt2").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--baseline compile --no-measure", "--baseline compile: has no effect where nothing is"),
+        ("--baseline compile --hardware h100", "and --hardware h100 is another"),
+        ("--rounds 3 --hardware h100", "--rounds 3: is for timings on this machine"),
+        ("--alpha 0.99", "--alpha 0.99: must be a number from 1"),
+        ("--alpha nan", "--alpha nan: must be"),
+        ("--budget 0", "--budget 0: must be a whole number of graphs from 1"),
+        ("--split 1", "--split 1: must be a whole number of operators from 2"),
+        ("--time-limit 0", "--time-limit 0.0: must be a number of seconds above 0"),
+    ],
+)
+def test_the_search_names_the_option_that_is_wrong(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", "nonsense", *arguments.split()]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and len(said.err.splitlines()) == 1
 
 
 def test_an_interrupt_writes_nothing(

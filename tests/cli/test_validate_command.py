@@ -169,8 +169,6 @@ def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[s
         (("--fail-if", "mape"), "is not of the form 'mape>15%'"),
         (("--fail-if", "maep>15%"), "did you mean 'mape'?"),
         (("--fail-if", "mape>15"), "add %"),
-        (("--batch", "0"), "--batch"),
-        (("--threads", "-1"), "--threads"),
         (("--top", "0"), "--top"),
         (("--operators", "guessed"), "'guessed' is not 'measured'"),
         (("-o", "-"), "-o - takes --format as well"),
@@ -194,6 +192,14 @@ def test_errors_come_before_anything_is_measured(
     assert said in error_of(capsys, *given)
     assert fake.asked == []
     assert (tmp_path / "there.md").read_text() == "precious"
+
+
+@pytest.mark.parametrize(("option", "value"), [("--batch", "0"), ("--threads", "-1")])
+def test_numbers_are_checked_before_a_model_is_looked_for(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = error_of(capsys, "nonsense", option, value)
+    assert f"{option} {value}: must be a whole number from 1" in said
 
 
 @pytest.mark.parametrize(

@@ -455,13 +455,13 @@ def test_an_interrupt_passes_through() -> None:
 
 @pytest.mark.parametrize("alpha", [0.99, 0.0, -1.0, math.nan])
 def test_alpha_below_one_is_no_search(alpha: float) -> None:
-    with pytest.raises(InputError, match=r"alpha is .*; give 1"):
+    with pytest.raises(InputError, match=r"alpha=.*: must be a number from 1"):
         search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, alpha=alpha)
 
 
 @pytest.mark.parametrize(("budget", "keep"), [(0, 1), (1, 0), (-3, 8)])
 def test_a_budget_of_nothing_is_no_search(budget: int, keep: int) -> None:
-    with pytest.raises(InputError, match="give at least 1 of each"):
+    with pytest.raises(InputError, match="must be a whole number of graphs from 1"):
         search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, budget=budget, keep=keep)
 
 

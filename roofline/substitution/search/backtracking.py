@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from numbers import Real
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress
 from roofline.substitution.costs.cost import Costs
 from roofline.substitution.graphs.editing import Complete
@@ -111,10 +111,10 @@ def check(alpha: float, budget: int, keep: int) -> None:
         InputError: one of them is below 1, or no number.
     """
     if not isinstance(alpha, Real) or isinstance(alpha, bool) or not float(alpha) >= 1.0:
-        raise InputError(f"alpha is {alpha!s:.40}; give 1 (never follow a worse graph) or more")
-    for what, count in (("search budget", budget), ("graphs kept", keep)):
+        raise InputError(
+            f"{argument('alpha', alpha)}: must be a number from 1 (1: improvements only)"
+        )
+    for name, count in (("budget", budget), ("keep", keep)):
         # True is a whole number to Python.
-        if type(count) is not int:
-            raise InputError(f"{what} {count!s:.40}: must be a whole number from 1")
-    if budget < 1 or keep < 1:
-        raise InputError(f"search budget {budget}, {keep} graphs kept; give at least 1 of each")
+        if type(count) is not int or count < 1:
+            raise InputError(f"{argument(name, count)}: must be a whole number of graphs from 1")
