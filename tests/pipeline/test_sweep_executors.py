@@ -15,13 +15,13 @@ import pytest
 
 import roofline
 from roofline.design.sweeps.result import SweepResult
-from roofline.errors import InputError
+from roofline.errors import InputError, MeasurementError
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.sweeps import jobs, planning, sweeping
+from roofline.pipeline.sweeps import jobs, planning
 from roofline.placement import Roof, place
 from roofline.run import RunOptions
 from tests.builders import ceiling, level, profile
@@ -97,27 +97,12 @@ def swept(machine: HardwareProfile, **how: Any) -> SweepResult:
 
 
 class Elsewhere(Executor):
-    """Runs everything here, as if it were elsewhere: all that goes in or out is pickled, and it
-    has only the context that it was sent."""
-
-    def __init__(self) -> None:
-        self.contexts: dict[str, jobs.Context] = {}
-        self.sent = 0
+    """Runs everything here, as if it were elsewhere: all that goes in or out is pickled."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        data = pickle.dumps((fn, args))
-        self.sent += len(data) > 20_000
-        function, there = pickle.loads(data)
-        here = dict(jobs._contexts)  # pyright: ignore[reportPrivateUsage]
-        try:
-            jobs._contexts.clear()  # pyright: ignore[reportPrivateUsage]
-            jobs._contexts.update(self.contexts)  # pyright: ignore[reportPrivateUsage]
-            future.set_result(pickle.loads(pickle.dumps(function(*there))))
-            self.contexts = dict(jobs._contexts)  # pyright: ignore[reportPrivateUsage]
-        finally:
-            jobs._contexts.clear()  # pyright: ignore[reportPrivateUsage]
-            jobs._contexts.update(here)  # pyright: ignore[reportPrivateUsage]
+        function, there = pickle.loads(pickle.dumps((fn, args)))
+        future.set_result(pickle.loads(pickle.dumps(function(*there))))
         return future
 
 
@@ -126,10 +111,7 @@ def test_the_same_digits_wherever_it_runs(machine: HardwareProfile) -> None:
     here = swept(machine, executor="local")
     assert {each.basis for each in here.verdicts} == {"predicted"}
     assert here.calibration.endswith("measured 2026-01-01")
-    elsewhere = Elsewhere()
-    assert swept(machine, executor=elsewhere).cells == here.cells
-    # The context was sent to the one worker once, or to be sure with what waited for it then.
-    assert 1 <= elsewhere.sent <= 2 * (os.cpu_count() or 1)
+    assert swept(machine, executor=Elsewhere()).cells == here.cells
     with ThreadPoolExecutor(3) as threads:
         assert swept(machine, executor=threads).cells == here.cells
     told: list[float] = []
@@ -139,25 +121,10 @@ def test_the_same_digits_wherever_it_runs(machine: HardwareProfile) -> None:
     assert done.to_json() == here.to_json()
 
 
-@pytest.mark.usefixtures("predicted")
-def test_chunks_change_nothing(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = swept(machine, executor="local")
-    for size in (1, 5, 1000):
-        monkeypatch.setattr(sweeping, "chunk_for", lambda *_, size=size: size)
-        assert swept(machine, executor=Elsewhere()).cells == here.cells
-
-
-def test_chunks_keep_all_workers_busy() -> None:
-    assert sweeping.chunk_for(0.004, 10_000, 2) == 100
-    assert sweeping.chunk_for(0.004, 80, 2) == 10
-    assert sweeping.chunk_for(10.0, 1000, 2) == 1
-    assert sweeping.chunk_for(0.0, 10**6, 2) == 500
-
-
 # -- workers that die ------------------------------------------------------------------------------
 
 _MORTAL = """
-import multiprocessing, os, signal
+import os, signal
 from pathlib import Path
 from torch import nn
 
@@ -166,27 +133,37 @@ def _worker_dies():
 
 def Block(n):
     mark = Path({mark!r})
-    if multiprocessing.parent_process() is not None and n == 9 and not mark.exists():
+    is_mortal = n == {always} or (n == 9 and not mark.exists())
+    if os.getpid() != {parent} and is_mortal:
         mark.touch()
         _worker_dies()
     return nn.Conv2d(n, n, 1)
 """
 
 
-@pytest.fixture
-def mortal(tmp_path: Path) -> Path:
-    path = tmp_path / "mortal.py"
-    path.write_text(_MORTAL.format(mark=str(tmp_path / "died")))
+def mortal(folder: Path, *, always: int = 0) -> Path:
+    """A file of a design that ends its worker once at n = 9, and at `always` every time."""
+    path = folder / "mortal.py"
+    mark = str(folder / "died")
+    path.write_text(_MORTAL.format(mark=mark, always=always, parent=os.getpid()))
     return path
 
 
-def test_the_jobs_of_a_dead_process_run_again(machine: HardwareProfile, mortal: Path) -> None:
-    designs = (f"{mortal}:Block({{n}})@1x{{n}}x6x6", "conv2d({n},{n},3)@6x6")
+def test_the_jobs_of_a_dead_process_run_again(machine: HardwareProfile, tmp_path: Path) -> None:
+    designs = (f"{mortal(tmp_path)}:Block({{n}})@1x{{n}}x6x6", "conv2d({n},{n},3)@6x6")
     how: dict[str, Any] = {"axes": "n=7:10:+1", "hardware": machine, "names": ("once", "other")}
     here = roofline.sweep(*designs, executor="local", **how)
     there = roofline.sweep(*designs, executor="processes", jobs=1, **how)
-    assert (mortal.parent / "died").exists()
+    assert (tmp_path / "died").exists()
     assert there.cells == here.cells
+
+
+def test_a_design_that_ends_every_worker_is_named(machine: HardwareProfile, tmp_path: Path) -> None:
+    file = mortal(tmp_path, always=8)
+    designs = (f"{file}:Block({{n}})@1x{{n}}x6x6", "conv2d({n},{n},3)@6x6")
+    how: dict[str, Any] = {"axes": "n=7:10:+1", "hardware": machine, "names": ("deadly", "other")}
+    with pytest.raises(MeasurementError, match="deadly at n 8 ends every process that captures it"):
+        roofline.sweep(*designs, executor="processes", jobs=2, **how)
 
 
 def test_an_executor_that_is_shut_down_is_refused(machine: HardwareProfile) -> None:
@@ -226,9 +203,8 @@ def test_the_same_digits_on_a_dask_cluster(machine: HardwareProfile, cluster: An
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_that_is_killed_midway_loses_nothing(
-    machine: HardwareProfile, cluster: Any, monkeypatch: pytest.MonkeyPatch
+    machine: HardwareProfile, cluster: Any
 ) -> None:
-    monkeypatch.setattr(sweeping, "chunk_for", lambda *_: 1)
     killed: list[int] = []
 
     def kill_one(fraction: float, _: str) -> None:

@@ -274,40 +274,19 @@ def with_point(options: RunOptions, values: Point) -> RunOptions:
     return options
 
 
-# -- where they run --------------------------------------------------------------------------------
-
-_turn = threading.RLock()
-
-_contexts: dict[str, Context] = {}
-"""By the name of their sweep: in the process that began it, and in those that work for it."""
+_turn = threading.Lock()
 
 
-def keep(name: str, context: Context) -> None:
-    """Makes the context of a sweep known in the process that began it."""
-    _contexts[name] = context
-
-
-def forget(name: str) -> None:
-    """Forgets the context of a sweep that is over."""
-    _contexts.pop(name, None)
-
-
-def receive(name: str, packed: bytes) -> None:
-    """Takes the context of a sweep into a process that works for it, in the place of others."""
-    context = pickle.loads(packed)
+@functools.lru_cache(maxsize=1)
+def _unpacked_context(packed: bytes) -> Context:
+    """The context that a process was sent, kept as long as it is the last one."""
     one_thread()
-    _contexts.clear()
-    _contexts[name] = context
+    return pickle.loads(packed)
 
 
-def work(name: str, packed: bytes | None, jobs: Sequence[Job]) -> list[list[Cell]] | None:
-    """The cells of jobs; None where the sweep's context is neither here nor sent with them."""
-    if name not in _contexts:
-        if packed is None:
-            return None
-        receive(name, packed)
-    context = _contexts[name]
+def work(packed: bytes, job: Job) -> tuple[Job, list[Cell]]:
+    """A job of a pickled context and its cells, in any process or thread."""
     # What models print is no part of a result. A redirection holds for all threads of a process, so
     # that they take turns, as they do in captures.
     with _turn, contextlib.redirect_stdout(sys.stderr):
-        return [context.cells(job) for job in jobs]
+        return job, _unpacked_context(packed).cells(job)

@@ -2,191 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-import pickle
-import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.design.sweeps.axes import grid_of
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.verdicts import Cell
-from roofline.errors import InputError, MeasurementError, RooflineError, said_by
+from roofline.errors import InputError
 from roofline.foundation.progress import Progress
 from roofline.latency.calibrated import no_calibration
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs, one_thread
+from roofline.pipeline.sweeps.jobs import Job, notes_on_inputs, one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
-from roofline.pipeline.sweeps.where import (
-    LOCAL,
-    PROCESSES,
-    Answer,
-    DaskCluster,
-    Given,
-    LocalProcesses,
-    Pool,
-    Where,
-)
+from roofline.pipeline.sweeps.where import Where, run_jobs
 from roofline.placement import classic_model_note, other_device_note
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch
-
-
-_CHUNK_S = 0.4
-"""About how long jobs that are sent together take: longer than sending, shorter than patience."""
-
-_LARGEST_CHUNK = 500
-
-_MOST_BREAKS = 6
-"""More deaths of workers than that are no accident."""
-
-_NO_START = (
-    "processes end before they have done any work: a script that calls roofline.sweep needs"
-    " `if __name__ == '__main__':` around it, or executor='local'"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Jobs that are sent together; ``deaths`` is how often a worker died while it had them."""
-
-    jobs: tuple[Job, ...]
-    deaths: int = 0
-    is_told: bool = False
-
-
-Found = Callable[[Sequence[Job], Sequence[Sequence[Cell]]], None]
-"""Told the cells of jobs that are done."""
-
-
-def drive(
-    pool: Pool,
-    jobs: Iterable[Job],
-    *,
-    chunk: int,
-    found: Found,
-    pack: Callable[[], bytes],
-    describe: Callable[[Job], str],
-) -> None:
-    """Runs all jobs in a pool.
-
-    Jobs whose worker died run again, one by one; those that were there at two deaths run with
-    nothing beside them, so that it is known who ends workers.
-
-    Args:
-        pack: the context, for workers that lack it.
-        describe: names a job in an error.
-
-    Raises:
-        MeasurementError: a job that ends every worker that takes it, or workers that end too often.
-    """
-    left = iter(jobs)
-    fresh = iter(lambda: tuple(itertools.islice(left, chunk)), ())
-    driver = _Driver(pool, map(_Chunk, fresh), found, pack, describe)
-    done = False
-    try:
-        driver.fill()
-        while driver.running:
-            finished, _ = wait(driver.running, return_when=FIRST_COMPLETED)
-            broken = [each for each in finished if not driver.take(each)]
-            if broken:
-                driver.mend()
-            driver.fill()
-        done = True
-    finally:
-        pool.close(at_once=not done)
-
-
-def chunk_for(job_s: float, count: int, width: int) -> int:
-    """How many jobs go together, so that the last ones do not keep one worker from going home."""
-    by_time = int(_CHUNK_S / job_s) if job_s > 0 else _LARGEST_CHUNK
-    return max(1, min(by_time, -(-count // (4 * width)), _LARGEST_CHUNK))
-
-
-@dataclass
-class _Driver:
-    pool: Pool
-    fresh: Iterator[_Chunk]
-    found: Found
-    pack: Callable[[], bytes]
-    describe: Callable[[Job], str]
-    again: deque[_Chunk] = field(default_factory=deque[_Chunk])
-    running: dict[Future[Answer], _Chunk] = field(default_factory=dict["Future[Answer]", _Chunk])
-    breaks: int = 0
-    has_answered: bool = False
-
-    def fill(self) -> None:
-        """Sends chunks until every worker has one, and one waits for it."""
-        while len(self.running) < 2 * self.pool.width:
-            if any(each.deaths > 1 for each in self.running.values()):
-                return
-            if self.again and self.again[0].deaths > 1 and self.running:
-                return
-            chunk = self.again.popleft() if self.again else next(self.fresh, None)
-            if chunk is None:
-                return
-            packed = self.pack() if chunk.is_told else None
-            try:
-                self.running[self.pool.submit(chunk.jobs, packed=packed)] = chunk
-            except self.pool.breaks:
-                # It broke between two chunks: this one is not to blame.
-                self.again.appendleft(chunk)
-                self.mend()
-
-    def take(self, future: Future[Answer]) -> bool:
-        """Takes a result; whether there was one, and no worker died."""
-        chunk = self.running.pop(future)
-        try:
-            answer = future.result()
-        except self.pool.breaks as error:
-            self._lose(chunk, error)
-            return False
-        except RooflineError:
-            raise
-        except Exception as error:
-            raise RooflineError(
-                f"a worker cannot take its work ({type(error).__name__}: {said_by(error)}); it"
-                " takes the same versions of roofline, torch and Python as here"
-            ) from error
-        if answer is None:
-            self.again.append(replace(chunk, is_told=True))
-            return True
-        self.has_answered = True
-        self.found(chunk.jobs, answer)
-        return True
-
-    def _lose(self, chunk: _Chunk, error: BaseException) -> None:
-        if chunk.deaths > 1 and len(chunk.jobs) == 1:
-            who = self.describe(chunk.jobs[0])
-            if not self.has_answered:
-                raise MeasurementError(f"{_NO_START}; or {who} ends them") from None
-            raise MeasurementError(
-                f"{who} ends every process that captures it"
-                f" ({said_by(error) or type(error).__name__}): is there memory enough for it?"
-            ) from None
-        self.again.extend(
-            replace(chunk, jobs=(job,), deaths=chunk.deaths + 1) for job in chunk.jobs
-        )
-
-    def mend(self) -> None:
-        """Makes the pool work again, after what else ran in it was taken or lost."""
-        self.breaks += 1
-        if self.pool.breaks_as_one:
-            for future in wait(list(self.running)).done:
-                self.take(future)
-        if self.breaks > _MOST_BREAKS:
-            if not self.has_answered:
-                raise MeasurementError(_NO_START)
-            raise MeasurementError(
-                f"workers ended {self.breaks} times before they had done their work"
-            )
-        if not self.pool.mend():
-            raise MeasurementError("the executor is broken: a worker of it died")
 
 
 def sweep(
@@ -270,60 +105,12 @@ def carry_out(plan: Plan, where: Where, *, progress: Progress | None = None) -> 
     """
     total = plan.job_count
     cells: dict[Job, Sequence[Cell]] = {}
-
-    def found(jobs: Sequence[Job], answers: Sequence[Sequence[Cell]]) -> None:
-        cells.update(zip(jobs, answers, strict=True))
+    for job, found in run_jobs(plan, where.settled(plan.job_mean_s * total)):
+        cells[job] = found
         if progress:
             progress(len(cells) / total, f"{len(cells)} of {total} captures")
-
-    settled = where.settled(plan.job_mean_s * total)
-    if settled.kind == LOCAL:
-        for job in plan.jobs():
-            found([job], [plan.context.cells(job)])
-    else:
-        _distributed(plan, settled, found)
     _check_built(plan, cells)
     return _result(plan, cells)
-
-
-def _distributed(
-    plan: Plan, where: Where, found: Callable[[Sequence[Job], Sequence[Sequence[Cell]]], None]
-) -> None:
-    name = uuid.uuid4().hex
-    kept: list[bytes] = []
-
-    def pack() -> bytes:
-        if not kept:
-            try:
-                kept.append(pickle.dumps(plan.context))
-            # Modules may hold anything, and say in any way that it cannot be pickled.
-            except Exception as error:
-                raise InputError(
-                    f"a design cannot be sent to other processes ({error}); give its text, or"
-                    " executor='local'"
-                ) from error
-        return kept[0]
-
-    keep(name, plan.context)
-    try:
-        pool: Pool
-        if where.kind == PROCESSES:
-            pool = LocalProcesses(name, pack(), where.count)
-        elif where.kind == "dask":
-            pool = DaskCluster(name, pack(), where.address)
-        else:
-            assert where.executor is not None
-            pool = Given(name, where.executor)
-        drive(
-            pool,
-            plan.jobs(),
-            chunk=chunk_for(plan.job_mean_s, plan.job_count, pool.width),
-            found=found,
-            pack=pack,
-            describe=plan.job_text,
-        )
-    finally:
-        forget(name)
 
 
 def _check_built(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> None:

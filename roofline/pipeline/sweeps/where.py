@@ -4,234 +4,163 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import math
-import multiprocessing
-import os
-import signal
-import warnings
-from collections.abc import Generator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+import pickle
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from roofline.design.sweeps.verdicts import Cell
-from roofline.errors import InputError, nearest, said_by
-from roofline.machine.system.exclusive import end_with
+from roofline.errors import InputError, MeasurementError, RooflineError, nearest, said_by
 from roofline.pipeline.measuring import this_host
-from roofline.pipeline.sweeps.jobs import Job, receive, work
+from roofline.pipeline.sweeps.jobs import Job, work
 from roofline.pipeline.sweeps.planning import Plan
-
-Answer = list[list[Cell]] | None
 
 DASK = "dask:"
 _PATIENCE_S = 10.0
 """How long a Dask scheduler may take to answer."""
 
+_MOST_DEATHS = 2
+"""More deaths of workers over one job are no accident."""
 
-class Pool(Protocol):
-    """Runs jobs somewhere.
+Done = tuple[Job, list[Cell]]
 
-    ``width`` is how many run at the same time. ``breaks`` are the exceptions that say that a
-    worker, and not the job, failed; ``breaks_as_one`` whether one death ends all that runs.
+
+def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
+    """The cells of every job of a plan, as they are done.
+
+    Jobs whose worker died run again, one by one, so that it is known who ends workers.
+
+    Raises:
+        InputError: a design that cannot be sent, or an executor that takes no work.
+        MeasurementError: a job that ends every worker that takes it.
     """
-
-    width: int
-    breaks: tuple[type[BaseException], ...]
-    breaks_as_one: bool
-
-    def submit(self, jobs: Sequence[Job], *, packed: bytes | None = None) -> Future[Answer]:
-        """Begins jobs; `packed` goes with them where they answered that it is missing."""
-        ...
-
-    def mend(self) -> bool:
-        """Makes it work again after a break; whether it can."""
-        ...
-
-    def close(self, *, at_once: bool) -> None:
-        """Ends it; at once, whatever still runs."""
-        ...
-
-
-class LocalProcesses:
-    """Processes of this machine, started anew rather than forked: torch has threads.
-
-    Args:
-        name, packed: the context of the sweep.
-        count: how many.
-    """
-
-    def __init__(self, name: str, packed: bytes, count: int) -> None:
-        from concurrent.futures.process import BrokenProcessPool
-
-        self.width = count
-        self.breaks: tuple[type[BaseException], ...] = (BrokenProcessPool,)
-        self.breaks_as_one = True
-        self._name, self._packed = name, packed
-        self._executor = self._started()
-
-    def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self.width,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
-            initargs=(self._name, self._packed),
-        )
-
-    def submit(self, jobs: Sequence[Job], *, packed: bytes | None = None) -> Future[Answer]:
-        """Begins jobs; starts a process for them while there are fewer than wanted."""
-        with _deaf_to_interrupts():
-            return self._executor.submit(work, self._name, packed, jobs)
-
-    def mend(self) -> bool:
-        """Takes new processes in the place of the old ones."""
-        self.close(at_once=True)
-        self._executor = self._started()
-        return True
-
-    def close(self, *, at_once: bool) -> None:
-        """Ends the processes."""
-        # Public only from Python 3.14 on (kill_workers); gone once the pool is broken.
-        processes: dict[int, Any] = getattr(self._executor, "_processes", None) or {}
-        for process in list(processes.values()) if at_once else ():
-            process.kill()
-        self._executor.shutdown(wait=not at_once, cancel_futures=at_once)
+    if where.kind == LOCAL:
+        for job in plan.jobs():
+            yield job, plan.context.cells(job)
+        return
+    try:
+        packed = pickle.dumps(plan.context)
+    # Modules may hold anything, and say in any way that it cannot be pickled.
+    except Exception as error:
+        raise InputError(
+            f"a design cannot be sent to other processes ({error}); give its text, or"
+            " executor='local'"
+        ) from error
+    try:
+        if where.executor is not None:
+            yield from _given(where.executor, packed, plan)
+        else:
+            with _joblib_backend(where, packed):
+                yield from _resent(packed, plan)
+    except RooflineError:
+        raise
+    except Exception as error:
+        raise RooflineError(
+            f"a worker cannot take its work ({type(error).__name__}: {said_by(error)}); it takes"
+            " the same versions of roofline, torch and Python as here"
+        ) from error
 
 
-def _begin(name: str, packed: bytes) -> None:
-    """What a local process does first: it takes the context, and ends when its parent does."""
-    # Before torch is imported: looking through all that it makes for garbage takes long.
-    gc.set_threshold(50_000)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        end_with(parent.sentinel)
-    receive(name, packed)
+def _given(executor: Executor, packed: bytes, plan: Plan) -> Iterator[Done]:
+    """Runs jobs in an executor of the user's: mpi4py's, threads, anything of that interface."""
+    chunk = max(1, min(500, plan.job_count // 64))
+    try:
+        found = executor.map(functools.partial(work, packed), plan.jobs(), chunksize=chunk)
+    except RuntimeError as error:
+        raise InputError(f"the executor takes no work: {said_by(error)}") from error
+    try:
+        yield from found
+    except BrokenExecutor as error:
+        raise MeasurementError(
+            f"the executor is broken: a worker of it died ({said_by(error)})"
+        ) from None
+
+
+def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
+    """Runs jobs in joblib's current backend, again where workers died."""
+    from joblib import Parallel, delayed
+
+    task = delayed(functools.partial(work, packed))
+    begun: dict[Job, None] = {}
+    deaths: Counter[Job] = Counter()
+
+    def handed(jobs: Iterable[Job]) -> Iterator[Any]:
+        for job in jobs:
+            begun[job] = None
+            yield task(job)
+
+    left = dict.fromkeys(plan.jobs())
+    while left:
+        suspects = [job for job in left if deaths[job]]
+        jobs = suspects[:1] or list(left)
+        begun.clear()
+        try:
+            for job, cells in Parallel(return_as="generator_unordered")(handed(jobs)):
+                del left[job], begun[job]
+                yield job, cells
+        except _deaths_of_workers() as error:
+            deaths.update(begun.keys())
+            (job, most), *_ = deaths.most_common(1) or [(jobs[0], _MOST_DEATHS + 1)]
+            if most > _MOST_DEATHS:
+                raise MeasurementError(
+                    f"{plan.job_text(job)} ends every process that captures it"
+                    f" ({said_by(error) or type(error).__name__}): is there memory enough for it?"
+                ) from None
+
+
+def _deaths_of_workers() -> tuple[type[BaseException], ...]:
+    """The exceptions that say that a worker, and not its job, failed."""
+    try:
+        from distributed import KilledWorker
+    except ImportError:
+        return (BrokenExecutor,)
+    return (BrokenExecutor, CancelledError, KilledWorker)
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Generator[None]:
-    """Processes that start here never see Ctrl-C: this one ends them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Given:
-    """An executor of the user's: mpi4py's, threads, anything of that interface.
-
-    The context goes with the first jobs that say that it is missing.
-    """
-
-    def __init__(self, name: str, executor: Executor) -> None:
-        from concurrent.futures import BrokenExecutor
-
-        count = getattr(executor, "_max_workers", None)
-        self.width = count if isinstance(count, int) else os.cpu_count() or 1
-        self.breaks: tuple[type[BaseException], ...] = (BrokenExecutor,)
-        self.breaks_as_one = True
-        self._name, self._executor = name, executor
-
-    def submit(self, jobs: Sequence[Job], *, packed: bytes | None = None) -> Future[Answer]:
-        """Begins jobs."""
-        try:
-            return self._executor.submit(work, self._name, packed, jobs)
-        except RuntimeError as error:
-            raise InputError(f"the executor takes no work: {said_by(error)}") from error
-
-    def mend(self) -> bool:
-        """Nobody but the user can."""
-        return False
-
-    def close(self, *, at_once: bool) -> None:
-        """Leaves it to the user."""
-
-
-class DaskCluster:
-    """The workers of a Dask scheduler.
-
-    Args:
-        name, packed: the context of the sweep, which is sent to every worker once.
-        address: where the scheduler answers, such as ``tcp://10.0.0.1:8786``.
+def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
+    """Within it joblib runs in processes of this machine, or on the workers of a Dask scheduler.
 
     Raises:
         InputError: `distributed` is missing, nobody answers, or there are no workers.
     """
+    from joblib import parallel_config
 
-    def __init__(self, name: str, packed: bytes, address: str) -> None:
-        try:
-            from distributed import Client, KilledWorker
-            from distributed.client import FutureCancelledError
-        except ImportError as error:
-            raise InputError(
-                f"--executor {DASK}{address}: distributed is not available ({said_by(error)});"
-                " install it: pip install 'roofline[dask]'"
-            ) from None
-        from concurrent.futures import CancelledError
-
-        self.breaks: tuple[type[BaseException], ...] = (
-            KilledWorker,
-            FutureCancelledError,
-            CancelledError,
-        )
-        self.breaks_as_one = False
-        self._name = name
-        if not address:
-            raise InputError(
-                f"--executor {DASK}: write the scheduler's address, as in {DASK}tcp://10.0.0.1:8786"
-            )
-        try:
-            self._client: Any = Client(address, timeout=_PATIENCE_S, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(
-                f"--executor {DASK}{address}: no Dask scheduler answers there"
-                f" ({said_by(error)}); check the address, that `dask scheduler` runs, and that no"
-                " firewall is between"
-            ) from None
-        self.width = sum(self._client.nthreads().values())
-        if not self.width:
-            self._client.close()
-            raise InputError(
-                f"--executor {DASK}{address}: the scheduler has no workers; start some:"
-                f" dask worker {address}"
-            )
-        # Not as data of the cluster: that is lost with the worker that holds it. Workers that start
-        # later say that the context is missing; and those that cannot take it, why, at their work.
-        self._client.run(receive, name, packed, on_error="ignore")
-
-    def submit(self, jobs: Sequence[Job], *, packed: bytes | None = None) -> Future[Answer]:
-        """Begins jobs."""
-        with warnings.catch_warnings():
-            # That the context is large is known; it is sent so to few.
-            warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
-            there = self._client.submit(work, self._name, packed, jobs, pure=False)
-        here: Future[Answer] = Future()
-        # The client's own executor never answers where gathering a result fails, as it may while
-        # workers die.
-        there.add_done_callback(functools.partial(_hand_over, here))
-        return here
-
-    def mend(self) -> bool:
-        """The scheduler does: it has jobs run again, and starts workers anew."""
-        return True
-
-    def close(self, *, at_once: bool) -> None:
-        """Leaves the cluster, which belongs to others, as it was."""
-        with contextlib.suppress(Exception):
-            self._client.close(timeout=2)
-
-
-def _hand_over(here: Future[Answer], there: Any) -> None:
-    """Gives a result of Dask to the future that is waited for."""
+    if where.kind == PROCESSES:
+        # Not fewer than two: joblib would run a single one in this process, which it may end.
+        with parallel_config("loky", n_jobs=max(2, where.count)):
+            yield
+        return
+    name = f"--executor {DASK}{where.address}"
     try:
-        here.set_result(there.result())
-    # Whatever happened there, it is said where the result is taken.
-    except BaseException as error:
-        here.set_exception(error)
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(
+            f"{name}: distributed is not available ({said_by(error)}); install it:"
+            " pip install 'roofline[dask]'"
+        ) from None
+    if not where.address:
+        raise InputError(f"{name}: write the scheduler's address, as in {DASK}tcp://10.0.0.1:8786")
+    try:
+        client: Any = Client(where.address, timeout=_PATIENCE_S, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(
+            f"{name}: no Dask scheduler answers there ({said_by(error)}); check the address, that"
+            " `dask scheduler` runs, and that no firewall is between"
+        ) from None
+    try:
+        if not client.nthreads():
+            raise InputError(
+                f"{name}: the scheduler has no workers; start some: dask worker {where.address}"
+            )
+        with parallel_config("dask", client=client, scatter=[packed]):
+            yield
+    finally:
+        with contextlib.suppress(Exception):
+            client.close(timeout=2)
 
 
 LOCAL, PROCESSES = "local", "processes"
