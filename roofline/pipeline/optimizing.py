@@ -393,7 +393,7 @@ def optimize(
     timings = timings or (argument("rounds", rounds) if rounds is not None else None)
     if timings and measure is False:
         raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
-    if timings and not is_this_machine(options.hardware):
+    if timings and measure is None and not is_this_machine(options.hardware):
         raise InputError(
             f"{timings}: is for timings on this machine, and"
             f" {argument('hardware', options.hardware)} is another; leave one of both out"

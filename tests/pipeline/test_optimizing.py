@@ -512,7 +512,7 @@ def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
         ({"rounds": 0}, InputError, "rounds=0"),
         ({"split": 0}, InputError, "split=0"),
         ({"time_limit_s": 0.0}, InputError, "time_limit_s=0"),
-        ({"alpha": 0.5}, InputError, "alpha is 0.5"),
+        ({"alpha": 0.5}, InputError, "alpha=0.5"),
         ({"rules": "fold-batchnorm"}, InputError, "fold-batch-norm"),
         ({"threads": 5}, HardwareError, "threads"),
         ({"batch": 0}, InputError, "batch=0"),

@@ -191,7 +191,7 @@ def test_data_types_of_torch_itself() -> None:
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, "3"])
 def test_a_batch_is_a_whole_number(batch: object) -> None:
-    with pytest.raises(InputError, match=r"--batch .*: must be a whole number from 1"):
+    with pytest.raises(InputError, match=r"batch=.*: must be a whole number from 1"):
         roofline.analyze(torch.nn.Linear(4, 4), (1, 4), batch=batch, hardware=PAPER)  # pyright: ignore
 
 

@@ -367,12 +367,12 @@ def test_what_is_wrong_with_seq(name: str, seq: int, message: str) -> None:
 
 @pytest.mark.parametrize("seq", [0, -1, 2**50, 1.5, "x"])
 def test_seq_is_a_whole_number(seq: Any) -> None:
-    with pytest.raises(InputError, match=f"--seq {seq}: must be a whole number from 1"):
+    with pytest.raises(InputError, match=f"seq={seq!r}: must be a whole number from 1"):
         analyze("hf:bert", hardware="10980xe", seq=seq)
 
 
 def test_seq_and_inputs_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="--seq 64 has no effect beside --input"):
+    with pytest.raises(InputError, match="seq=64 has no effect next to inputs"):
         analyze("hf:bert", {"input_ids": "1x32:int64"}, hardware="10980xe", seq=64)
 
 

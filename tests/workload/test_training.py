@@ -309,10 +309,10 @@ def test_there_must_be_something_to_train() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"optimizer": "sgd"}, "--optimizer has no effect in inference"),
+        ({"optimizer": "sgd"}, "optimizer='sgd' has no effect in inference"),
         ({"train": True, "optimizer": "sdg"}, "did you mean"),
-        ({"autocast": "float64"}, "--autocast float64"),
-        ({"device": "tpu"}, "--device tpu"),
+        ({"autocast": "float64"}, "autocast='float64'"),
+        ({"device": "tpu"}, "device='tpu'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], said: str) -> None:
