@@ -17,6 +17,7 @@ from roofline.errors import (
     MeasurementError,
     ModelError,
     RooflineError,
+    argument,
     said_by,
 )
 from roofline.foundation.progress import Progress, Say, silent
@@ -303,9 +304,12 @@ class Machine:
 
 
 def check_costs(
-    hardware: Hardware | None, *, cost: str | None, fused: bool, measure: bool | None
+    hardware: Hardware | None, *, cost: str | None, fused: bool, measure: bool | None, timings: str
 ) -> None:
     """Refuses costs that there cannot be, before anything is captured.
+
+    Args:
+        timings: an argument that is for timings alone; ``""``: none is given.
 
     Raises:
         InputError: no such cost, or one that asks for another machine than `hardware`.
@@ -317,6 +321,8 @@ def check_costs(
             f"--fused --cost {cost}: only bounds are known of fused kernels; take --cost bound, or"
             " leave --fused out"
         )
+    if timings and measure is False:
+        raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
     if is_this_machine(hardware):
         return
     name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
@@ -325,6 +331,11 @@ def check_costs(
             f"--cost measured times operators on this machine, and --hardware {name} is another:"
             " take --cost bound (or predicted, where that machine was calibrated), or leave"
             " --hardware out"
+        )
+    if timings:
+        raise InputError(
+            f"{timings}: is for timings on this machine, and {argument('hardware', name)} is"
+            " another; leave one of both out"
         )
     if measure:
         raise InputError(

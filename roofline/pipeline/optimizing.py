@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards, silent
-from roofline.pipeline.machines import is_this_machine
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -378,7 +377,9 @@ def optimize(
     check_switches(fused=fused, measure=measure is not None and measure, force=force)
     check_functions(progress=progress, say=say)
     options = RunOptions.of(inputs, **run)
-    check_costs(options.hardware, cost=cost, fused=fused, measure=measure)
+    timings = argument("baseline", baseline) if baseline == "compile" else ""
+    timings = timings or (argument("rounds", rounds) if rounds is not None else "")
+    check_costs(options.hardware, cost=cost, fused=fused, measure=measure, timings=timings)
     check(alpha, budget, 1)
     check_choice("baseline", baseline, ("eager", "compile"))
     check_rounds(rounds)
@@ -388,15 +389,6 @@ def optimize(
     if time_limit_s is not None and not (is_number and 0 < time_limit_s < float("inf")):
         raise InputError(
             f"{argument('time_limit_s', time_limit_s)}: must be a number of seconds above 0"
-        )
-    timings = argument("baseline", baseline) if baseline == "compile" else None
-    timings = timings or (argument("rounds", rounds) if rounds is not None else None)
-    if timings and measure is False:
-        raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
-    if timings and measure is None and not is_this_machine(options.hardware):
-        raise InputError(
-            f"{timings}: is for timings on this machine, and"
-            f" {argument('hardware', options.hardware)} is another; leave one of both out"
         )
     task = options.run()
     chosen = rules_named(rules)

@@ -98,7 +98,8 @@ def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
         jobs = suspects[:1] or list(left)
         begun.clear()
         try:
-            for job, cells in Parallel(return_as="generator_unordered")(handed(jobs)):
+            found: Any = Parallel(return_as="generator_unordered")(handed(jobs))
+            for job, cells in found:
                 del left[job], begun[job]
                 yield job, cells
         except _deaths_of_workers() as error:
