@@ -35,14 +35,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.errors import RooflineError
 from roofline.run import Run
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.names import PREFIX, Library, names_of
 from roofline.workload.models.sources import load, torchvision_or_reason
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.residency import residency
 from roofline.workload.torch_dtypes import dtype_for
 

@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import inputs_for
 from roofline.workload.models.sources import load, torchvision_or_reason
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from roofline.workload.work import Work
 
 FAMILIES = (

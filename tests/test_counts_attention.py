@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from roofline.workload.capture.passes import Capture
 from roofline.workload.models.sources import load, torchvision_or_reason
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 
 torchvision, _reason = torchvision_or_reason()

@@ -42,11 +42,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.run import Device, Run
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs, inputs_for
 from roofline.workload.models.sources import load, torchvision_or_reason
-from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.operators import Capture, OperatorRecord, Phase, State
 from roofline.workload.work import Work
 from tests.workload.passes import passed, trained, working
 

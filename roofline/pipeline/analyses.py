@@ -33,7 +33,7 @@ from roofline.workload.residency import Residency, residency
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture.passes import Capture
+    from roofline.workload.operators import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 

@@ -40,7 +40,7 @@ from roofline.workload.residency import Residency
 from roofline.workload.rewritings import model_work
 
 if TYPE_CHECKING:
-    from roofline.workload.capture.passes import Capture
+    from roofline.workload.operators import Capture
 
 
 def assemble(

@@ -26,7 +26,7 @@ from roofline.workload.residency import residency
 
 if TYPE_CHECKING:
     from roofline.substitution.graphs.capturing import CapturedModel
-    from roofline.workload.capture.passes import Capture
+    from roofline.workload.operators import Capture
 
 
 _MOST_ROLLBACKS = 6

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     import torch
 
     Model = torch.nn.Module | Callable[..., Any] | str
-    from roofline.workload.capture.passes import Capture, Teaching
+    from roofline.workload.capture.passes import Teaching
+    from roofline.workload.operators import Capture
 
 
 def _with_operators_measured(

@@ -13,10 +13,10 @@ from roofline.run import Run
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture.passes import Capture
     from roofline.workload.capture.training import Teaching
     from roofline.workload.inputs import Inputs
     from roofline.workload.models.building import Source
+    from roofline.workload.operators import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 

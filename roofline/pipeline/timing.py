@@ -37,7 +37,8 @@ from roofline.workload.residency import Residency, residency
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture.passes import Capture, Teaching
+    from roofline.workload.capture.passes import Teaching
+    from roofline.workload.operators import Capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from roofline.foundation.dtypes import DType
+from roofline.run import Run
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
 
@@ -129,3 +130,29 @@ class OperatorRecord:
     work: Work
     formula: str = ""
     freed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What a model asked for in one pass: its operators, and the tensors it keeps.
+
+    ``run`` is how it was run. ``parameters`` counts elements, ``parameter_size_bytes`` and
+    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of
+    what a loss holds outputs against. Parameters that no operator touched are in them.
+    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules``
+    are in the order of their first calls. ``notes`` say how it was captured where that was not on
+    fakes. ``gradients`` are those of parameters, in the order in which they were done; ``trained``
+    are all parameters that may get one, in the order of the model.
+    """
+
+    run: Run
+    records: tuple[OperatorRecord, ...]
+    parameters: int
+    parameter_size_bytes: int
+    buffer_size_bytes: int
+    input_bytes: int
+    optimizer_state_bytes: int = 0
+    modules: tuple[Module, ...] = ()
+    gradients: tuple[Gradient, ...] = ()
+    trained: tuple[Trained, ...] = ()
+    notes: tuple[str, ...] = ()

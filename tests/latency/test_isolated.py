@@ -24,11 +24,11 @@ from roofline.latency.measuring.turns import plan_for
 from roofline.latency.samples import IsolatedSample
 from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.passes import Capture, Teaching, capture
+from roofline.workload.capture.passes import Teaching, capture
 from roofline.workload.capture.training import maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import load
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_of
 

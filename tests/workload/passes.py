@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from roofline.run import Run
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.work import Work
 
 

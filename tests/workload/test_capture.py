@@ -16,8 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload.capture.passes import Capture
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype

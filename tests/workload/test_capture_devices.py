@@ -18,10 +18,10 @@ from torch.optim.optimizer import _foreach_supported_types
 import roofline
 from roofline.errors import ModelError
 from roofline.run import Device, Run
-from roofline.workload.capture.passes import Capture, Teaching, capture
+from roofline.workload.capture.passes import Teaching, capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.work import Work
 from tests.workload.passes import total
 

@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from roofline.errors import ModelError
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.building import Unallocated
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import Function, passed, total, working
 

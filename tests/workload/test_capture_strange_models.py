@@ -19,10 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload.capture.passes import Capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function, torchvision_or_reason
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total, working
 
 

@@ -11,12 +11,12 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from roofline.run import Device, Run
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from tests.workload.passes import total
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")

@@ -10,11 +10,12 @@ import torch
 from roofline.errors import ModelError
 from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import Capture, capture, single_pass
+from roofline.workload.capture.passes import capture, single_pass
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs, inputs_for
 from roofline.workload.models.sources import load
+from roofline.workload.operators import Capture
 from roofline.workload.residency import residency
 from tests.workload.passes import trained
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.workload.capture.passes import Capture
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total, trained, working
 from tests.workload.scalars import Scalar, Tally, exp, largest_of, log, numbers, same, sum_of

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from roofline.workload.capture.passes import Capture
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 from tests.workload.scalars import Scalar, Tally, numbers, same, sigmoid, sum_of, tanh
 

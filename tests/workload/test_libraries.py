@@ -14,11 +14,12 @@ from roofline.cli.main import run
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
 from roofline.pipeline import analyze
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import InputRequest, inputs_for
 from roofline.workload.models import sources
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
+from roofline.workload.operators import Capture
 from tests.forked_programs import forked
 from tests.workload.passes import total
 

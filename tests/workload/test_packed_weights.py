@@ -7,8 +7,7 @@ import warnings
 import pytest
 import torch
 
-from roofline.workload.capture.passes import Capture
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, working
 
 

@@ -12,11 +12,11 @@ from torch.utils.checkpoint import checkpoint
 import roofline
 from roofline.errors import InputError, ModelError
 from roofline.run import Run
-from roofline.workload.capture.passes import Capture, capture, single_pass
+from roofline.workload.capture.passes import capture, single_pass
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import passed, total, trained, working
 

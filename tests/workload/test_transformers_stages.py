@@ -10,7 +10,7 @@ import torch
 from roofline.errors import InputError, ModelError
 from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import Capture, capture, single_pass
+from roofline.workload.capture.passes import capture, single_pass
 from roofline.workload.capture.reals import Reals
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.availability import transformers_or_reason
@@ -19,7 +19,7 @@ from roofline.workload.models.libraries.transformers_stages import (
     staged_source,
 )
 from roofline.workload.models.sources import load
-from roofline.workload.operators import State
+from roofline.workload.operators import Capture, State
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
 

@@ -18,9 +18,8 @@ import torch
 import roofline
 from roofline.errors import InputError, RooflineError
 from roofline.pipeline.operators import missing_operators
-from roofline.workload.capture.passes import Capture
 from roofline.workload.formulas import Flop, find, formula, known, registry
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import Capture, OperatorRecord, State
 from tests.workload.passes import only, passed, trained, working
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operators.md"

@@ -24,13 +24,13 @@ from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run
 from roofline.workload.capture.failures import model_error
 from roofline.workload.capture.module_stack import path_of_own
-from roofline.workload.capture.passes import Capture, Recording, one_at_a_time, record
+from roofline.workload.capture.passes import Recording, one_at_a_time, record
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import operator_of
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
-from roofline.workload.operators import Phase
+from roofline.workload.operators import Capture, Phase
 
 _DEVICE = torch.ops.prim.device.default
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from roofline.pipeline.runs import Workload
     from roofline.placement import Roof
-    from roofline.workload.capture.passes import Capture
+    from roofline.workload.operators import Capture
     from roofline.workload.residency import Residency
 
 

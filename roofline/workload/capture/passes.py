@@ -32,7 +32,7 @@ from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Lesson
 from roofline.workload.capture.training import Teaching as Teaching
 from roofline.workload.inputs import Inputs
-from roofline.workload.operators import Gradient, Module, OperatorRecord, Trained
+from roofline.workload.operators import Capture, Gradient, Module, OperatorRecord, Trained
 from roofline.workload.torch_dtypes import dtype_of
 
 
@@ -216,32 +216,6 @@ def in_order(modules: Iterable[Module], calls: Mapping[str, int]) -> tuple[Modul
         parameters = module.parameters if module else 0
         ran.append(Module(path=path, kind=kind, calls=count, parameters=parameters))
     return (*ran, *known.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """What a model asked for in one pass: its operators, and the tensors it keeps.
-
-    ``run`` is how it was run. ``parameters`` counts elements, ``parameter_size_bytes`` and
-    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of
-    what a loss holds outputs against. Parameters that no operator touched are in them.
-    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules``
-    are in the order of their first calls. ``notes`` say how it was captured where that was not on
-    fakes. ``gradients`` are those of parameters, in the order in which they were done; ``trained``
-    are all parameters that may get one, in the order of the model.
-    """
-
-    run: Run
-    records: tuple[OperatorRecord, ...]
-    parameters: int
-    parameter_size_bytes: int
-    buffer_size_bytes: int
-    input_bytes: int
-    optimizer_state_bytes: int = 0
-    modules: tuple[Module, ...] = ()
-    gradients: tuple[Gradient, ...] = ()
-    trained: tuple[Trained, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, tuple[int, int]]:
