@@ -51,7 +51,7 @@ from roofline.pipeline.analyses import captured_workload, known_machines, placed
 from roofline.pipeline.machines import Hardware, means_host
 from roofline.pipeline.runs import Workload
 from roofline.placement import Roof
-from roofline.quantization.nodes import Widths
+from roofline.quantization.widths import Widths
 from roofline.run import Run, RunOptions, check_counts
 from roofline.workload.operators import OperatorRecord
 

@@ -1,9 +1,10 @@
-"""One what-if after the other: the policy that was asked for, then one for each width."""
+"""The what-if of fewer bits: changed records under the roof, beside the analysis of the model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from roofline.analysis import (
@@ -11,372 +12,73 @@ from roofline.analysis import (
     MinTimes,
     OperatorRow,
     minimum_times_of,
+    row_of,
     sum_eager_min_time_s,
     working,
 )
-from roofline.design.advice.times import Time
+from roofline.design.advice.alternatives import reuses_for
+from roofline.design.advice.times import NOTHING, Time
 from roofline.errors import InputError, nearest
-from roofline.foundation.dtypes import dtype
+from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_bytes
 from roofline.latency.predicted import Predicts
-from roofline.quantization.after import NO_TIME, After, after_of, layers_of, time_of_rows, total
-from roofline.quantization.nodes import INT8, KEPT, Widths
-from roofline.quantization.planning import (
-    Plan,
-    kept_bytes,
+from roofline.placement import Bound, Placement, Roof
+from roofline.quantization.changed_records import ChangedPass, Step
+from roofline.quantization.kept_weights import (
     layer_bytes,
     model_bytes,
-    plan_of,
+    unquantized,
     weights_of_others,
 )
-from roofline.quantization.policy import FLOAT_BITS, RECURRENT, Policy, check_bits
-from roofline.quantization.records import executed_records
+from roofline.quantization.policy import FLOAT_BITS, RECURRENT, Layer, Policy, check_bits
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,
     LayerWhatIf,
     Part,
     PartName,
     QuantizationPass,
+    Side,
     WhatIf,
 )
-from roofline.quantization.steps import Conversion, Step, steps_of
+from roofline.quantization.torch_calls import torch_calls
+from roofline.quantization.widths import INT8, Widths
 from roofline.workload.formulas.quantized import QUANTIZE_FLOP
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import Reuse
+from roofline.workload.residency import Reuse, residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
-
-_SHOWN_of_left = 3
-"""How many modules are named."""
-
-
-def left_of(analysis: Analysis, plan: Plan) -> tuple[str, ...]:
-    """What stays in floats although it has weights, or multiplies activations, by its kind."""
-    return (*_operators(plan), *_without_calls(analysis, plan))
-
-
-def _without_calls(analysis: Analysis, plan: Plan) -> Iterable[str]:
-    """Modules that the pass did not call: what layers they have is not known."""
-    idle = [each for each in analysis.modules if not each.calls and each.parameters]
-    for path, count in _borrowed(analysis, plan).items():
-        inside = [each for each in idle if each.path.startswith(f"{path}." if path else "")]
-        if sum(each.parameters for each in inside) <= count:
-            idle = [each for each in idle if each not in inside]
-    if idle:
-        count = sum(each.parameters for each in idle)
-        names = _names([each.path for each in idle])
-        yield f"modules that did not run ({names}): {count:,} parameters"
-
-
-def _borrowed(analysis: Analysis, plan: Plan) -> dict[str, int]:
-    """The parameters that modules read beside their own, as fused layers read their parts'."""
-    read: dict[str, dict[tuple[int, int], int]] = {}
-    for record in plan.records:
-        for spec in record.inputs if record.state is not State.FREE else ():
-            if spec.role is Role.PARAMETER:
-                found = read.setdefault(record.module_path, {})
-                found[spec.storage, spec.offset_bytes] = spec.elements
-    own = {each.path: each.parameters for each in analysis.modules}
-    return {path: sum(found.values()) - own.get(path, 0) for path, found in read.items()}
-
-
-def _operators(plan: Plan) -> Iterable[str]:
-    layers = {
-        place for group in plan.groups if group.layer is not None for place in group.operators
-    }
-    nodes = {place: node for node in plan.nodes for place in node.operators}
-    kept: dict[str, dict[tuple[int, int], TensorSpec]] = {}
-    modules: dict[str, list[str]] = {}
-    products = 0
-    for place, record in enumerate(plan.records):
-        if place in layers or record.state is State.FREE:
-            continue
-        own = [
-            each
-            for each in record.inputs
-            if each.role in KEPT
-            and each.dtype.kind == "float"
-            and plan.parameter_bits(nodes[place], each) == FLOAT_BITS
-        ]
-        for spec in own:
-            kept.setdefault(record.type, {})[spec.storage, spec.offset_bytes] = spec
-        if own:
-            modules.setdefault(record.type, []).append(record.module_path)
-        elif record.work.macs and plan.floats == FLOAT_BITS:
-            products += 1
-    found = [
-        f"{kind} ({_names(modules[kind])}): {format_bytes(_bytes(weights.values()))} of weights"
-        for kind, weights in kept.items()
-    ]
-    if products:
-        found.append(f"{counted(products, 'product')} of two activations")
-    return found
-
-
-def _bytes(weights: Iterable[TensorSpec]) -> int:
-    return sum(kept_bytes(each, each.dtype.bits) for each in weights)
-
-
-def _names(paths: Sequence[str]) -> str:
-    named = list(dict.fromkeys(each for each in paths if each))
-    shown = ", ".join(named[:_SHOWN_of_left])
-    rest = len(named) - _SHOWN_of_left
-    return f"{shown} and {rest} more" if rest > 0 else shown or "the model itself"
-
-
-def notes_of(
-    after: After, layers: Sequence[LayerWhatIf], predictor: Predicts | None
-) -> tuple[str, ...]:
-    """What to know of the figures of a what-if, one line each.
-
-    Args:
-        predictor: what was learned on the machine; None: nothing.
-    """
-    notes = [*_without_kernels(after, layers), *_without_times(after, layers, predictor)]
-    is_new = not after.analysis.run.channels_last and _has_images(after, layers)
-    if after.times.are_known and is_new:
-        notes.append(
-            "torch's int8 convolutions write images channels-last: what reads them is predicted so"
-        )
-    shared = weights_of_others(after.plan)
-    if shared:
-        notes.append(
-            f"{counted(len(shared), 'layer')} share{'s' * (len(shared) == 1)} weights with"
-            " operators that stay in floats: the size counts them twice, as codes and as floats"
-        )
-    return tuple(notes)
-
-
-def _has_images(after: After, layers: Sequence[LayerWhatIf]) -> bool:
-    """Whether an int8 convolution runs, so that images lie otherwise behind it than before.
-
-    Its own time need not be known for that: what reads it is predicted by the layout.
-    """
-    return any(
-        each.has_kernel
-        and each.executable == INT8
-        and after.analysis.operators[each.operators[0]].op.endswith("convolution")
-        for each in layers
-    )
-
-
-def _without_kernels(after: After, layers: Sequence[LayerWhatIf]) -> Iterable[str]:
-    """Widths that the machine cannot compute with."""
-    missing: dict[tuple[str, str], int] = {}
-    for each in layers:
-        if not each.has_kernel:
-            key = (each.bits.words, each.executable)
-            missing[key] = missing.get(key, 0) + 1
-    for (words, executable), count in missing.items():
-        ceiling = after.roof.compute(dtype(executable))
-        under = f" under {ceiling.label}" if ceiling is not None else ""
-        yield (
-            f"{after.analysis.hardware.name} has no kernel for {words}: {counted(count, 'layer')}"
-            f" {'is' if count == 1 else 'are'} a {BANDWIDTH_ONLY}, computed as {executable}{under}"
-        )
-
-
-def _without_times(
-    after: After, layers: Sequence[LayerWhatIf], predictor: Predicts | None
-) -> Iterable[str]:
-    """Widths that the machine computes with, and of which nothing was learned."""
-    untimed = [each for each in layers if each.has_kernel and each.after.time is None]
-    changed = [each for each in untimed if not each.bits.is_float]
-    if not changed or after.analysis.hardware.host is None:
-        return
-    threads = after.analysis.threads
-    types = ", ".join(dict.fromkeys(each.executable for each in changed))
-    learned = "nothing" if predictor is None else "too little"
-    yield (
-        f"{counted(len(changed), 'layer')} in {types} {'has' if len(changed) == 1 else 'have'} no"
-        f" predicted time: {learned} of {types} on {counted(threads, 'thread')} was measured"
-        " (`roofline calibrate` measures it)"
-    )
-
-
-_ACCUMULATOR = dtype("int32")
-
-
-def passes_of(after: After) -> tuple[QuantizationPass, ...]:
-    """All of them, in the order in which they are made."""
-    found: list[QuantizationPass] = []
-    for place, step in enumerate(after.steps):
-        if step.conversion is not None:
-            found.append(_conversion(step, step.conversion, place, after))
-        elif step.node is not None and step.node.handling == "layer" and _rounds(step):
-            found.append(_requantization(step, after))
-    return tuple(found)
-
-
-def _rounds(step: Step) -> bool:
-    """Whether a layer's kernel makes codes of its sums."""
-    return step.record.outputs[0].dtype.kind != "float"
-
-
-def _conversion(step: Step, conversion: Conversion, place: int, after: After) -> QuantizationPass:
-    record = step.record
-    assert record.work.flop is not None
-    return QuantizationPass(
-        kind=conversion.kind,
-        where=_name(after, conversion.operator),
-        operator=conversion.operator,
-        elements=record.inputs[0].elements,
-        from_bits=_width(conversion.from_bits, record.inputs[0]),
-        to_bits=_width(conversion.to_bits, record.outputs[0]),
-        read_bytes=record.inputs[0].byte,
-        written_bytes=record.outputs[0].byte,
-        flop=record.work.flop,
-        is_separate=True,
-        eager_min_time_s=after.rows[place].eager_min_time_s,
-        time=after.times.steps[place],
-    )
-
-
-def _width(bits: int, spec: TensorSpec) -> int:
-    """The bits of a value; what is left as it is has those of its type."""
-    return spec.dtype.bits if bits == FLOAT_BITS else bits
-
-
-def _requantization(step: Step, after: After) -> QuantizationPass:
-    assert step.node is not None
-    layer = step.node.layer
-    assert layer is not None
-    codes = step.record.outputs[0]
-    record = _walk(step.record, codes)
-    assert record.work.flop is not None
-    (sums,) = record.inputs
-    # The sums were just written: they are as near as so many bytes can be.
-    near = (Reuse(sums.byte, sums.byte), Reuse(codes.byte, sums.byte + codes.byte))
-    return QuantizationPass(
-        kind="requantize",
-        where=layer.name,
-        operator=layer.index,
-        elements=codes.elements,
-        from_bits=_ACCUMULATOR.bits,
-        to_bits=codes.dtype.bits,
-        read_bytes=sums.byte,
-        written_bytes=codes.byte,
-        flop=record.work.flop,
-        is_separate=False,
-        eager_min_time_s=after.roof.place(record, near).eager_min_time_s,
-        time=None,
-    )
-
-
-def _walk(layer: OperatorRecord, codes: TensorSpec) -> OperatorRecord:
-    """Sums are read, scaled, shifted, clipped, rounded and written as codes."""
-    elements = math.prod(codes.shape)
-    sums = replace(
-        codes,
-        dtype=_ACCUMULATOR,
-        storage=codes.storage + 1,
-        offset_bytes=0,
-        distinct_elements=elements,
-        role=Role.ACTIVATION,
-    )
-    return replace(
-        layer,
-        op="quantized.requantize",
-        type="quantization",
-        inputs=(sums,),
-        outputs=(codes,),
-        work=Work(flop=QUANTIZE_FLOP * elements, min_flop=0, **traffic_of((sums,), (codes,))),
-    )
-
-
-def _name(after: After, operator: int) -> str:
-    """The layer at a position, or the operator there and its module."""
-    for each in after.plan.structure.layers:
-        if each.index == operator:
-            return each.name
-    record = after.plan.records[operator]
-    op = record.op.removeprefix("aten.")
-    return f"{record.module_path} ({op})" if record.module_path else op
-
-
-def parts_of(after: After, passes: Sequence[QuantizationPass]) -> tuple[Part, ...]:
-    """Layers, requantisation, conversions, shortcuts, and all others.
-
-    The bytes, bounds and times before are those of the whole pass, and so are those after without
-    requantisation, which kernels do before they write.
-    """
-    part_of = _parts_of_operators(after)
-    rows = after.analysis.operators
-    found: list[Part] = []
-    for name in ("layers", "shortcuts", "others"):
-        before = [row for place, row in enumerate(rows) if part_of.get(place, "others") == name]
-        places = [
-            place
-            for place, step in enumerate(after.steps)
-            if step.node is not None and part_of.get(step.node.operators[0], "others") == name
-        ]
-        found.append(_part(name, before, places, after))
-    conversions = [each for each in passes if each.is_separate]
-    requantized = [each for each in passes if not each.is_separate]
-    return (
-        found[0],
-        _added("requantization", requantized, after),
-        _added("conversions", conversions, after),
-        found[1],
-        found[2],
-    )
-
-
-def _parts_of_operators(after: After) -> dict[int, PartName]:
-    return {
-        operator: "layers" if group.layer is not None else "shortcuts"
-        for group in after.plan.groups
-        for operator in group.operators
-    }
-
-
-def _part(
-    name: PartName, before: Sequence[OperatorRow], places: Sequence[int], after: After
-) -> Part:
-    now = [after.rows[each] for each in places]
-    layers = {each.index for each in after.plan.structure.layers}
-    additions = {each.addition for each in after.plan.structure.shortcuts}
-    counts = {"layers": len(layers), "shortcuts": len(additions)}
-    timed_before = after.analysis.prediction is not None
-    return Part(
-        name=name,
-        count=counts.get(name, len(working(before))),
-        before_bytes=sum(row.traffic_bytes for row in before),
-        after_bytes=sum(row.traffic_bytes for row in now),
-        before_eager_min_time_s=sum_eager_min_time_s(before),
-        after_eager_min_time_s=sum_eager_min_time_s(now),
-        before_time=time_of_rows(before) if timed_before else None,
-        after_time=after.time(places) if after.times.are_known else None,
-    )
-
-
-def _added(name: PartName, passes: Sequence[QuantizationPass], after: After) -> Part:
-    """A part that there was none of before."""
-    return Part(
-        name=name,
-        count=len(passes),
-        before_bytes=0,
-        after_bytes=sum(each.traffic_bytes for each in passes),
-        before_eager_min_time_s=0.0,
-        after_eager_min_time_s=bound_of(passes),
-        before_time=NO_TIME if after.analysis.prediction is not None else None,
-        after_time=total(each.time for each in passes) if after.times.are_known else None,
-    )
-
-
-def bound_of(passes: Sequence[QuantizationPass]) -> float | None:
-    """The seconds that passes take at least; None if one of them is unknown."""
-    bounds_s = [each.eager_min_time_s for each in passes if each.eager_min_time_s is not None]
-    return sum(bounds_s) if len(bounds_s) == len(passes) else None
-
 
 _QUANTISED = ("quantized.", "aten.quantize_", "onednn.q")
 """What operators are called of models whose weights are codes."""
 
 _SHOWN = 5
 """How many layers are named to one who named none of them."""
+
+_ACCUMULATOR = dtype("int32")
+
+
+def what_ifs(
+    analysis: Analysis,
+    policy: Policy,
+    widths: Sequence[int] = (),
+    predictor: Predicts | None = None,
+) -> tuple[WhatIf, ...]:
+    """The what-if of a policy, then one for each width of weights and activations.
+
+    Everything else stays as it is asked; a width that is named twice is taken once.
+
+    Args:
+        widths: bits from 1 to 16, or 32.
+        predictor: what was learned on that machine; None: nothing.
+
+    Raises:
+        InputError: other widths, and as of `what_if`.
+    """
+    for width in widths:
+        check_bits("sweep", width)
+    others = (replace(policy, weights=width, activations=width) for width in dict.fromkeys(widths))
+    return tuple(what_if(analysis, each, predictor) for each in (policy, *others))
 
 
 def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = None) -> WhatIf:
@@ -389,16 +91,19 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         InputError: an analysis of a step of training, of a model that has no layers or that is
             quantised already, or a policy with names that no layers have.
     """
-    plan = _plan(analysis, policy)
-    after = after_of(analysis, plan, predictor)
-    layers, passes = layers_of(after), passes_of(after)
-    parts = parts_of(after, passes)
+    changed = _changed(analysis, policy)
+    placed = _PlacedChange(analysis, changed, predictor)
+    layers, passes = placed.layers(), placed.passes()
+    parts = placed.parts(passes)
     eager_min_time_after_s = sum_known(
         each.after_eager_min_time_s for each in parts if each.name != "requantization"
     )
-    layer_before, layer_after = layer_bytes(plan)
-    model_before, model_after = model_bytes(analysis, plan)
-    has_kernels = all(each.has_kernel for each in layers)
+    requantized_s = next(
+        each.after_eager_min_time_s for each in parts if each.name == "requantization"
+    )
+    layer_before, layer_after = layer_bytes(changed)
+    model_before, model_after = model_bytes(analysis, changed)
+    run = analysis.prediction
     return WhatIf(
         policy=policy,
         layers=layers,
@@ -410,27 +115,24 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         model_bytes_after=model_after,
         eager_min_time_before_s=analysis.totals.eager_min_time_s,
         eager_min_time_after_s=eager_min_time_after_s,
-        separate_eager_min_time_s=sum_known(
-            (eager_min_time_after_s, bound_of([each for each in passes if not each.is_separate]))
-        ),
+        separate_eager_min_time_s=sum_known((eager_min_time_after_s, requantized_s)),
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
-        before=_before(analysis),
-        after=after.times.whole if has_kernels else None,
-        unquantized=left_of(analysis, plan),
-        notes=notes_of(after, layers, predictor),
+        before=Time(s=run.predicted_s, low_s=run.low_s, high_s=run.high_s) if run else None,
+        after=placed.time if all(each.has_kernel for each in layers) else None,
+        unquantized=unquantized(analysis, changed),
+        notes=tuple(_notes(placed, layers, predictor)),
     )
 
 
 def records_of_torch(analysis: Analysis, policy: Policy) -> tuple[OperatorRecord, ...]:
     """The operators that torch would run for a policy that it has kernels for, free ones too."""
-    plan = _plan(analysis, policy)
-    calls = executed_records(steps_of(plan), plan)
+    calls = torch_calls(_changed(analysis, policy))
     if not all(calls):
         raise InputError(f"{analysis.hardware.name} has no kernels for {policy.words}")
     return tuple(record for each in calls for record in each)
 
 
-def _plan(analysis: Analysis, policy: Policy) -> Plan:
+def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
     records = [row.record for row in analysis.operators]
     if any(each.phase != "forward" for each in records):
         raise InputError(
@@ -440,8 +142,9 @@ def _plan(analysis: Analysis, policy: Policy) -> Plan:
     if any(each.op.startswith(_QUANTISED) for each in records):
         raise InputError(f"{analysis.model} is quantised already; give the model in floats")
     apart = {each.path for each in analysis.modules if each.kind in RECURRENT}
-    plan = plan_of(records, policy, Widths(analysis.hardware, analysis.threads), apart)
-    if not plan.structure.layers:
+    changed = ChangedPass(records, policy, Widths(analysis.hardware, analysis.threads), apart)
+    layers = changed.structure.layers
+    if not layers:
         if any(0 in each.shape for each in analysis.inputs):
             raise InputError(f"{analysis.model} was given no elements: a size is 0")
         raise InputError(
@@ -449,49 +152,421 @@ def _plan(analysis: Analysis, policy: Policy) -> Plan:
             " layer with weights of floats"
         )
     known = dict.fromkeys(
-        name
-        for each in plan.structure.layers
-        for name in (records[each.index].module_path, each.name)
+        name for each in layers for name in (records[each.index].module_path, each.name)
     )
     for name in policy.layers:
         if name not in known:
             names = ", ".join(list(known)[:_SHOWN])
             hint = nearest(name, known) or f"; its layers are {names}{' …' * (len(known) > _SHOWN)}"
             raise InputError(f"'{printable(name)}' is no layer of {analysis.model}{hint}")
-    return plan
+    return changed
 
 
-def _before(analysis: Analysis) -> Time | None:
-    run = analysis.prediction
-    return Time(s=run.predicted_s, low_s=run.low_s, high_s=run.high_s) if run else None
+# -- under the roof --------------------------------------------------------------------------------
+
+# How long the model keeps what it makes is not in an analysis, so that everything is taken to end
+# with its last reader. What memory then seems nearer than it was, by the operators as they are, is
+# put back: an operator that does not change stands where it stood.
+
+Farther = Mapping[str, float]
+"""Bytes that must come from each memory level beyond those of short lives, for each byte moved."""
 
 
-def policies_of(policy: Policy, widths: Sequence[int]) -> tuple[Policy, ...]:
-    """The policy, then for each width one with weights and activations of so many bits.
-
-    Everything else stays as it is asked; a width that is named twice is taken once.
-
-    Args:
-        widths: bits from 1 to 16, or 32.
-
-    Raises:
-        InputError: other widths.
-    """
-    for width in widths:
-        check_bits("sweep", width)
-    others = (replace(policy, weights=width, activations=width) for width in dict.fromkeys(widths))
-    return (policy, *others)
-
-
-def what_ifs(
-    analysis: Analysis,
-    policy: Policy,
-    widths: Sequence[int] = (),
-    predictor: Predicts | None = None,
-) -> tuple[WhatIf, ...]:
-    """The what-if of a policy, then those of a sweep over widths.
+class _PlacedChange:
+    """A changed pass, placed and timed: what all figures of a what-if are taken from.
 
     Args:
+        analysis: the pass as it is.
+        changed: the same in few bits.
         predictor: what was learned on that machine; None: nothing.
+
+    Attributes:
+        rows: one for each step of the changed pass; with predictions, where torch has kernels and
+            something was learned of them.
+        time: the prediction of the pass; None where a step has none.
     """
-    return tuple(what_if(analysis, each, predictor) for each in policies_of(policy, widths))
+
+    def __init__(
+        self, analysis: Analysis, changed: ChangedPass, predictor: Predicts | None
+    ) -> None:
+        self.analysis, self.changed = analysis, changed
+        self.roof = Roof(analysis.hardware, analysis.threads)
+        self.time: Time | None = None
+        before = self._level_bytes([row.record for row in analysis.operators])
+        beyond = [
+            {name: crossing - byte.get(name, 0) for name, crossing in row.level_bytes.items()}
+            for row, byte in zip(analysis.operators, before, strict=True)
+        ]
+        farther = [self._farther(step, beyond) for step in changed.steps]
+        records = [step.record for step in changed.steps]
+        types = [step.compute_as for step in changed.steps]
+        rows = tuple(map(row_of, self._placed(records, farther, types)))
+        if predictor is not None:
+            times = self._times(farther, predictor)
+            rows = tuple(
+                row
+                if time is None
+                else replace(
+                    row,
+                    predicted_s=time.s,
+                    predicted_low_s=time.low_s,
+                    predicted_high_s=time.high_s,
+                )
+                for row, time in zip(rows, times, strict=True)
+            )
+        self.rows = rows
+        self.is_timed = any(row.predicted_s is not None for row in rows)
+        self._row_of = {
+            step.kernel.operators[0]: row
+            for step, row in zip(changed.steps, rows, strict=True)
+            if step.kernel is not None
+        }
+
+    def _level_bytes(self, records: Sequence[OperatorRecord]) -> list[Mapping[str, int]]:
+        reuse = residency(_with_ends(records))
+        by_pass = reuse.steady if self.analysis.cache == "steady" else reuse.cold
+        return [
+            {} if record.state is State.FREE else self.roof.level_bytes(reuses)
+            for record, reuses in zip(records, by_pass, strict=True)
+        ]
+
+    def _farther(self, step: Step, beyond: Sequence[Mapping[str, int]]) -> Farther:
+        """What operators have that become one, for each byte that they move."""
+        operators = step.kernel.operators if step.kernel is not None else ()
+        moved = sum(self.analysis.operators[each].traffic_bytes for each in operators)
+        found: dict[str, float] = {}
+        for each in operators if moved else ():
+            for name, byte in beyond[each].items():
+                found[name] = found.get(name, 0.0) + byte / moved
+        return found
+
+    def _placed(
+        self,
+        records: Sequence[OperatorRecord],
+        farther: Sequence[Farther],
+        types: Sequence[DType | None],
+    ) -> list[Placement]:
+        """Where each operator stands, its operands being reused as the others leave them."""
+        placements: list[Placement] = []
+        crossing = self._level_bytes(records)
+        for record, byte, more, of in zip(records, crossing, farther, types, strict=True):
+            moved: dict[str, int] = {}
+            most: int | None = None
+            for name, near in byte.items():
+                far = near + round(more.get(name, 0.0) * record.work.traffic_bytes)
+                # The nearest gives all there is, and no level more than one nearer.
+                most = near if most is None else max(0, min(most, far))
+                moved[name] = most
+            reuses = reuses_for(moved, self.roof)
+            placements.append(self.roof.place(record, reuses, compute_as=of))
+        return placements
+
+    def _times(self, farther: Sequence[Farther], predictor: Predicts) -> list[Time | None]:
+        """Predictions of what torch would run for each step; None where it has no kernel."""
+        calls = torch_calls(self.changed)
+        # What has no kernel stands for itself: others find the caches as it leaves them.
+        run = [each or (step.record,) for each, step in zip(calls, self.changed.steps, strict=True)]
+        records = [record for each in run for record in each]
+        more = [one for each, one in zip(run, farther, strict=True) for _ in each]
+        placements = iter(self._placed(records, more, [None] * len(records)))
+        by_step = [[next(placements) for _ in each] for each in run]
+        asked = [one for each, known in zip(by_step, calls, strict=True) if known for one in each]
+        predicted = predictor.predict(asked, self.roof.threads)
+        found = iter(predicted.operators or (None,) * len(asked))
+        times: list[Time | None] = []
+        for each in calls:
+            known = [(record, next(found)) for record in each]
+            time = _total(
+                Time(s=one.predicted_s, low_s=one.low_s, high_s=one.high_s) if one else None
+                for record, one in known
+                if record.state is not State.FREE
+            )
+            times.append(time if each else None)
+        whole = predicted.run
+        if whole is not None and all(calls) and None not in times:
+            self.time = Time(s=whole.predicted_s, low_s=whole.low_s, high_s=whole.high_s)
+        return times
+
+    # -- what is shown -----------------------------------------------------------------------------
+
+    def layers(self) -> tuple[LayerWhatIf, ...]:
+        """Each layer before and after, in the order in which they run."""
+        kernels = {each.operators[0]: each for each in self.changed.kernels}
+        found: list[LayerWhatIf] = []
+        for layer in self.changed.structure.layers:
+            operators, kernel = self.changed.groups[layer.index], kernels[layer.index]
+            rows = [self.analysis.operators[each] for each in operators]
+            executable = self.changed.executable(layer)
+            assert rows[0].macs is not None
+            is_quantised = kernel.handling == "layer"
+            found.append(
+                LayerWhatIf(
+                    layer=layer,
+                    bits=self.changed.bits[layer.index],
+                    operators=operators,
+                    output_bits=self.changed.written(kernel) if is_quantised else FLOAT_BITS,
+                    executable=executable.dtype.name,
+                    has_kernel=executable.has_kernel,
+                    parameters=self.changed.weight(layer).elements,
+                    macs=rows[0].macs,
+                    before=_side(rows),
+                    after=_side([self._row_of[each] for each in operators if each in self._row_of]),
+                )
+            )
+        return tuple(found)
+
+    def passes(self) -> tuple[QuantizationPass, ...]:
+        """Conversions, and requantization by layers' kernels, in the order in which they run."""
+        found: list[QuantizationPass] = []
+        for step, row in zip(self.changed.steps, self.rows, strict=True):
+            if step.kernel is None:
+                found.append(self._conversion(step, row))
+            elif step.kernel.handling == "layer" and step.kernel.layer is not None:
+                (codes,) = step.record.outputs
+                if codes.dtype.kind != "float":
+                    found.append(self._requantization(step.record, codes, step.kernel.layer))
+        return tuple(found)
+
+    def _conversion(self, step: Step, row: OperatorRow) -> QuantizationPass:
+        (before,), (after,) = row.inputs, row.outputs
+        assert row.flop is not None
+        names = {each.index: each.name for each in self.changed.structure.layers}
+        reader = self.changed.records[row.index]
+        op = reader.op.removeprefix("aten.")
+        where = f"{reader.module_path} ({op})" if reader.module_path else op
+        return QuantizationPass(
+            kind="quantize" if step.is_down else "dequantize",
+            where=names.get(row.index, where),
+            operator=row.index,
+            elements=before.elements,
+            # What is left as it is has the bits of its type.
+            from_bits=before.dtype.bits if step.from_bits == FLOAT_BITS else step.from_bits,
+            to_bits=after.dtype.bits if step.to_bits == FLOAT_BITS else step.to_bits,
+            read_bytes=before.byte,
+            written_bytes=after.byte,
+            flop=row.flop,
+            is_separate=True,
+            eager_min_time_s=row.eager_min_time_s,
+            time=_time_of([row]),
+        )
+
+    def _requantization(
+        self, record: OperatorRecord, codes: TensorSpec, layer: Layer
+    ) -> QuantizationPass:
+        """Sums are read, scaled, shifted, clipped, rounded and written as codes."""
+        elements = math.prod(codes.shape)
+        flop = QUANTIZE_FLOP * elements
+        sums = replace(
+            codes,
+            dtype=_ACCUMULATOR,
+            storage=codes.storage + 1,
+            offset_bytes=0,
+            distinct_elements=elements,
+            role=Role.ACTIVATION,
+        )
+        walk = replace(
+            record,
+            op="quantized.requantize",
+            type="quantization",
+            inputs=(sums,),
+            outputs=(codes,),
+            work=Work(flop=flop, min_flop=0, **traffic_of((sums,), (codes,))),
+        )
+        # The sums were just written: they are as near as so many bytes can be.
+        near = (Reuse(sums.byte, sums.byte), Reuse(codes.byte, sums.byte + codes.byte))
+        return QuantizationPass(
+            kind="requantize",
+            where=layer.name,
+            operator=layer.index,
+            elements=codes.elements,
+            from_bits=_ACCUMULATOR.bits,
+            to_bits=codes.dtype.bits,
+            read_bytes=sums.byte,
+            written_bytes=codes.byte,
+            flop=flop,
+            is_separate=False,
+            eager_min_time_s=self.roof.place(walk, near).eager_min_time_s,
+            time=None,
+        )
+
+    def parts(self, passes: Sequence[QuantizationPass]) -> tuple[Part, ...]:
+        """Layers, requantisation, conversions, shortcuts, and all others.
+
+        The bytes, bounds and times before are those of the whole pass, and so are those after
+        without requantisation, which kernels do before they write.
+        """
+        layers = {each.index for each in self.changed.structure.layers}
+        part_of: dict[int, PartName] = {
+            place: "layers" if start in layers else "shortcuts"
+            for start, operators in self.changed.groups.items()
+            for place in operators
+        }
+        additions = {each.addition for each in self.changed.structure.shortcuts}
+        counts = {"layers": len(layers), "shortcuts": len(additions)}
+        is_timed_before = self.analysis.prediction is not None
+
+        def part(name: PartName) -> Part:
+            before = [
+                row
+                for place, row in enumerate(self.analysis.operators)
+                if part_of.get(place, "others") == name
+            ]
+            after = [
+                row for place, row in self._row_of.items() if part_of.get(place, "others") == name
+            ]
+            return Part(
+                name=name,
+                count=counts.get(name, len(working(before))),
+                before_bytes=sum(row.traffic_bytes for row in before),
+                after_bytes=sum(row.traffic_bytes for row in after),
+                before_eager_min_time_s=sum_eager_min_time_s(before),
+                after_eager_min_time_s=sum_eager_min_time_s(after),
+                before_time=_time_of(before) if is_timed_before else None,
+                after_time=_time_of(after) if self.is_timed else None,
+            )
+
+        def added(name: PartName, of: Sequence[QuantizationPass]) -> Part:
+            return Part(
+                name=name,
+                count=len(of),
+                before_bytes=0,
+                after_bytes=sum(each.traffic_bytes for each in of),
+                before_eager_min_time_s=0.0,
+                after_eager_min_time_s=sum_known(each.eager_min_time_s for each in of),
+                before_time=NOTHING if is_timed_before else None,
+                after_time=_total(each.time for each in of) if self.is_timed else None,
+            )
+
+        return (
+            part("layers"),
+            added("requantization", [each for each in passes if not each.is_separate]),
+            added("conversions", [each for each in passes if each.is_separate]),
+            part("shortcuts"),
+            part("others"),
+        )
+
+
+def _with_ends(records: Sequence[OperatorRecord]) -> tuple[OperatorRecord, ...]:
+    """The records, each with the storages that nobody touches after it.
+
+    What is written and never read is the result, which stays.
+    """
+    last: dict[int, int] = {}
+    for place, record in enumerate(records):
+        if record.state is not State.FREE:
+            for spec in (*record.inputs, *record.outputs):
+                if not spec.role.persists:
+                    last[spec.storage] = place
+    ends: dict[int, list[int]] = {}
+    for storage, place in last.items():
+        if any(spec.storage == storage for spec in records[place].inputs):
+            ends.setdefault(place, []).append(storage)
+    return tuple(
+        replace(record, freed=tuple(ends.get(place, ()))) for place, record in enumerate(records)
+    )
+
+
+def _total(times: Iterable[Time | None]) -> Time | None:
+    """One after the other; None if one of them is unknown. The ends of intervals add up, too."""
+    found = tuple(times)
+    known = [each for each in found if each is not None]
+    if len(known) != len(found):
+        return None
+    return Time(
+        s=sum(each.s for each in known),
+        low_s=sum_known(each.low_s for each in known),
+        high_s=sum_known(each.high_s for each in known),
+    )
+
+
+def _time_of(rows: Iterable[OperatorRow]) -> Time | None:
+    """The predictions of operators, added up; None if one of them has none."""
+    return _total(
+        None
+        if row.predicted_s is None
+        else Time(s=row.predicted_s, low_s=row.predicted_low_s, high_s=row.predicted_high_s)
+        for row in working(rows)
+    )
+
+
+def _side(rows: Sequence[OperatorRow]) -> Side:
+    """Operators taken together; level and ceiling are those of the one with the longest bound."""
+    decisive = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
+    flop = sum_known(row.flop for row in rows)
+    eager_min_time_s = sum_eager_min_time_s(rows)
+    crossing = sum(row.level_bytes.get(decisive.level, 0) for row in rows)
+    attainable = None
+    if eager_min_time_s is not None and decisive.bound is not Bound.UNKNOWN:
+        # The rate of all where each runs at the rate that its ceiling allows. A bound leaves out
+        # FLOP that a kernel may leave out (padding taps), so that all FLOP by the sum of bounds
+        # would lie above the roof.
+        taken_s = sum_known(
+            row.flop / row.attainable_flop_per_s
+            if row.flop and row.attainable_flop_per_s
+            else row.eager_min_time_s
+            for row in rows
+        )
+        attainable = flop / taken_s if flop is not None and taken_s else None
+    return Side(
+        weight_bytes=sum(row.parameter_bytes for row in rows),
+        input_bytes=sum(row.input_bytes for row in rows),
+        output_bytes=sum(row.output_bytes for row in rows),
+        flop=flop,
+        level=decisive.level,
+        ceiling=decisive.ceiling,
+        bound=decisive.bound,
+        eager_min_time_s=eager_min_time_s,
+        intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
+        attainable_flop_per_s=attainable,
+        time=_time_of(rows),
+    )
+
+
+# -- notes -----------------------------------------------------------------------------------------
+
+
+def _notes(
+    placed: _PlacedChange, layers: Sequence[LayerWhatIf], predictor: Predicts | None
+) -> Iterable[str]:
+    """What to know of the figures of a what-if, one line each."""
+    analysis = placed.analysis
+    # Widths that the machine cannot compute with.
+    missing = Counter((each.bits.words, each.executable) for each in layers if not each.has_kernel)
+    for (words, executable), count in missing.items():
+        ceiling = placed.roof.compute(dtype(executable))
+        under = f" under {ceiling.label}" if ceiling is not None else ""
+        yield (
+            f"{analysis.hardware.name} has no kernel for {words}: {counted(count, 'layer')}"
+            f" {'is' if count == 1 else 'are'} a {BANDWIDTH_ONLY}, computed as {executable}{under}"
+        )
+    # Widths that the machine computes with, and of which nothing was learned.
+    untimed = [
+        each
+        for each in layers
+        if each.has_kernel and each.after.time is None and not each.bits.is_float
+    ]
+    if untimed and analysis.hardware.host is not None:
+        types = ", ".join(dict.fromkeys(each.executable for each in untimed))
+        learned = "nothing" if predictor is None else "too little"
+        yield (
+            f"{counted(len(untimed), 'layer')} in {types} {'has' if len(untimed) == 1 else 'have'}"
+            f" no predicted time: {learned} of {types} on {counted(analysis.threads, 'thread')} was"
+            " measured (`roofline calibrate` measures it)"
+        )
+    # Its own time need not be known for that: what reads it is predicted by the layout.
+    writes_images = any(
+        each.has_kernel
+        and each.executable == INT8
+        and analysis.operators[each.operators[0]].op.endswith("convolution")
+        for each in layers
+    )
+    if placed.is_timed and not analysis.run.channels_last and writes_images:
+        yield (
+            "torch's int8 convolutions write images channels-last: what reads them is predicted so"
+        )
+    shared = weights_of_others(placed.changed)
+    if shared:
+        yield (
+            f"{counted(len(shared), 'layer')} share{'s' * (len(shared) == 1)} weights with"
+            " operators that stay in floats: the size counts them twice, as codes and as floats"
+        )

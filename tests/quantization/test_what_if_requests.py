@@ -15,7 +15,7 @@ from roofline.errors import InputError
 from roofline.foundation.units import format_bytes
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.tracing import traced
-from roofline.quantization.what_ifs import policies_of, what_if, what_ifs
+from roofline.quantization.what_ifs import what_if, what_ifs
 from tests.quantization.what_if_machines import PingPong, analysis_of, machine
 
 SOME = LayerBits(weights=4, activations=4)
@@ -151,19 +151,20 @@ def test_a_sweep_begins_with_what_was_asked() -> None:
     policy = Policy(
         weights=3, activations=5, first_last=8, shortcut="low", layers={"layers.1": SOME}
     )
-    found = policies_of(policy, (2, 8, 2))
-    assert [(each.weights, each.activations) for each in found] == [(3, 5), (2, 2), (8, 8)]
-    for each in found:
-        assert (each.first_last, each.shortcut, each.layers) == (8, "low", policy.layers)
     analysis = analysis_of(PingPong(16, 3), 4, 16)
-    for one, policy_of_it in zip(what_ifs(analysis, policy, (2, 8)), found, strict=True):
-        assert one == what_if(analysis, policy_of_it)
+    found = what_ifs(analysis, policy, (2, 8, 2))
+    widths = [(each.policy.weights, each.policy.activations) for each in found]
+    assert widths == [(3, 5), (2, 2), (8, 8)]
+    for each in found:
+        of = each.policy
+        assert (of.first_last, of.shortcut, of.layers) == (8, "low", policy.layers)
+        assert each == what_if(analysis, of)
 
 
 @pytest.mark.parametrize("width", [0, 17, 24, -3])
 def test_a_sweep_over_widths_that_nothing_has(width: int) -> None:
     with pytest.raises(InputError, match=f"sweep: {width} bits"):
-        policies_of(Policy(), (2, width))
+        what_ifs(analysis_of(PingPong(16, 3), 4, 16), Policy(), (2, width))
 
 
 def test_a_machine_without_ceilings_has_bytes_alone() -> None:

@@ -9,10 +9,10 @@ from torch import nn
 
 from roofline.foundation.dtypes import dtype
 from roofline.placement import Bound
-from roofline.quantization.nodes import Widths, is_codes
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY
 from roofline.quantization.what_ifs import what_if
+from roofline.quantization.widths import Widths, is_codes
 from tests.quantization.what_if_machines import HARDWARE, LIBRARY, analysis_of, machine
 
 FLOAT = dtype("float32")

@@ -1,0 +1,295 @@
+"""The operators that torch runs where it has kernels: those of int8, and floats of 16 bits.
+
+int8 as a model quantised statically by torch.ao calls them: a convolution or linear layer with its
+ReLU in one, images channels-last from the first convolution on, and `aten.dequantize` where floats
+are read. What its kernels do not do, activations but a few, is done on floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from roofline.errors import RooflineError
+from roofline.foundation.dtypes import DType, dtype
+from roofline.quantization.changed_records import (
+    KEPT,
+    ChangedPass,
+    Kernel,
+    Step,
+    is_norm,
+    retyped,
+)
+from roofline.quantization.policy import Layer
+from roofline.quantization.widths import INT8, is_codes
+from roofline.workload import formulas
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.tensors import Layout, TensorSpec
+from roofline.workload.work import COUNTS, Work, traffic_of
+
+Specs = tuple[TensorSpec, ...]
+
+_CODES = dtype("quint8")
+_WEIGHTS = dtype("qint8")
+_FLOATS = dtype("float32")
+_RENAMED = {
+    "aten.hardswish": "quantized.hardswish",
+    "aten.elu": "quantized.elu",
+    "aten.leaky_relu": "quantized.leaky_relu",
+}
+_ON_CODES = {
+    *("aten.relu", "aten.hardtanh", "aten.clamp", "aten.sigmoid", "aten.tanh", *_RENAMED),
+}
+"""Elementwise operators that torch has for codes, some of them under another name."""
+
+_CARRYING = {
+    "aten.max_pool2d_with_indices": "aten.quantized_max_pool2d",
+    "aten.max_pool2d": "aten.quantized_max_pool2d",
+    "aten.max_pool3d_with_indices": "aten.quantized_max_pool3d",
+}
+
+
+def torch_calls(changed: ChangedPass) -> list[tuple[OperatorRecord, ...]]:
+    """What torch calls for each step of a pass in few bits; nothing where it has no kernel."""
+    calls = _Calls(changed)
+    return [calls.of(step) for step in changed.steps]
+
+
+class _Calls:
+    """Makes torch's calls of steps, in their order: how images lie follows from those before."""
+
+    def __init__(self, changed: ChangedPass) -> None:
+        self._changed = changed
+        records = [each.record for each in changed.steps]
+        used = (spec.storage for each in records for spec in (*each.inputs, *each.outputs))
+        self._next = 1 + max(used, default=0)
+        self._layouts: dict[int, Layout] = {}
+        self._shapes: dict[int, tuple[int, ...]] = {}
+
+    def of(self, step: Step) -> tuple[OperatorRecord, ...]:
+        """The calls of one step; none: there is no kernel."""
+        calls = self._of(step)
+        for spec in (one for each in calls for one in each.outputs):
+            self._shapes[spec.storage] = spec.shape
+        return calls
+
+    def _of(self, step: Step) -> tuple[OperatorRecord, ...]:
+        kernel, record = step.kernel, step.record
+        if record.state is State.FREE:
+            return (record,)
+        if kernel is not None and kernel.handling == "layer" and kernel.layer is not None:
+            return self._layer(step, kernel, kernel.layer)
+        if any(is_codes(each.dtype) for each in (*record.inputs, *record.outputs)):
+            return ()
+        if kernel is not None and kernel.handling == "sum":
+            return self._sum(step, kernel)
+        return (self._laid_out(record),)
+
+    def _layer(self, step: Step, kernel: Kernel, layer: Layer) -> tuple[OperatorRecord, ...]:
+        executable = self._changed.executable(layer)
+        if not executable.has_kernel:
+            return ()
+        if executable.dtype.name != INT8:
+            return self._in_floats(step, kernel, executable.dtype)
+        first, *folded = (self._changed.records[each] for each in kernel.operators)
+        ends = [each for each in folded if not is_norm(each)]
+        is_transposed = first.attributes.get("transposed") is True
+        has_relu = _begins_with_relu(ends) and not is_transposed
+        given = replace(self._as_it_lies(step.record.inputs[layer.activation]), min_elements=None)
+        output = self._new((folded or [first])[-1].outputs[0], _CODES)
+        if first.op.endswith("convolution"):
+            kind = f"conv{'_transpose' * is_transposed}{len(given.shape) - 2}d"
+            output = replace(output, layout=_images_layout(output))
+        else:
+            kind = "linear"
+            # The one on codes takes what was written as it is.
+            written = self._shapes.get(given.storage, given.shape)
+            if written[-1:] == given.shape[-1:] and math.prod(written) == given.elements:
+                given = replace(given, shape=written)
+            output = replace(output, shape=(*given.shape[:-1], output.shape[-1]))
+        operands = (given, *_packed(first, folded, step, layer))
+        made = _call(f"quantized.{kind}{'_relu' * has_relu}", first, operands, output)
+        return self._ended(made, ends[has_relu:], step)
+
+    def _in_floats(self, step: Step, kernel: Kernel, half: DType) -> tuple[OperatorRecord, ...]:
+        """The layer's operators as they are, in narrower floats."""
+        written = step.record.outputs[0]
+        last = self._changed.records[kernel.operators[-1]].outputs[0].storage
+
+        def narrowed(specs: Specs) -> Specs:
+            return tuple(
+                replace(
+                    spec,
+                    dtype=half,
+                    storage=written.storage if spec.storage == last else spec.storage,
+                )
+                if spec.dtype.kind == "float"
+                else spec
+                for spec in specs
+            )
+
+        calls: list[OperatorRecord] = []
+        for position in kernel.operators:
+            record = self._changed.records[position]
+            # The first reads what was converted for it, those behind it what it wrote.
+            inputs = record.inputs if calls else step.record.inputs[: len(record.inputs)]
+            calls.append(retyped(record, narrowed(inputs), narrowed(record.outputs)))
+        if written.dtype != half:
+            made = self._new(calls[-1].outputs[0], half)
+            calls[-1] = replace(calls[-1], outputs=(made,))
+            calls.append(_call("aten._to_copy", step.record, (made,), written))
+        return tuple(calls)
+
+    def _sum(self, step: Step, kernel: Kernel) -> tuple[OperatorRecord, ...]:
+        """An addition at a shortcut, and what follows it."""
+        first, *ends = (self._changed.records[each] for each in kernel.operators)
+        inputs = tuple(map(self._as_it_lies, step.record.inputs))
+        (written,) = step.record.outputs
+        if all(each.dtype.kind == "float" for each in inputs):
+            calls = [retyped(first, inputs, (written,))]
+            return (*calls, *(retyped(each, (written,), (written,)) for each in ends))
+        has_relu = _begins_with_relu(ends)
+        made = replace(self._new(written, _CODES), layout=inputs[0].layout)
+        name = f"quantized.add{'_relu' * has_relu}"
+        return self._ended(_call(name, first, inputs, made), ends[has_relu:], step)
+
+    def _laid_out(self, record: OperatorRecord) -> OperatorRecord:
+        """An operator whose types torch takes, on images as they lie."""
+        inputs = tuple(map(self._as_it_lies, record.inputs))
+        lying = next((each for each in inputs if each.storage in self._layouts), None)
+        if lying is None:
+            if record.op == "aten.quantize_per_tensor":
+                self._layouts[record.outputs[0].storage] = inputs[0].layout
+            return record
+        outputs = tuple(self._follows(each, lying) for each in record.outputs)
+        if all(each.dtype not in (_CODES, _WEIGHTS) for each in (*inputs, *outputs)):
+            return replace(record, inputs=inputs, outputs=outputs)
+        op = _CARRYING.get(record.op.removesuffix("_"), record.op)
+        before, after = record.inputs[0].shape, record.outputs[0].shape
+        if op == "aten.mean" and len(before) == 4 and after == (*before[:2], 1, 1):
+            # Images become one element each, as torch's pooling writes it for floats.
+            op = "aten._adaptive_avg_pool2d"
+        # Pooling of codes gives no indices.
+        codes = outputs if record.op == "aten.dequantize" else outputs[:1]
+        return _recounted(record, op, inputs, codes)
+
+    def _follows(self, spec: TensorSpec, lying: TensorSpec) -> TensorSpec:
+        """What is written of images lies as they do, as long as they are images."""
+        if len(spec.shape) != len(lying.shape):
+            return spec
+        layout = _images_layout(spec) if lying.layout == "channels-last" else lying.layout
+        self._layouts[spec.storage] = layout
+        return replace(spec, layout=layout)
+
+    def _as_it_lies(self, spec: TensorSpec) -> TensorSpec:
+        layout = self._layouts.get(spec.storage, spec.layout)
+        # A view of images, as a linear layer reads them, is none.
+        is_view = layout == "channels-last" and len(spec.shape) < 4
+        return spec if is_view or layout == spec.layout else replace(spec, layout=layout)
+
+    def _new(self, spec: TensorSpec, of: DType) -> TensorSpec:
+        """A tensor of the same sizes in another type, in a storage of its own."""
+        self._next += 1
+        return replace(spec, dtype=of, storage=self._next - 1, offset_bytes=0, min_elements=None)
+
+    def _ended(
+        self, product: OperatorRecord, ends: Sequence[OperatorRecord], step: Step
+    ) -> tuple[OperatorRecord, ...]:
+        """A call that writes codes, with what follows it, and floats where these are read."""
+        calls = [product]
+        (made,) = product.outputs
+        for each in ends:
+            plain = each.op.removesuffix("_")
+            if made.dtype == _CODES and plain not in _ON_CODES:
+                made = self._new(made, _FLOATS)
+                calls.append(_call("aten.dequantize", each, calls[-1].outputs, made))
+            op = _RENAMED.get(plain, each.op) if made.dtype == _CODES else each.op
+            made = self._new(made, made.dtype)
+            calls.append(_recounted(each, op, calls[-1].outputs, (made,)))
+        (written,) = step.record.outputs
+        if written.dtype.kind == "float" and made.dtype == _CODES:
+            made = self._new(made, written.dtype)
+            calls.append(_call("aten.dequantize", step.record, calls[-1].outputs, made))
+        elif written.dtype.kind != "float" and made.dtype != _CODES:
+            made = self._new(made, _CODES)
+            calls.append(_call("aten.quantize_per_tensor", step.record, calls[-1].outputs, made))
+        # The last of them writes what others read.
+        last = replace(made, storage=written.storage, offset_bytes=written.offset_bytes)
+        calls[-1] = replace(calls[-1], outputs=(last,))
+        self._layouts[last.storage] = last.layout
+        return tuple(calls)
+
+
+def _begins_with_relu(ends: Sequence[OperatorRecord]) -> bool:
+    return bool(ends) and ends[0].op.removesuffix("_") == "aten.relu"
+
+
+def _images_layout(spec: TensorSpec) -> Layout:
+    """How images lie that an int8 convolution writes; contiguous, where both ways are one."""
+    sizes = spec.shape
+    is_either = len(sizes) < 4 or sizes[1] == 1 or all(size == 1 for size in sizes[2:])
+    return "contiguous" if is_either else "channels-last"
+
+
+def _packed(
+    first: OperatorRecord, folded: Sequence[OperatorRecord], step: Step, layer: Layer
+) -> Specs:
+    """A layer's weight as torch packs it, and its bias, which takes a batch norm's."""
+    weight = replace(step.record.inputs[layer.weight], dtype=_WEIGHTS, min_elements=None)
+    bias = [
+        spec
+        for place, spec in enumerate(first.inputs)
+        if place != layer.weight and spec.role in KEPT
+    ]
+    if not bias and any(map(is_norm, folded)):
+        # After those of the layer come its scales, then the bias that the batch norm leaves.
+        bias = [step.record.inputs[len(first.inputs) + 1]]
+    if first.op in ("aten.addmm", "aten.mm"):
+        weight = replace(weight, shape=weight.shape[::-1], layout="contiguous")
+    elif len(weight.shape) == 3:
+        weight = replace(weight, shape=(*weight.shape[:2], 1, weight.shape[2]))
+    return (weight, *(replace(each, dtype=_FLOATS) for each in bias))
+
+
+def _recounted(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) -> OperatorRecord:
+    """The operator under another name on other types: what is done with codes is no FLOP."""
+    formula = formulas.find(op)
+    other = replace(retyped(record, inputs, outputs), op=op)
+    if formula is None or len(inputs) != 1:
+        return other
+    try:
+        count = formula.count({**record.attributes, "self": inputs[0], "output": outputs[0]})
+    except RooflineError:
+        return other
+    work = replace(other.work, **{name: getattr(count, name) for name in COUNTS})
+    return replace(other, type=count.type or formula.type, formula=formula.key, work=work)
+
+
+def _call(op: str, like: OperatorRecord, inputs: Specs, output: TensorSpec) -> OperatorRecord:
+    """A call of an operator of torch's quantisation."""
+    formula = formulas.find(op)
+    assert formula is not None, op
+    # Operands by the names that torch gives them.
+    named: dict[str, Any] = {"self": inputs[0]}
+    if op.startswith("quantized.linear"):
+        named = {"X": inputs[0], "W_prepack": list(inputs[1:])}
+    elif op.startswith("quantized.conv"):
+        named = {"qx": inputs[0], "packed_weight": list(inputs[1:])}
+    elif op.startswith("quantized.add"):
+        named = {"qa": inputs[0], "qb": inputs[1]}
+    count = formula.count({**named, "output": output})
+    return replace(
+        like,
+        op=op,
+        type=count.type or formula.type,
+        inputs=inputs,
+        outputs=(output,),
+        attributes={},
+        state=State.COUNTED,
+        formula=formula.key,
+        work=Work(
+            **{name: getattr(count, name) for name in COUNTS}, **traffic_of(inputs, (output,))
+        ),
+    )
