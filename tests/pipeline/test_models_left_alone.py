@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ import roofline
 from roofline.errors import ModelError, RooflineError
 from roofline.run import Run
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.restoration import tensors_left_as_they_were
+from roofline.workload.capture.restoration import left_as_it_was, tensors_left_as_they_were
 from roofline.workload.capture.stage import staged
 from roofline.workload.inputs import Inputs
 
@@ -278,3 +280,58 @@ def test_storages_that_a_pass_exchanges_are_exchanged_back() -> None:
         model.bias.data.numpy()[:] = torch.nan
     assert torch.equal(model.weight, before)
     assert not model.bias.isnan().any()
+
+
+MANY: Any = None
+"""What a file holds besides; no code of a model names it."""
+
+WORDS: dict[Any, Any] = {}
+
+
+class Looking(nn.Module):
+    """Keeps a tensor under its size in a table of its file."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + WORDS.setdefault(("size", len(x)), x.sin())
+
+
+def calls_around_a_pass(model: nn.Module) -> int:
+    """How many functions are called to look at what a pass can reach, and to put it back."""
+    calls = 0
+
+    def called(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    with contextlib.ExitStack() as stack:
+        before = sys.getprofile()
+        sys.setprofile(called)
+        stack.callback(sys.setprofile, before)
+        with left_as_it_was(model, (X,)):
+            pass
+    return calls
+
+
+@pytest.mark.parametrize("model", [nn.Linear(4, 4), Looking()], ids=["layer", "with a table"])
+def test_what_else_a_process_holds_is_not_looked_at(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = calls_around_a_pass(model)
+    monkeypatch.setitem(globals(), "MANY", [{} for _ in range(1_000_000)])
+    for each in range(1_000):
+        monkeypatch.setitem(globals(), f"ANOTHER_{each}", [{}])
+    assert calls_around_a_pass(model) == few < 1_000
+
+
+def test_of_a_long_table_only_what_a_pass_adds_is_taken_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words: dict[Any, Any] = {each: [each] for each in range(20_000)}
+    monkeypatch.setitem(globals(), "WORDS", words)
+    model = Looking()
+    few = calls_around_a_pass(model)
+    for _ in range(2):
+        assert roofline.analyze(model, X, hardware=MACHINE).operators[-1].op == "aten.add"
+        assert list(words) == list(range(20_000))
+    words |= {each: [each] for each in range(20_000, 1_000_000)}
+    assert calls_around_a_pass(model) == few < 1_000

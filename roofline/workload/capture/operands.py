@@ -111,6 +111,19 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(getattr(value, each.name, None))
 
 
+def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements of one storage, in one order."""
+    return (
+        one.untyped_storage()._cdata == other.untyped_storage()._cdata
+        and one.dtype == other.dtype
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+        and one.storage_offset() == other.storage_offset()
+        and one.is_conj() == other.is_conj()
+        and one.is_neg() == other.is_neg()
+    )
+
+
 class _Storages:
     """Numbers storages by first appearance, and tells which ones the model has dropped."""
 

@@ -16,7 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roofline.workload import formulas
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.module_stack import ModuleStack
-from roofline.workload.capture.operands import Operand, Operands, distinct, tensors_in, unpacked
+from roofline.workload.capture.operands import (
+    Operand,
+    Operands,
+    distinct,
+    is_same_view,
+    tensors_in,
+    unpacked,
+)
 from roofline.workload.capture.reals import Reals
 from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
@@ -336,7 +343,8 @@ class Recorder(TorchDispatchMode):
         if (
             not (inputs or outputs)
             or _is_free(operator, read, results)
-            or (operator.name == "aten.copy_" and _is_itself(given["self"], given["src"]))
+            # Python calls it at the end of every ``x[i] *= 2``, and there is nothing to copy.
+            or (operator.name == "aten.copy_" and is_same_view(given["self"], given["src"]))
             or (
                 (formula is None or operator.is_composite)
                 and _is_about_shapes(operator, given, result)
@@ -437,22 +445,6 @@ def _is_free(operator: Operator, read: Sequence[Operand], results: Sequence[Oper
         return False
     known = {each.spec.storage for each in read}
     return all(each.spec.storage in known for each in results)
-
-
-def _is_itself(self: torch.Tensor, src: torch.Tensor) -> bool:
-    """Whether ``self.copy_(src)`` has nothing to copy: both are the same elements in one order.
-
-    Python calls it at the end of every ``x[i] *= 2``.
-    """
-    return (
-        self.untyped_storage()._cdata == src.untyped_storage()._cdata
-        and self.dtype == src.dtype
-        and self.shape == src.shape
-        and self.stride() == src.stride()
-        and self.storage_offset() == src.storage_offset()
-        and self.is_conj() == src.is_conj()
-        and self.is_neg() == src.is_neg()
-    )
 
 
 def _is_about_shapes(operator: Operator, given: Mapping[str, Any], result: Any) -> bool:

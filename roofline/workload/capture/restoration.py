@@ -1,4 +1,10 @@
-"""A model and its process are left as they were found, whatever a forward pass does."""
+"""A model and its process are left as they were found, whatever a forward pass does.
+
+What the model's modules and arguments hold is their own, and put back whole. What the model's code
+reaches beside that (global names that it uses, variables and defaults of functions, classes) others
+use too: only tensors of a pass are taken out of it again. Code is followed by the names in it, so
+that what else a process holds costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +12,21 @@ import contextlib
 import copy
 import functools
 import importlib
+import inspect
+import itertools
 import random
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from roofline.workload.capture.operands import is_same_view
 
 _BASES = (OrderedDict, dict, list, set, deque)
 
@@ -24,8 +35,14 @@ _SIMPLE = frozenset((bool, int, float, str, bytes, type(None)))
 
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor))
 
-_FOREIGN = frozenset(("builtins", "torch", "functools", "enum", "numpy", "typing"))
-"""Libraries whose objects keep nothing of a pass in their attributes."""
+_CODE = (types.FunctionType, functools._lru_cache_wrapper, type)
+_WRAPPERS = (types.MethodType, functools.partial, staticmethod, classmethod, property)
+
+_FOREIGN = frozenset(("builtins", "torch", "functools", "enum", "numpy", "typing", "logging"))
+"""Libraries whose objects keep nothing of a pass in their attributes, nor their code elsewhere."""
+
+_MOST_SHARED = 10_000
+"""So many values that code reaches are looked at, the nearest first."""
 
 
 @contextlib.contextmanager
@@ -34,68 +51,65 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     states of random generators and NumPy arrays in them.
 
     So a forward pass that keeps something (a feature map, a counter, a module made on first use, a
-    key in a cache object, a table in a global of the model's own file, a variable of the function
-    that its class was made in) leaves nothing behind. What is in tensors is not put back:
+    key in a cache object, a table in a global that its code names, a variable of the function that
+    its class was made in) leaves nothing behind. What is in tensors is not put back:
     `tensors_left_as_they_were`.
 
     Args:
-        model: all of its modules, the classes of these, and the files that these are from.
+        model: all of its modules, and what their code names.
         others: what else is to be left as it was: the arguments that the model is called with.
     """
-    reached = _Reached.of(model, others)
-    # Most are empty, and stay so: the hooks of modules.
-    before = [(each, _content(each)) for each in reached.own if _is_place(each)]
+    reached = _Reached(model, others)
+    own = [put_back for each in reached.own if (put_back := _putting_back(each))]
     # Other threads may use what is shared: only what the pass left in it is taken out again.
     shared = [
-        (each, _content(each), frozenset(map(id, _values(each))))
+        (each, _putting_back(each), frozenset(map(id, _values(each))))
         for each in reached.shared
         if _is_place(each)
     ]
-    states = [(each, *_state_of(each)) for each in reached.all() if _has_state(each)]
-    arrays = [(each, each.copy()) for each in reached.own if _is_array(each)]
-    caches = [(cache, cache.cache_info().misses) for cache in _function_caches(model)]
-    names = [(owner, dict(vars(owner))) for owner in _owners_of_names(model)]
+    drawn = [_putting_back(each) for each in reached.shared if _has_state(each)]
+    caches = [(cache, cache.cache_info().misses) for cache in reached.caches]
     try:
         yield
     finally:
-        for place, content in before:
-            _put_back(place, content)
-        for place, content, known in shared:
+        for put_back in own:
+            put_back()
+        for place, put_back, known in shared:
             # What it held before is a place of its own.
-            if any(
+            if put_back and any(
                 type(value) is FakeTensor or (id(value) not in known and _holds_fakes(value))
                 for value in _values(place)
             ):
-                _put_back(place, content)
-        for _, put, state in states:
-            put(state)
-        for array, content in arrays:
-            array[...] = content
+                put_back()
+        for place, length in reached.large:
+            _take_out_added(place, length)
+        for names in reached.names.values():
+            names.take_out_fakes()
+        for put_back in drawn:
+            if put_back:
+                put_back()
         for cache, misses in caches:
             if cache.cache_info().misses != misses:
                 cache.cache_clear()
-        for owner, content in names:
-            _take_out_fakes(owner, content)
 
 
 @contextlib.contextmanager
 def tensors_left_as_they_were(
     model: torch.nn.Module, *others: Any, but: Collection[int] = ()
 ) -> Iterator[None]:
-    """Puts back what was in the tensors that the model and its functions can reach.
+    """Puts back what was in the tensors that the model and its code can reach.
 
     For passes that run on the model's own tensors: parameters, buffers, plain attributes, and those
     in lists, dictionaries, tuples and objects, however nested. They are there twice meanwhile.
 
     Args:
-        model: its modules, the classes of these, and the files that these are from.
+        model: its modules, and what their code names.
         others: what else is to be left as it was: the arguments that the model is called with.
         but: addresses of storages that are left out: the pass's own, say.
     """
-    reached = [each for each in _Reached.of(model, others).all() if _is_kept(each, but)]
-    reached += [each for each in (*model.parameters(), *model.buffers()) if _is_kept(each, but)]
+    reached = [*_Reached(model, others).all, *model.parameters(), *model.buffers()]
     with _disable_current_modes(), torch.no_grad():
-        kept = {id(each): (each, each.detach()) for each in reached}
+        kept = {id(each): (each, each.detach()) for each in reached if _is_kept(each, but)}
         stored = {each.untyped_storage()._cdata: _bytes_of(each) for _, each in kept.values()}
         contents = [(each, each.clone()) for each in stored.values()]
     try:
@@ -106,7 +120,7 @@ def tensors_left_as_they_were(
                 if not torch.equal(content, before):
                     content.copy_(before)
             for tensor, before in kept.values():
-                if not _is_same_view(tensor, before):
+                if not is_same_view(tensor, before):
                     tensor.data = before
 
 
@@ -116,105 +130,224 @@ def process_left_as_it_was() -> Iterator[None]:
 
     Within, Python and NumPy draw the same numbers every time.
     """
-    default_dtype, state = torch.get_default_dtype(), random.getstate()
-    threads, torch_random = torch.get_num_threads(), torch.get_rng_state()
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
-    numpy_state = numpy_random.get_state() if numpy_random else None
-    random.seed(0)
-    if numpy_random:
-        numpy_random.seed(0)
-    try:
+    threads = torch.get_num_threads()
+    with contextlib.ExitStack() as after:
+        after.callback(torch.set_default_dtype, torch.get_default_dtype())
+        after.callback(torch.set_rng_state, torch.get_rng_state())
+        mha = torch.backends.mha
+        after.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+        after.callback(random.setstate, random.getstate())
+        random.seed(0)
+        if numpy := sys.modules.get("numpy"):
+            after.callback(numpy.random.set_state, numpy.random.get_state())
+            numpy.random.seed(0)
+        after.callback(lambda: torch.get_num_threads() == threads or torch.set_num_threads(threads))
         yield
-    finally:
-        torch.set_default_dtype(default_dtype)
-        torch.set_rng_state(torch_random)
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        random.setstate(state)
-        if numpy_random:
-            numpy_random.set_state(numpy_state)
 
 
 @contextlib.contextmanager
 def without_stack_traces() -> Iterator[None]:
     """torch.fx notes for each node who called it, and loads its compiler to do so: for seconds."""
-    settings, name = importlib.import_module("torch.fx.config"), "do_not_emit_stack_traces"
-    before = getattr(settings, name, None)
-    if before is not None:
-        setattr(settings, name, True)
+    settings: Any = importlib.import_module("torch.fx.config")
+    before = getattr(settings, "do_not_emit_stack_traces", None)
+    if before is None:
+        yield
+        return
+    settings.do_not_emit_stack_traces = True
     try:
         yield
     finally:
-        if before is not None:
-            setattr(settings, name, before)
+        settings.do_not_emit_stack_traces = before
 
 
-@functools.cache
-def _base_of(kind: type) -> Any:
-    return next((base for base in _BASES if issubclass(kind, base)), None)
+def weights_of(model: torch.nn.Module) -> frozenset[int]:
+    """Addresses of the storages of parameters and buffers."""
+    kept = (*model.parameters(), *model.buffers())
+    return frozenset(each.untyped_storage()._cdata for each in kept if each.layout is torch.strided)
 
 
-def _base(value: Any) -> Any:
-    """The built-in class that makes `value` a container; None if it is none."""
-    return _base_of(type(value))
+def containers_in(model: torch.nn.Module) -> Iterator[Any]:
+    """Everything in which modules keep something: attributes, and containers in each other."""
+    return (each for each in _Reached(model, ()).own if _base_of(type(each)))
 
 
-def _content(place: Any) -> Any:
-    """What a place holds; its own class is not asked, which may do more than hold."""
-    base = _base(place)
-    if base is None:
-        return tuple(_named_slots(place)) if type(place) is not types.CellType else _values(place)
-    if not len(place):
-        return ()
-    if base is dict:
-        return dict.copy(place)
-    return list(base.items(place) if base is OrderedDict else base.__iter__(place))
+# -- what a pass can reach -------------------------------------------------------------------------
 
 
-def _put_back(place: Any, content: Any) -> None:
-    base = _base(place)
-    if base is None:
-        _put_back_slots(place, content)
-        return
-    if not len(place) and not content:
-        # As most are: the hooks of modules.
-        return
-    base.clear(place)
-    if base is dict:
-        dict.update(place, content)
-    elif base is OrderedDict:
-        for key, value in content:
-            OrderedDict.__setitem__(place, key, value)
-    elif base is set:
-        set.update(place, content)
-    elif base is list:
-        list.extend(place, content)
-    else:
-        deque.extend(place, content)
+class _Reached:
+    """What a pass of a model can change: containers, cells, objects with slots, tensors, arrays and
+    random generators.
+
+    ``own`` are those that its modules and arguments hold, ``shared`` those that its code reaches,
+    ``large`` containers among these that are too long to be looked at, with their lengths;
+    ``names`` what global names and classes hold that the code uses, ``caches`` functions of it
+    that remember what they returned. The code is that of the files in which the classes of the
+    modules are, with their bases, and functions that the modules hold.
+    """
+
+    def __init__(self, model: torch.nn.Module, others: Sequence[Any]) -> None:
+        self.own: list[Any] = []
+        self.shared: list[Any] = []
+        self.large: list[tuple[Any, int]] = []
+        self.names: dict[int, _Names] = {}
+        self.caches: list[functools._lru_cache_wrapper[Any]] = []
+        self._seen: set[int] = set()
+        modules = list(model.modules())
+        classes = dict.fromkeys(base for each in modules for base in type(each).__mro__)
+        code = [each for each in classes if _library(each.__module__) not in _FOREIGN]
+        self._files = {each.__module__ for each in code}
+        self._walk(deque((*(each.__dict__ for each in modules), others)), code)
+        self._walk(deque(code), None)
+
+    @property
+    def all(self) -> Iterator[Any]:
+        """What is its own, then what is shared."""
+        yield from self.own
+        yield from self.shared
+
+    def _walk(self, waiting: deque[Any], code: list[Any] | None) -> None:
+        """Finds what can be reached from what is waiting.
+
+        Args:
+            code: where functions and classes are put, until what is its own was found; None: they
+                are followed.
+        """
+        found = self.shared if code is None else self.own
+        left = _MOST_SHARED
+        while waiting and left > 0:
+            thing = waiting.popleft()
+            kind = type(thing)
+            if code is not None and issubclass(kind, _CODE):
+                code.append(thing)
+                if kind is types.FunctionType:
+                    self._files.add(inspect.unwrap(thing).__module__)  # pyright: ignore
+                continue
+            if id(thing) in self._seen:
+                continue
+            self._seen.add(id(thing))
+            if issubclass(kind, (*_CODE, *_WRAPPERS)):
+                inside = self._behind(thing)
+            else:
+                base = _base_of(kind)
+                if base and code is None and len(thing) > left:
+                    self.large.append((thing, len(thing)))
+                    continue
+                is_place = bool(base or kind is types.CellType or _slots_of(kind))
+                if is_place:
+                    found.append(thing)
+                inside = _values(thing) if is_place or issubclass(kind, tuple) else ()
+                if not base and (attributes := _attributes_of(thing)) is not None:
+                    waiting.append(attributes)
+                    (waiting if code is None else code).append(kind)
+            for value in inside:
+                held = type(value)
+                left -= code is None
+                if held in _SIMPLE:
+                    continue
+                # Most containers are empty, and stay so: the hooks of modules.
+                if held in _TENSORS or _changes(value) or (_base_of(held) and not len(value)):
+                    found.append(value)
+                else:
+                    waiting.append(value)
+
+    def _behind(self, thing: Any) -> Iterable[Any]:
+        """What a function or class can reach."""
+        match thing:
+            case functools.partial():
+                return (thing.func, thing.args, thing.keywords)
+            case property():
+                return (thing.fget, thing.fset)
+            case types.MethodType():
+                return (thing.__func__, thing.__self__)
+            case staticmethod() | classmethod():
+                return (thing.__func__,)
+            case functools._lru_cache_wrapper():
+                self.caches.append(thing)
+                return (thing.__wrapped__,)
+            case types.FunctionType():
+                return self._behind_function(thing)
+            case _ if thing.__module__ in self._files:
+                names = self.names[id(thing)] = _Names(thing, dict(vars(thing)))
+                return names.before.values()
+            case _:
+                return ()
+
+    def _behind_function(self, function: types.FunctionType) -> Iterator[Any]:
+        yield from function.__closure__ or ()
+        yield function.__defaults__
+        yield function.__kwdefaults__
+        variables = function.__globals__
+        if variables.get("__name__") in self._files:
+            known = self.names.setdefault(id(variables), _Names(variables, {}))
+            for name in _names_in(function.__code__) - known.used:
+                known.used.add(name)
+                if name in variables:
+                    known.before[name] = variables[name]
+                    yield variables[name]
 
 
-def _put_back_slots(place: Any, content: tuple[Any, ...]) -> None:
-    """Puts back what stood in a cell of a closure, or in the slots of an object."""
-    if type(place) is types.CellType:
-        if content:
-            place.cell_contents = content[0]
-        elif _values(place):
-            del place.cell_contents
-        return
-    now = dict(_named_slots(place))
-    for slot, value in content:
-        if now.pop(slot, slot) is not value:
-            slot.__set__(place, value)
-    for slot in now:
-        slot.__delete__(place)
+def _library(module: Any) -> str:
+    """The library that a module's name is of; ``""``: it has none."""
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Global names in code and in functions within it, with those of attributes."""
+    names = set(code.co_names)
+    for each in code.co_consts:
+        if type(each) is types.CodeType:
+            names |= _names_in(each)
+    return names
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names of a class, or global ones, and what they stood for; of these, those that were used."""
+
+    owner: Any
+    before: dict[str, Any]
+    used: set[str] = field(default_factory=set[str])
+
+    def take_out_fakes(self) -> None:
+        """Gives names that hold tensors of a pass what they held before."""
+        is_class = isinstance(self.owner, type)
+        now = vars(self.owner) if is_class else self.owner
+        for name in list(now) if is_class else self.used & now.keys():
+            value = now[name]
+            if value is self.before.get(name) or not _holds_fakes(value):
+                continue
+            if not is_class:
+                now.pop(name)
+                now |= {name: self.before[name]} if name in self.before else {}
+            elif name in self.before:
+                setattr(self.owner, name, self.before[name])
+            else:
+                delattr(self.owner, name)
+
+
+def _attributes_of(value: Any) -> dict[str, Any] | None:
+    """The attributes of a module, or an object of a class of the user's or a model library's.
+
+    The object itself is not asked, neither for them nor for its class: a proxy may run code to
+    answer, and fail.
+    """
+    kind = type(value)
+    is_opaque = issubclass(kind, (torch.Tensor, types.ModuleType, *_CODE, *_WRAPPERS))
+    if is_opaque or (
+        _library(kind.__module__) in _FOREIGN and not issubclass(kind, torch.nn.Module)
+    ):
+        return None
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if type(attributes) is dict else None
 
 
 @functools.cache
 def _slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
     """The slots of a class of the user's or a model library's."""
-    if kind.__module__.partition(".")[0] in _FOREIGN:
+    if _library(kind.__module__) in _FOREIGN:
         return ()
     return tuple(
         slot
@@ -230,12 +363,15 @@ def _named_slots(value: Any) -> Iterator[tuple[types.MemberDescriptorType, Any]]
             yield slot, slot.__get__(value)
 
 
-def _holds_fakes(value: Any) -> bool:
-    # The class that an object says to have is not asked: a proxy may run code to answer.
-    kind = type(value)
-    if issubclass(kind, tuple) or _base_of(kind):
-        return any(_holds_fakes(each) for each in _values(value))
-    return issubclass(kind, FakeTensor)
+@functools.cache
+def _base_of(kind: type) -> Any:
+    """The built-in class that makes what is of `kind` a container; None if it is none."""
+    return next((base for base in _BASES if issubclass(kind, base)), None)
+
+
+def _is_place(thing: Any) -> bool:
+    kind = type(thing)
+    return bool(kind is types.CellType or _base_of(kind) or _slots_of(kind))
 
 
 def _values(place: Any) -> Iterable[Any]:
@@ -254,144 +390,101 @@ def _values(place: Any) -> Iterable[Any]:
     return dict.values(place) if issubclass(kind, dict) else base.__iter__(place)
 
 
-def containers_in(roots: Sequence[Any]) -> Iterator[Any]:
-    """Everything in which a pass can keep something: attributes, and containers in each other."""
-    return (each for each in _things_in(roots, set()) if _base(each))
+def _holds_fakes(value: Any) -> bool:
+    # The class that an object says to have is not asked: a proxy may run code to answer.
+    kind = type(value)
+    if issubclass(kind, tuple) or _base_of(kind):
+        return any(_holds_fakes(each) for each in _values(value))
+    return issubclass(kind, FakeTensor)
 
 
-def _things_in(roots: Iterable[Any], seen: set[int]) -> Iterator[Any]:
-    """Places in which a pass can keep something, however nested, and what else may change in them:
-    tensors, arrays, random generators; and functions, whose variables `_Reached` looks at.
+# -- what things held ------------------------------------------------------------------------------
 
-    Args:
-        roots: where it begins: containers and cells.
-        seen: identities of what is left out; those of what was found are added.
+
+def _putting_back(thing: Any) -> Callable[[], object] | None:
+    """What puts back all that a thing holds now; None: it is a tensor, or holds nothing.
+
+    The thing's own class is not asked, which may do more than hold.
     """
-    waiting = list(roots)
-    while waiting:
-        place = waiting.pop()
-        if id(place) in seen:
-            continue
-        seen.add(id(place))
-        if not isinstance(place, tuple):
-            yield place
-        for value in _values(place):
-            kind = type(value)
-            if kind in _SIMPLE:
-                continue
-            if issubclass(kind, tuple) or _base_of(kind):
-                if len(value):
-                    waiting.append(value)
-                elif not issubclass(kind, tuple):
-                    yield value
-            elif kind in _TENSORS or kind in _FUNCTIONS or _changes(value):
-                yield value
-            else:
-                if (attributes := _attributes_of(value)) is not None:
-                    waiting.append(attributes)
-                if _slots_of(kind):
-                    waiting.append(value)
-
-
-_FUNCTIONS = frozenset(
-    (
-        *(types.FunctionType, types.MethodType, functools.partial),
-        *(staticmethod, classmethod, property),
-    )
-)
-
-
-def _behind(function: Any) -> Iterator[Any]:
-    """The cells of a function's closure, its defaults, and functions within it."""
-    kind = type(function)
-    if kind is functools.partial:
-        yield (function.func, function.args, function.keywords)
-    elif kind is property:
-        yield (function.fget,)
-    elif kind is not types.FunctionType:
-        yield (function.__func__,)
-    else:
-        yield from function.__closure__ or ()
-        yield (function.__defaults__ or (), function.__kwdefaults__ or {})
-
-
-class _Reached:
-    """What a pass of a model can change.
-
-    ``own`` are the things that its modules and arguments hold; ``shared`` those that are behind
-    functions, in classes and in files, for other objects and threads as well.
-    """
-
-    def __init__(self, own: Sequence[Any], shared: Sequence[Any]) -> None:
-        self.own, self.shared = own, shared
-
-    @classmethod
-    def of(cls, model: torch.nn.Module, others: Any) -> _Reached:
-        seen: set[int] = set()
-        modules = [module.__dict__ for module in model.modules()]
-        own = list(_things_in([modules, list(others)], seen))
-        in_common = tuple(_shared(model))
-        shared = list(_things_in([value for value in in_common if _base(value)], seen))
-        shared += (each for each in in_common if type(each) in _TENSORS or _changes(each))
-        functions = [each for each in (*own, *shared, *in_common) if type(each) in _FUNCTIONS]
-        while functions:
-            function = functions.pop()
-            if id(function) not in seen:
-                seen.add(id(function))
-                found = list(_things_in(_behind(function), seen))
-                shared += found
-                functions += (each for each in found if type(each) in _FUNCTIONS)
-        return cls(own, shared)
-
-    def all(self) -> Iterator[Any]:
-        """What is its own, then what is shared."""
-        yield from self.own
-        yield from self.shared
-
-
-def _is_place(thing: Any) -> bool:
     kind = type(thing)
-    return bool(kind is types.CellType or _base_of(kind) or _slots_of(kind))
+    if base := _base_of(kind):
+        items = base.items(thing) if issubclass(base, dict) else base.__iter__(thing)
+        return functools.partial(_refill, thing, base, list(items) if len(thing) else ())
+    if kind is types.CellType:
+        return functools.partial(_refill_cell, thing, _values(thing))
+    if _slots_of(kind):
+        return functools.partial(_refill_slots, thing, tuple(_named_slots(thing)))
+    if _is_array(thing):
+        return functools.partial(sys.modules["numpy"].copyto, thing, thing.copy())
+    if not _has_state(thing):
+        return None
+    if kind is torch.Generator:
+        return functools.partial(thing.set_state, thing.get_state())
+    if kind is random.Random:
+        return functools.partial(thing.setstate, thing.getstate())
+    bits = getattr(thing, "bit_generator", None) or thing._bit_generator
+    return functools.partial(setattr, bits, "state", copy.deepcopy(bits.state))
+
+
+def _refill(place: Any, base: Any, items: Sequence[Any]) -> None:
+    # Most are empty, and stay so: the hooks of modules.
+    if len(place) or items:
+        base.clear(place)
+        if base is OrderedDict:
+            for key, value in items:
+                OrderedDict.__setitem__(place, key, value)
+        else:
+            (base.update if base in (dict, set) else base.extend)(place, items)
+
+
+def _refill_cell(cell: types.CellType, content: Iterable[Any]) -> None:
+    for value in content:
+        cell.cell_contents = value
+    if not content and _values(cell):
+        del cell.cell_contents
+
+
+def _refill_slots(thing: Any, content: Sequence[tuple[types.MemberDescriptorType, Any]]) -> None:
+    now = dict(_named_slots(thing))
+    for slot, value in content:
+        if now.pop(slot, slot) is not value:
+            slot.__set__(thing, value)
+    for slot in now:
+        slot.__delete__(thing)
+
+
+def _take_out_added(place: Any, length: int) -> None:
+    """Takes what holds tensors of a pass from the end of a container that had `length` values."""
+    base = _base_of(type(place))
+    if issubclass(base, dict):
+        added = itertools.islice(base.__reversed__(place), max(0, len(place) - length))
+        for key in [each for each in added if _holds_fakes(dict.__getitem__(place, each))]:
+            base.__delitem__(place, key)
+    elif base is not set:
+        while len(place) > length and _holds_fakes(base.__getitem__(place, -1)):
+            base.pop(place)
+
+
+# -- tensors, arrays and generators ----------------------------------------------------------------
 
 
 def _changes(value: Any) -> bool:
     return _has_state(value) or _is_array(value)
 
 
-def _numpy() -> Any:
-    """NumPy, where something has loaded it."""
-    return sys.modules.get("numpy")
-
-
 def _is_array(value: Any) -> bool:
     """Whether it is an array of NumPy with memory of its own, which may be written."""
-    numpy = _numpy()
+    numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray or not value.flags.writeable:
         return False
     return value.flags.owndata or type(value.base) is numpy.ndarray
 
 
 def _has_state(value: Any) -> bool:
-    kind, numpy = type(value), _numpy()
+    kind, numpy = type(value), sys.modules.get("numpy")
     return kind in (torch.Generator, random.Random) or (
         numpy is not None and kind in (numpy.random.Generator, numpy.random.RandomState)
     )
-
-
-def _state_of(generator: Any) -> tuple[Callable[[Any], object], Any]:
-    """What puts back the state of a random generator, and its state."""
-    if type(generator) is torch.Generator:
-        return generator.set_state, generator.get_state()
-    if type(generator) is random.Random:
-        return generator.setstate, generator.getstate()
-    bits = getattr(generator, "bit_generator", None) or generator._bit_generator
-    return functools.partial(setattr, bits, "state"), copy.deepcopy(bits.state)
-
-
-def weights_of(model: torch.nn.Module) -> frozenset[int]:
-    """Addresses of the storages of parameters and buffers."""
-    kept = (*model.parameters(), *model.buffers())
-    return frozenset(each.untyped_storage()._cdata for each in kept if each.layout is torch.strided)
 
 
 def _is_kept(value: Any, but: Collection[int]) -> bool:
@@ -408,83 +501,3 @@ def _is_kept(value: Any, but: Collection[int]) -> bool:
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """The whole storage of a tensor: others may be views of it."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-
-
-def _is_same_view(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
-        and tensor.shape == other.shape
-        and tensor.stride() == other.stride()
-        and tensor.storage_offset() == other.storage_offset()
-    )
-
-
-_OPAQUE = (type, torch.Tensor, types.ModuleType, types.FunctionType)
-
-
-def _attributes_of(value: Any) -> dict[str, Any] | None:
-    """The attributes of a module, or an object of a class of the user's or a model library's.
-
-    The object itself is not asked, neither for them nor for its class: a proxy may run code to
-    answer, and fail.
-    """
-    kind = type(value)
-    is_foreign = kind.__module__.partition(".")[0] in _FOREIGN
-    if issubclass(kind, _OPAQUE) or (is_foreign and not issubclass(kind, torch.nn.Module)):
-        return None
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return attributes if type(attributes) is dict else None
-
-
-def _owners_of_names(model: torch.nn.Module) -> list[Any]:
-    """The classes of the model's modules, and the files that these are from."""
-    kinds = {
-        kind: None
-        for module_class in dict.fromkeys(type(module) for module in model.modules())
-        for kind in module_class.__mro__
-        if kind.__module__.partition(".")[0] not in _FOREIGN
-    }
-    files = (sys.modules.get(name) for name in dict.fromkeys(kind.__module__ for kind in kinds))
-    return [*kinds, *(file for file in files if file is not None)]
-
-
-def _shared(model: torch.nn.Module) -> Iterator[Any]:
-    """What the classes of the model's modules and the files they are from hold for all."""
-    for owner in _owners_of_names(model):
-        is_file = type(owner) is types.ModuleType
-        yield from (
-            value
-            for key, value in list(vars(owner).items())
-            if not (is_file and key.startswith("__"))
-        )
-
-
-def _take_out_fakes(owner: Any, before: Mapping[str, Any]) -> None:
-    """Gives names of a class or a file that hold tensors of a pass what they held before."""
-    for name, value in list(vars(owner).items()):
-        if type(value) is FakeTensor or (value is not before.get(name) and _holds_fakes(value)):
-            if name in before:
-                setattr(owner, name, before[name])
-            else:
-                delattr(owner, name)
-
-
-def _function_caches(model: torch.nn.Module) -> Iterator[functools._lru_cache_wrapper[Any]]:
-    """Functions that remember what they returned, which may be tensors of the pass."""
-    for value in _shared(model):
-        is_method = type(value) in (classmethod, staticmethod)
-        function: Any = value.__func__ if is_method else value
-        if issubclass(type(function), functools._lru_cache_wrapper):
-            yield function
-        elif type(function) is types.FunctionType and function.__closure__:
-            # Decorators keep the function that remembers behind one that does not.
-            for cell in function.__closure__:
-                try:
-                    inner = cell.cell_contents
-                except ValueError:
-                    continue
-                if issubclass(type(inner), functools._lru_cache_wrapper):
-                    yield inner

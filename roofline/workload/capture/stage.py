@@ -242,7 +242,7 @@ def _check(tensor: torch.Tensor, name: str, module: torch.nn.Module) -> None:
 
 def _put_in_containers(model: torch.nn.Module, replaced: Mapping[int, Any]) -> None:
     """Replaces parameters where modules keep them a second time: recurrent layers have a list."""
-    for container in containers_in([module.__dict__ for module in model.modules()]):
+    for container in containers_in(model):
         if isinstance(container, dict):
             for key, value in list(dict.items(container)):
                 if id(value) in replaced:
