@@ -54,7 +54,7 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.machine import catalog
     from roofline.pipeline.assembly import assemble
     from roofline.pipeline.machines import predictor_of
-    from roofline.pipeline.quantization_companions import companions
+    from roofline.pipeline.native_variants import native_variants
     from roofline.pipeline.runs import workload_of
     from roofline.placement import Roof
     from roofline.quantization.policy import Policy
@@ -86,7 +86,7 @@ def _computed(key: str, quick: bool) -> Row:
     def what_if_of(policy: Policy) -> WhatIf:
         return what_if(analysis, policy, predictor)
 
-    found = companions(
+    found, conditions = native_variants(
         model,
         shape,
         analysis=analysis,
@@ -99,8 +99,8 @@ def _computed(key: str, quick: bool) -> Row:
         *("predicted_before_s", "predicted_s", "why_not"),
     )
     return {
-        "ways": [{field: getattr(each, field) for field in fields} for each in found.found],
-        "conditions": found.conditions,
+        "ways": [{field: getattr(each, field) for field in fields} for each in found],
+        "conditions": conditions,
     }
 
 

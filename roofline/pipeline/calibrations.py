@@ -100,7 +100,7 @@ def _native(profile: HardwareProfile) -> tuple[str, ...]:
 
 def int8_problem() -> str:
     """Why torch cannot compute in int8 here; ``""``: it can."""
-    from roofline.quantization.companions import why_no_int8
+    from roofline.quantization.native_variants import why_no_int8
 
     return why_no_int8()
 
@@ -172,7 +172,7 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
 
         return _measured_runs(here, step, teams, dtype, once)
     from roofline.latency.measuring.team import team
-    from roofline.quantization.companions import in_int8, int8_kernels
+    from roofline.quantization.native_variants import in_int8, int8_kernels
 
     def packed(asked: Workload, threads: int) -> torch.nn.Module:
         # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on

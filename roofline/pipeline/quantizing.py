@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +18,7 @@ from roofline.pipeline.machines import Hardware, is_this_machine, predictor_of
 from roofline.pipeline.optimization_machine import check_bench
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
+from roofline.quantization.sensitivity import Budget
 from roofline.quantization.what_ifs import what_if, what_ifs
 from roofline.run import RunOptions, check_counts, check_functions, check_rounds, check_switches
 
@@ -33,14 +33,6 @@ _MOST_BYTE, _MOST_S = 2**60, 1e9
 
 _PAPER_BITS, _FIRST_LAST = 2, 8
 _FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What a proposed policy may need at most: bytes of a file, or seconds of a pass."""
-
-    size_bytes: int | None = None
-    time_s: float | None = None
 
 
 def policy_of(
@@ -76,14 +68,14 @@ def policy_of(
             per_channel=per_channel,
         )
     given = {
-        "--weights": weights is not None,
-        "--activations": activations is not None,
-        "--first-last": first_last is not None,
-        "--shortcut": shortcut is not None,
-        "--per-channel": per_channel is not False,
+        "--weights": weights,
+        "--activations": activations,
+        "--first-last": first_last,
+        "--shortcut": shortcut,
+        "--per-channel": per_channel or None,
     }
-    for option, is_given in given.items():
-        if is_given:
+    for option, value in given.items():
+        if value is not None:
             raise InputError(f"{option} has no effect beside --policy; write it into the policy")
     if isinstance(policy, Policy):
         return policy
@@ -96,7 +88,7 @@ def policy_of(
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a JSON file: its own, or that of a saved result.
+    """The policy of a JSON file: its own, or that of a saved result (the proposed one, if any).
 
     Raises:
         FileFormatError: the file cannot be read, or holds none.
@@ -104,28 +96,22 @@ def read_policy(path: Path) -> Policy:
     file, data = str(path), read_json(path, fix=_FIX)
     if not isinstance(data, Mapping):
         raise refused(file, "is no policy: it must be a table", _FIX)
-    table = cast("Mapping[str, Any]", data)
-    found = _policy_in(table, file) if "kind" in table else table
+    found: Any = cast("Mapping[str, Any]", data)
+    if "kind" in found:
+        if found["kind"] != Quantization.kind:
+            raise refused(file, f"is no policy but a file of kind {found['kind']!r}", _FIX)
+        check_version(found, file=file, fix=_FIX)
+        try:
+            proposal = (found["sensitivity"] or {}).get("proposal")
+            found = proposal["policy"] if proposal else found["what_ifs"][0]["policy"]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            found = None
+        if not isinstance(found, Mapping):
+            raise refused(file, "holds a damaged result without a policy", _FIX)
     try:
-        return Policy.from_data(found)
+        return Policy.from_data(cast("Mapping[str, Any]", found))
     except InputError as error:
         raise refused(file, str(error), "") from None
-
-
-def _policy_in(result: Mapping[str, Any], file: str) -> Mapping[str, Any]:
-    """The policy of a saved result: the proposed one, where there is one."""
-    kind = result["kind"]
-    if kind != Quantization.kind:
-        raise refused(file, f"is no policy but a file of kind {kind!r}", _FIX)
-    check_version(result, file=file, fix=_FIX)
-    try:
-        proposal = (result["sensitivity"] or {}).get("proposal")
-        found = proposal["policy"] if proposal else result["what_ifs"][0]["policy"]
-    except (KeyError, IndexError, TypeError, AttributeError):
-        found = None
-    if not isinstance(found, Mapping):
-        raise refused(file, "holds a damaged result without a policy", _FIX)
-    return cast("Mapping[str, Any]", found)
 
 
 def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
@@ -178,20 +164,6 @@ def budget_of(
             f"--time-budget {cut(str(time))}: must be a number of seconds above 0, or 5ms"
         )
     return Budget(size_bytes=size, time_s=None if time is None else float(time))
-
-
-def check_companions(hardware: Hardware | None, *, measure: bool, rounds: int | None) -> None:
-    """Refuses timings that there cannot be, and rounds of none."""
-    if rounds is not None:
-        check_rounds(rounds)
-        if not measure:
-            raise InputError(f"--rounds {rounds} has no effect without --measure; add it")
-    if measure and not is_this_machine(hardware):
-        name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
-        raise InputError(
-            f"--measure times the model on this machine, and --hardware {name} is another:"
-            " leave one of both out"
-        )
 
 
 def quantize(
@@ -274,7 +246,16 @@ def quantize(
     budget = budget_of(size_budget, time_budget, sensitivity=sensitivity)
     if samples is not None and not sensitivity:
         raise InputError("samples have no effect without sensitivity=True; add it")
-    check_companions(hardware, measure=measure, rounds=rounds)
+    if rounds is not None:
+        check_rounds(rounds)
+        if not measure:
+            raise InputError(f"--rounds {rounds} has no effect without --measure; add it")
+    if measure and not is_this_machine(hardware):
+        name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
+        raise InputError(
+            f"--measure times the model on this machine, and --hardware {name} is another:"
+            " leave one of both out"
+        )
     options = RunOptions(dtype=dtype, batch=batch, seq=seq)
     (known,) = known_machines([hardware], threads)
     run = options.run(known.device)
@@ -310,10 +291,10 @@ def quantize(
         )
     found, conditions = (), ()
     if measure:
-        from roofline.pipeline.quantization_companions import companions
+        from roofline.pipeline.native_variants import native_variants
 
         begin = 0.5 if sensitivity else 0.0
-        timed = companions(
+        found, conditions = native_variants(
             model,
             inputs,
             analysis=analysis,
@@ -325,7 +306,6 @@ def quantize(
             progress=lambda done, what: tell(begin + (1 - begin) * done, what),
             say=say,
         )
-        found, conditions = timed.found, timed.conditions
     return Quantization(
         model=analysis.model,
         analysis=analysis,

@@ -8,34 +8,61 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
+from roofline.errors import InputError
+from roofline.foundation.rows import sum_known
+from roofline.foundation.units import format_bytes, format_s
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
-from roofline.quantization.result import LayerSensitivity
+from roofline.quantization.result import LayerSensitivity, LayerWhatIf, Side, WhatIf
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)
 """The widths that a proposal chooses from."""
 
+Basis = Literal["prediction", "bound"]
+
+Ask = Callable[[Policy], WhatIf]
+"""Gives the what-if of a policy."""
+
+Places = Mapping[str, Sequence[LayerWhatIf]]
+"""By the qualified name of a module, each time that it runs."""
+
 _MOST_WAYS = 2000
+
+_TRIES = 8
+"""Costs of layers add up but for what lies between them: so often the budget is changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One layer in so many bits: its error on its own, and what it costs of the budget.
+class Budget:
+    """What a proposed policy may need at most: bytes of a file, or seconds of a pass."""
 
-    ``error`` is the relative L2 error of the model's outputs; ``cost`` is in bytes of weights or in
-    seconds, as the budget is.
-    """
+    size_bytes: int | None = None
+    time_s: float | None = None
 
-    bits: LayerBits
-    error: float
-    cost: float
 
-    @property
-    def harm(self) -> float:
-        """The squared error."""
-        return self.error**2
+def places_of(what_if: WhatIf) -> Places:
+    """The layers of a what-if by their modules, in the order of their first runs."""
+    found: dict[str, list[LayerWhatIf]] = {}
+    for each in what_if.layers:
+        found.setdefault(each.layer.name.partition("#")[0], []).append(each)
+    return found
+
+
+def side_s(side: Side, basis: Basis) -> float | None:
+    """Seconds of a layer; None where nobody knows them."""
+    if basis == "bound":
+        return side.eager_min_time_s
+    return None if side.time is None else side.time.s
+
+
+def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
+    """Seconds of the whole pass in few bits; None where nobody knows them."""
+    if basis == "bound":
+        return what_if.eager_min_time_after_s
+    return None if what_if.after is None else what_if.after.s
 
 
 def ranked(layers: Iterable[LayerSensitivity]) -> tuple[LayerSensitivity, ...]:
@@ -68,17 +95,44 @@ def candidates_of(layer: Layer, asked: Policy) -> tuple[LayerBits, ...]:
     least = CANDIDATES[0]
     if layer.place in ("first", "last"):
         least = max(least, asked.first_last)
-    widths = sorted({least, *CANDIDATES})
-    return tuple(_in_width(bits, asked) for bits in widths if bits >= least)
-
-
-def _in_width(bits: int, asked: Policy) -> LayerBits:
-    """Weights and activations in so many bits; what a policy leaves in floats stays there."""
     is_one = (asked.weights == FLOAT_BITS) != (asked.activations == FLOAT_BITS)
-    return LayerBits(
-        weights=FLOAT_BITS if is_one and asked.weights == FLOAT_BITS else bits,
-        activations=FLOAT_BITS if is_one and asked.activations == FLOAT_BITS else bits,
+    return tuple(
+        LayerBits(
+            weights=FLOAT_BITS if is_one and asked.weights == FLOAT_BITS else bits,
+            activations=FLOAT_BITS if is_one and asked.activations == FLOAT_BITS else bits,
+        )
+        for bits in sorted({least, *CANDIDATES})
+        if bits >= least
     )
+
+
+# -- one option for each layer ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One layer in so many bits: its error on its own, and what it costs of the budget.
+
+    ``error`` is the relative L2 error of the model's outputs; ``cost`` is in bytes of weights or in
+    seconds, as the budget is.
+    """
+
+    bits: LayerBits
+    error: float
+    cost: float
+
+    @property
+    def harm(self) -> float:
+        """The squared error."""
+        return self.error**2
+
+
+class _Way(NamedTuple):
+    """Options of the layers so far."""
+
+    cost: float
+    harm: float
+    taken: tuple[Option, ...]
 
 
 def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Option] | None:
@@ -95,16 +149,43 @@ def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Op
         None where even the cheapest options cost more.
     """
     least = [min(option.cost for option in each) for each in options.values()]
-    ways = [_Way(cost=0.0, harm=0.0)]
+    ways = [_Way(0.0, 0.0, ())]
     for place, each in enumerate(options.values()):
         rest = math.fsum(least[place + 1 :])
-        longer = (way.along(option) for way in ways for option in each)
-        ways = _thinned(_unbeaten(way for way in longer if way.cost + rest <= most))
+        longer = (
+            _Way(way.cost + option.cost, way.harm + option.harm, (*way.taken, option))
+            for way in ways
+            for option in each
+        )
+        # Those that no other one beats, from the cheapest to the least harmful.
+        ways = []
+        for way in sorted((way for way in longer if way.cost + rest <= most), key=_cost_and_harm):
+            if not ways or way.harm < ways[-1].harm:
+                ways.append(way)
+        if len(ways) > _MOST_WAYS:
+            last = len(ways) - 1
+            ways = [ways[round(each * last / (_MOST_WAYS - 1))] for each in range(_MOST_WAYS)]
     if not ways:
         return None
     # Of those that nothing beats, the dearest does the least harm.
-    found = dict(zip(options, reversed(tuple(ways[-1].taken())), strict=True))
-    return _with_what_fits(found, options, most)
+    found = dict(zip(options, ways[-1].taken, strict=True))
+    while True:
+        # Thinning may have left something of the budget.
+        cost = math.fsum(each.cost for each in found.values())
+        better = [
+            (found[name].harm - option.harm, name, option)
+            for name, each in options.items()
+            for option in each
+            if option.harm < found[name].harm and cost - found[name].cost + option.cost <= most
+        ]
+        if not better:
+            return found
+        _, name, option = max(better, key=lambda each: each[0])
+        found = {**found, name: option}
+
+
+def _cost_and_harm(way: _Way) -> tuple[float, float]:
+    return way.cost, way.harm
 
 
 def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
@@ -135,58 +216,109 @@ def proposed_policy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """Options of the layers so far: the last one, and the way there."""
+class Search:
+    """What bits are chosen by, and from.
 
-    cost: float
-    harm: float
-    last: Option | None = None
-    before: _Way | None = None
+    ``asked`` is the what-if of the policy that was asked for, ``errors`` what each layer does to
+    the outputs on its own, ``candidates`` the widths that each may have.
+    """
 
-    def along(self, option: Option) -> _Way:
-        """One layer farther."""
-        return _Way(
-            cost=self.cost + option.cost, harm=self.harm + option.harm, last=option, before=self
-        )
+    asked: WhatIf
+    ask: Ask
+    budget: Budget
+    basis: Basis
+    errors: Mapping[tuple[str, LayerBits], float]
+    candidates: Mapping[str, Sequence[LayerBits]]
 
-    def taken(self) -> Iterator[Option]:
-        """Its options, from the last layer to the first."""
-        way: _Way | None = self
-        while way is not None and way.last is not None:
-            yield way.last
-            way = way.before
+    @property
+    def words(self) -> str:
+        """``"a model of 1.00 MB"``, or a pass of so long, with what that is."""
+        if self.budget.size_bytes is not None:
+            return f"a model of {format_bytes(self.budget.size_bytes)}"
+        what = "predicted" if self.basis == "prediction" else "by bounds"
+        return f"a pass of {format_s(self.budget.time_s)}, {what}"
 
+    def made(self) -> tuple[Policy, WhatIf, bool]:
+        """The policy, what it comes to, and whether that keeps to the budget.
 
-def _unbeaten(ways: Iterable[_Way]) -> list[_Way]:
-    """Those that no other one beats in cost and harm, from the cheapest to the least harmful."""
-    found: list[_Way] = []
-    for way in sorted(ways, key=lambda each: (each.cost, each.harm)):
-        if not found or way.harm < found[-1].harm:
-            found.append(way)
-    return found
+        Raises:
+            InputError: the budget is a time, and none is known of a layer.
+        """
+        options = self._options()
+        given = (self.budget.size_bytes, self.budget.time_s)
+        limit = next(float(each) for each in given if each is not None)
+        # What the model needs beside its layers: bytes, or seconds.
+        of_layers = sum_known(self._layer_cost(each) for each in places_of(self.asked).values())
+        if of_layers is None:
+            raise no_time("one of the layers")
+        most = limit - (self._cost(self.asked) - of_layers)
+        least_harm = math.inf
+        best: tuple[Policy, WhatIf] | None = None
+        for _ in range(_TRIES):
+            found = chosen(options, most)
+            if found is None:
+                break
+            policy, then = self._of(found)
+            over = self._cost(then) - limit
+            harm = math.fsum(each.harm for each in found.values())
+            if over <= 0 and harm < least_harm:
+                least_harm, best = harm, (policy, then)
+            if not least_harm:
+                break
+            # What the costs of layers do not tell: too much is taken back, what is left is given.
+            most -= over
+        if best is not None:
+            return *best, True
+        policy, then = self._of(cheapest(options))
+        return policy, then, self._cost(then) <= limit
 
-
-def _thinned(ways: Sequence[_Way]) -> list[_Way]:
-    """No more than so many, with the first and the last."""
-    if len(ways) <= _MOST_WAYS:
-        return list(ways)
-    last = len(ways) - 1
-    return [ways[round(place * last / (_MOST_WAYS - 1))] for place in range(_MOST_WAYS)]
-
-
-def _with_what_fits(
-    found: dict[str, Option], options: Mapping[str, Sequence[Option]], most: float
-) -> dict[str, Option]:
-    """The same with less harm, where thinning left something of the budget."""
-    while True:
-        cost = math.fsum(each.cost for each in found.values())
-        better = [
-            (found[name].harm - option.harm, name, option)
-            for name, each in options.items()
-            for option in each
-            if option.harm < found[name].harm and cost - found[name].cost + option.cost <= most
+    def _of(self, found: Mapping[str, Option]) -> tuple[Policy, WhatIf]:
+        modules = [
+            replace(each.layer, name=name)
+            for name, places in places_of(self.asked).items()
+            for each in places
         ]
-        if not better:
-            return found
-        _, name, option = max(better, key=lambda each: each[0])
-        found = {**found, name: option}
+        bits = {name: option.bits for name, option in found.items()}
+        policy = proposed_policy(self.asked.policy, modules, bits)
+        return policy, self.ask(policy)
+
+    def _options(self) -> Mapping[str, Sequence[Option]]:
+        """Each layer in all of its widths, with what it would need of the budget."""
+        policy = self.asked.policy
+        then: dict[LayerBits, Places] = {}
+        for bits in dict.fromkeys(bits for each in self.candidates.values() for bits in each):
+            # Every layer that may have these bits has them.
+            named = {name: bits for name, each in self.candidates.items() if bits in each}
+            then[bits] = places_of(self.ask(replace(policy, layers={**policy.layers, **named})))
+        options: dict[str, list[Option]] = {}
+        for name, every in self.candidates.items():
+            options[name] = []
+            for bits in every:
+                cost = self._layer_cost(then[bits][name])
+                if cost is not None:
+                    error = 0.0 if bits.is_float else self.errors[name, bits]
+                    options[name].append(Option(bits=bits, error=error, cost=cost))
+            if not options[name]:
+                raise no_time(f"layer '{name}'")
+        return options
+
+    def _layer_cost(self, places: Sequence[LayerWhatIf]) -> float | None:
+        if self.budget.size_bytes is not None:
+            # However often it runs, a model keeps a layer's weights once.
+            return float(places[0].after.weight_bytes)
+        return sum_known(side_s(each.after, self.basis) for each in places)
+
+    def _cost(self, what_if: WhatIf) -> float:
+        if self.budget.size_bytes is not None:
+            return float(what_if.model_bytes_after)
+        whole = whole_s(what_if, self.basis)
+        if whole is None:
+            raise no_time("the whole pass")
+        return whole
+
+
+def no_time(what: str) -> InputError:
+    """The error for a budget of time where none is known."""
+    return InputError(
+        f"--time-budget: no time is known of {what} on this machine; give a --size-budget"
+    )

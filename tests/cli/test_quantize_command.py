@@ -235,7 +235,7 @@ def test_show_opens_what_is_saved(asked: Asked, capsys: pytest.CaptureFixture[st
 
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     from roofline.foundation.blocks import View
-    from roofline.pipeline.quantization_companions import DEFAULT_ROUNDS
+    from roofline.pipeline.native_variants import DEFAULT_ROUNDS
 
     assert run(["quantize", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())

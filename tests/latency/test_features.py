@@ -16,7 +16,7 @@ from roofline.latency.features import FRESH_BYTE, facts_of, fresh_bytes, log2
 from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
 from roofline.placement import Placement, Roof, place
-from roofline.quantization.companions import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching

@@ -8,7 +8,7 @@ from roofline.latency.curriculum import Subject
 from roofline.latency.int8_curriculum import int8_designs
 from roofline.pipeline.calibrations import subject_workload
 from roofline.pipeline.timing import real_model
-from roofline.quantization.companions import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.operators import OperatorRecord

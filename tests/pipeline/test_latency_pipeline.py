@@ -44,8 +44,8 @@ from roofline.pipeline.predictions import predict
 from roofline.pipeline.profiles import profile
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.validations import validate
-from roofline.quantization import companions as quantised
-from roofline.quantization.companions import why_no_int8
+from roofline.quantization import native_variants as quantised
+from roofline.quantization.native_variants import why_no_int8
 from roofline.workload.operators import State
 from tests import builders
 

@@ -13,11 +13,11 @@ from torch import nn
 
 import roofline
 from roofline.pipeline.quantization_sensitivity import sensitivity_of
-from roofline.pipeline.quantizing import Budget
 from roofline.pipeline.runs import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
+from roofline.quantization.sensitivity import Budget
 from roofline.quantization.what_ifs import what_if
 from roofline.run import Run
 

@@ -14,11 +14,11 @@ from torch import nn
 
 import roofline
 from roofline.errors import FileFormatError, HardwareError, InputError, MeasurementError, ModelError
-from roofline.pipeline import quantization_companions, quantizing
-from roofline.pipeline.quantization_companions import Companions
-from roofline.pipeline.quantizing import Budget, budget_of, policy_of, quantize, widths_of
+from roofline.pipeline import native_variants, quantizing
+from roofline.pipeline.quantizing import budget_of, policy_of, quantize, widths_of
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, NativeVariant
+from roofline.quantization.sensitivity import Budget
 from tests import builders
 
 MACHINE = builders.profile(
@@ -200,22 +200,22 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantizing, "is_this_machine", lambda _: True)
 
 
-def test_companions_are_asked_for_the_same_pass(
+def test_native_variants_are_asked_for_the_same_pass(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    companion = NativeVariant(
+    variant = NativeVariant(
         way="bfloat16", bits=LayerBits(weights=16, activations=16), why_not="no such kernel"
     )
 
-    def stand_in(model: Any, inputs: Any, **options: Any) -> Companions:
+    def stand_in(model: Any, inputs: Any, **options: Any) -> Any:
         asked.update(model=model, inputs=inputs, **options)
         options["progress"](0.5, "bfloat16")
         other = options["what_if_of"](Policy(weights=16, activations=16))
         assert other.policy.weights == 16
-        return Companions(found=(companion,), conditions=("the clock was low",))
+        return (variant,), ("the clock was low",)
 
-    monkeypatch.setattr(quantization_companions, "companions", stand_in)
+    monkeypatch.setattr(native_variants, "native_variants", stand_in)
     model, told = Block(), list[tuple[float, str]]()
     found = quantize(
         model,
@@ -227,7 +227,7 @@ def test_companions_are_asked_for_the_same_pass(
         sensitivity=True,
         progress=lambda *each: told.append(each),
     )
-    assert found.native_variants == (companion,)
+    assert found.native_variants == (variant,)
     assert found.warnings[-1] == "the clock was low"
     assert (asked["model"], asked["inputs"], asked["rounds"]) == (model, IMAGE, 3)
     assert (asked["batch"], asked["force"]) == (4, False)

@@ -13,7 +13,7 @@ import roofline
 from roofline.latency.features import facts_of
 from roofline.latency.samples import Facts
 from roofline.placement import Roof, place
-from roofline.quantization.companions import in_int8, int8_kernels, why_no_int8
+from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.quantization.policy import Policy
 from roofline.quantization.what_ifs import records_of_torch
 from roofline.workload.capture.passes import capture

@@ -16,18 +16,18 @@ from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
-from roofline.pipeline import quantization_companions
+from roofline.pipeline import native_variants as pipeline
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.measured_comparisons import Candidate
-from roofline.pipeline.quantization_companions import (
+from roofline.pipeline.native_variants import (
     WAYS,
     TimedPair,
     Way,
-    companions,
+    native_variants,
     policy_of,
     timed_pair,
 )
-from roofline.quantization.companions import CompanionKind, why_no_int8
+from roofline.quantization.native_variants import VariantKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.run import Run
@@ -64,7 +64,7 @@ def bench_of(*instruction_sets: str) -> Callable[..., AbstractContextManager[Any
     return lambda **_: nullcontext(here)
 
 
-def processes_of(answer: Callable[[CompanionKind, int], Any]) -> Callable[[], Any]:
+def processes_of(answer: Callable[[VariantKind, int], Any]) -> Callable[[], Any]:
     """Processes in which a way gives what `answer` says."""
 
     def run(function: object, _here: object, _asked: object, kind: Any, count: int) -> Any:
@@ -105,12 +105,12 @@ def pair_of(*rounds: tuple[float, float], error: float | None = 0.25) -> TimedPa
 
 
 def found(
-    answer: Callable[[CompanionKind, int], Any],
+    answer: Callable[[VariantKind, int], Any],
     *,
     sets: Sequence[str] = ("avx512_bf16",),
     **options: Any,
 ) -> dict[str, NativeVariant]:
-    result = companions(
+    result, conditions = native_variants(
         Net(),
         torch.zeros(SHAPE),
         analysis=options.pop("analysis", ANALYSIS),
@@ -119,21 +119,21 @@ def found(
         on=bench_of(*sets),
         **options,
     )
-    assert result.conditions == ("loud",)
-    return {each.way: each for each in result.found}
+    assert conditions == ("loud",)
+    return {each.way: each for each in result}
 
 
 @pytest.fixture(autouse=True)
 def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts as installed."""
-    monkeypatch.setattr(quantization_companions, "has_torchao", lambda: True)
+    monkeypatch.setattr(pipeline, "has_torchao", lambda: True)
 
 
 def test_rounds_are_compared_one_by_one_and_stand_beside_the_what_if() -> None:
     """The machine is twice as slow in the second round, for both: ratios are 2, 2 and 2.5."""
     asked: list[tuple[str, int]] = []
 
-    def answer(kind: CompanionKind, count: int) -> TimedPair:
+    def answer(kind: VariantKind, count: int) -> TimedPair:
         asked.append((kind, count))
         return pair_of((2.0, 1.0), (4.0, 2.0), (2.0, 0.8))
 
@@ -162,7 +162,7 @@ def test_what_is_predicted_of_another_type_of_16_bits_does_not_stand_beside_bflo
 def test_seven_rounds_are_usual_and_one_has_no_interval() -> None:
     counts: list[int] = []
 
-    def answer(_kind: CompanionKind, count: int) -> TimedPair:
+    def answer(_kind: VariantKind, count: int) -> TimedPair:
         counts.append(count)
         return pair_of((2.0, 1.0))
 
@@ -180,7 +180,7 @@ def test_seven_rounds_are_usual_and_one_has_no_interval() -> None:
     ],
 )
 def test_a_way_that_fails_says_why_and_others_go_on(error: Exception, said: str) -> None:
-    def answer(kind: CompanionKind, _count: int) -> TimedPair:
+    def answer(kind: VariantKind, _count: int) -> TimedPair:
         if kind == "int8 static":
             raise error
         return pair_of((1.0, 1.0))
@@ -193,7 +193,7 @@ def test_a_way_that_fails_says_why_and_others_go_on(error: Exception, said: str)
 
 
 def test_an_interrupt_ends_all_of_it() -> None:
-    def answer(_kind: CompanionKind, _count: int) -> TimedPair:
+    def answer(_kind: VariantKind, _count: int) -> TimedPair:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -201,7 +201,7 @@ def test_an_interrupt_ends_all_of_it() -> None:
 
 
 def test_bfloat16_is_left_out_where_it_says_nothing() -> None:
-    def answer(kind: CompanionKind, _count: int) -> TimedPair:
+    def answer(kind: VariantKind, _count: int) -> TimedPair:
         assert kind != "bfloat16"
         return pair_of((1.0, 1.0))
 
@@ -213,11 +213,11 @@ def test_bfloat16_is_left_out_where_it_says_nothing() -> None:
 def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def answer(kind: CompanionKind, _count: int) -> TimedPair:
+    def answer(kind: VariantKind, _count: int) -> TimedPair:
         asked.append(kind)
         return pair_of((1.0, 1.0))
 
-    monkeypatch.setattr(quantization_companions, "has_torchao", lambda: False)
+    monkeypatch.setattr(pipeline, "has_torchao", lambda: False)
     ways = found(answer)
     assert "roofline[int8]" in ways["int8 (torchao, dynamic, linear layers)"].why_not
     assert asked == ["bfloat16", "int8 static", "int8 dynamic"]
@@ -232,7 +232,7 @@ def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> Non
             after=None,
         )
 
-    result = companions(
+    result, _ = native_variants(
         "conv2d(3,4,3)@1x3x8x8",
         analysis=convolution,
         what_if_of=no_linear_layers,
@@ -240,7 +240,7 @@ def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> Non
         on=bench_of("avx512_bf16"),
     )
     assert asked == ["bfloat16", "int8 static"]
-    assert ["no linear layers" in each.why_not for each in result.found] == [
+    assert ["no linear layers" in each.why_not for each in result] == [
         False,
         False,
         True,
@@ -278,11 +278,11 @@ def test_policies_are_of_all_layers_or_of_linear_ones() -> None:
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
+    monkeypatch.setattr(pipeline, "_EFFORT", few)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8 static", "int8 dynamic"])
-def test_models_are_really_run(kind: CompanionKind, quickly: None) -> None:
+def test_models_are_really_run(kind: VariantKind, quickly: None) -> None:
     if kind != "bfloat16" and why_no_int8():
         pytest.skip(why_no_int8())
     model = Net().train()
@@ -321,8 +321,8 @@ def test_a_model_that_other_processes_cannot_load_is_timed_in_this_one(
     def forbidden() -> Any:
         raise AssertionError("it was to stay here")
 
-    monkeypatch.setattr(quantization_companions, "fresh_processes", forbidden)
-    result = companions(
+    monkeypatch.setattr(pipeline, "fresh_processes", forbidden)
+    result, conditions = native_variants(
         Local(),
         torch.zeros(SHAPE),
         analysis=ANALYSIS,
@@ -331,8 +331,8 @@ def test_a_model_that_other_processes_cannot_load_is_timed_in_this_one(
         rounds=1,
         on=bench_of("avx512_bf16"),
     )
-    assert result.found[0].after_s is not None
-    assert any("in this process" in each for each in result.conditions)
+    assert result[0].after_s is not None
+    assert any("in this process" in each for each in conditions)
 
 
 def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,9 +343,9 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
         return nullcontext(run_here)
 
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
-    monkeypatch.setattr(quantization_companions, "fresh_processes", processes)
-    result = companions(
+    monkeypatch.setattr(pipeline, "_EFFORT", few)
+    monkeypatch.setattr(pipeline, "fresh_processes", processes)
+    _, conditions = native_variants(
         "linear(8,8)@2x8",
         analysis=ANALYSIS,
         what_if_of=what_if_of,
@@ -353,4 +353,4 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
         rounds=1,
         on=bench_of("avx512_bf16"),
     )
-    assert asked == ["new"] and result.conditions == ("loud",)
+    assert asked == ["new"] and conditions == ("loud",)

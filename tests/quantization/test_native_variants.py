@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from roofline.errors import ModelError
-from roofline.quantization import companions
-from roofline.quantization.companions import (
-    CompanionKind,
-    companion_of,
+from roofline.quantization import native_variants
+from roofline.quantization.native_variants import (
+    VariantKind,
     in_int8,
     int8_engine,
     int8_kernels,
     relative_error,
+    variant_of,
     why_no_int8,
 )
 from roofline.workload.inputs import Inputs
@@ -50,17 +50,17 @@ def net() -> nn.Module:
 
 
 IMAGE = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(2))
-KINDS: tuple[CompanionKind, ...] = ("bfloat16", "int8 static", "int8 dynamic")
+KINDS: tuple[VariantKind, ...] = ("bfloat16", "int8 static", "int8 dynamic")
 
 
 @needs_int8
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_computes_nearly_the_same_and_leaves_the_model_as_it_was(kind: CompanionKind) -> None:
+def test_it_computes_nearly_the_same_and_leaves_the_model_as_it_was(kind: VariantKind) -> None:
     model = net().train()
     before = copy.deepcopy(model.state_dict())
     engine = torch.backends.quantized.engine
     expected = copy.deepcopy(model).eval()(IMAGE)
-    other, (args, kwargs) = companion_of(kind, model, ((IMAGE,), {}))
+    other, (args, kwargs) = variant_of(kind, model, ((IMAGE,), {}))
     with torch.no_grad(), int8_kernels():
         error = relative_error(expected, other(*args, **kwargs))
     assert error is not None and 0 < error < 0.15
@@ -77,7 +77,7 @@ def test_static_int8_of_a_linear_layer_by_hand() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(6, 4)
     x = torch.randn(5, 6)
-    other, _ = companion_of("int8 static", nn.Sequential(layer), ((x,), {}))
+    other, _ = variant_of("int8 static", nn.Sequential(layer), ((x,), {}))
     with torch.no_grad(), int8_kernels():
         found = other(x)
         plain = layer(x)
@@ -113,7 +113,7 @@ def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
     made = sources.load("conv2d(3,8,3)+batchnorm2d(8)+relu()+conv2d(8,4,3)@2x3x10x10").rebuild
     assert made is not None
     design = made().eval()
-    other, (args, kwargs) = companion_of("int8 static", design, ((IMAGE,), {}))
+    other, (args, kwargs) = variant_of("int8 static", design, ((IMAGE,), {}))
     with torch.no_grad(), int8_kernels():
         error = relative_error(design(IMAGE), other(*args, **kwargs))
     assert error is not None and 0 < error < 0.15
@@ -133,7 +133,7 @@ def test_it_is_the_same_every_time() -> None:
 def test_a_layer_alone_is_quantised_dynamically() -> None:
     if why_no_int8():
         pytest.skip(why_no_int8())
-    other, _ = companion_of("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
+    other, _ = variant_of("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
     assert type(other).__module__.startswith("torch.ao.nn.quantized.dynamic")
 
 
@@ -161,12 +161,12 @@ class Fork(nn.Module):
 )
 @needs_int8
 def test_what_cannot_be_made_is_said_in_a_line(
-    kind: CompanionKind, model: nn.Module, said: str
+    kind: VariantKind, model: nn.Module, said: str
 ) -> None:
     x = torch.ones(4, 4, dtype=next((each.dtype for each in model.parameters()), torch.float32))
     engine = torch.backends.quantized.engine
     with pytest.raises(ModelError, match=said) as raised:
-        companion_of(kind, model, ((x,), {}))
+        variant_of(kind, model, ((x,), {}))
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 260
     assert torch.backends.quantized.engine == engine
 
@@ -175,7 +175,7 @@ def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "torchao", None)
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     with pytest.raises(ModelError, match=r"roofline\[int8\]"):
-        companion_of("int8 torchao", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
+        variant_of("int8 torchao", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
 
 
 def test_torchao_quantises_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,20 +192,20 @@ def test_torchao_quantises_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchao", types.ModuleType("torchao"))
     monkeypatch.setitem(sys.modules, "torchao.quantization", library)
     layer = nn.Linear(4, 4)
-    other, _ = companion_of("int8 torchao", layer, ((torch.ones(2, 4),), {}))
+    other, _ = variant_of("int8 torchao", layer, ((torch.ones(2, 4),), {}))
     assert not any(bool(each.any()) for each in other.parameters())
     assert bool(layer.weight.any())
 
 
 def test_without_engines_there_is_no_int8(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(companions, "_ENGINES", ())
+    monkeypatch.setattr(native_variants, "_ENGINES", ())
     assert int8_engine() == ""
     assert "without kernels" in why_no_int8()
     before = torch.backends.quantized.engine
     with int8_kernels():
         assert torch.backends.quantized.engine == before
     with pytest.raises(ModelError, match="without kernels"):
-        companion_of("int8 static", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
+        variant_of("int8 static", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
 
 
 def test_a_relative_error_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""A model really run in the types that torch has kernels for, in turn with itself as it is."""
+"""A model really run in the types that torch has kernels for, interleaved with the original."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
-from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.progress import Progress, Say, silent
@@ -22,13 +21,18 @@ from roofline.pipeline.measured_comparisons import Candidate, this_process
 from roofline.pipeline.runs import seeded
 from roofline.pipeline.timing import Bench, bench, real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import NativeVariant, WhatIf
+from roofline.quantization.result import NativeVariant
+from roofline.quantization.sensitivity import Ask
 
 if TYPE_CHECKING:
-    from roofline.quantization.companions import CompanionKind
+    from roofline.quantization.native_variants import VariantKind
 
 
 _EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
+DEFAULT_ROUNDS = 7
+
+_BFLOAT16 = Policy(weights=16, activations=16, first_last=16, shortcut="low")
+_INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_channel=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +43,17 @@ class TimedPair:
     error: float | None
 
 
-def timed_pair(here: Bench, original: Candidate, kind: CompanionKind, count: int) -> TimedPair:
-    """Rounds of a model and of its companion, by turns; runs in a process of its own.
+def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
+    """Interleaved rounds of a model and a variant of it; runs in a process of its own.
 
     Raises:
-        ModelError: the companion cannot be made, or one of both raised.
+        ModelError: the variant cannot be made, or one of both raised.
     """
     from roofline.latency.measuring.gauges import Gauges
     from roofline.latency.measuring.rounds import run_rounds
     from roofline.latency.measuring.team import team
     from roofline.machine.measuring.pace_gauge import pace_gauge
-    from roofline.quantization.companions import companion_of, int8_kernels, relative_error
+    from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
@@ -65,7 +69,7 @@ def timed_pair(here: Bench, original: Candidate, kind: CompanionKind, count: int
             team(threads, cores),
             pace_gauge(cores[:threads]) as pace,
         ):
-            other, (args, kwargs) = companion_of(kind, stage.model, (stage.args, stage.kwargs))
+            other, (args, kwargs) = variant_of(kind, stage.model, (stage.args, stage.kwargs))
             subjects: tuple[Callable[[], Any], ...] = (
                 lambda: stage.model(*stage.args, **stage.kwargs),
                 lambda: other(*args, **kwargs),
@@ -89,12 +93,6 @@ def timed_pair(here: Bench, original: Candidate, kind: CompanionKind, count: int
     return TimedPair(rounds=tuple(found), error=error)
 
 
-DEFAULT_ROUNDS = 7
-
-_BFLOAT16 = Policy(weights=16, activations=16, first_last=16, shortcut="low")
-_INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_channel=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A way to run a model in lower precision.
@@ -103,7 +101,7 @@ class Way:
     """
 
     name: str
-    kind: CompanionKind
+    kind: VariantKind
     bits: LayerBits
 
 
@@ -116,21 +114,18 @@ WAYS = (
     Way(name="int8 (torchao, dynamic, linear layers)", kind="int8 torchao", bits=_EIGHT),
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Companions:
-    """What was run, in the order of `WAYS`, and what was noticed of the machine meanwhile."""
-
-    found: tuple[NativeVariant, ...]
-    conditions: tuple[str, ...] = ()
+_IN_THIS_PROCESS = (
+    "measured in this process, not in new ones: the model is defined in __main__ or cannot be"
+    " pickled, so that what ran before may matter"
+)
 
 
-def companions(
+def native_variants(
     model: Any,
     inputs: Any = None,
     *,
     analysis: Analysis,
-    what_if_of: Callable[[Policy], WhatIf],
+    what_if_of: Ask,
     batch: int | None = None,
     seq: int | None = None,
     ways: Sequence[Way] = WAYS,
@@ -140,16 +135,19 @@ def companions(
     say: Say | None = None,
     processes: Callable[[], AbstractContextManager[Runs]] | None = None,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
-) -> Companions:
-    """The model in every way that runs here, each timed in turn with it, beside its what-if.
+) -> tuple[tuple[NativeVariant, ...], tuple[str, ...]]:
+    """The model in every way that runs here, interleaved with the original, beside its what-if.
 
-    Every way has a new process, in which the model as it is and the other one are timed by turns;
-    a way that fails, or dies, has no times and says why.
+    Every way has a new process, in which both are timed by turns; a way that fails, or dies, has no
+    times and says why.
 
     Args:
         rounds: how many rounds; None: 7.
         processes: where models run; None: in new processes, or in this one where the model cannot
             leave it.
+
+    Returns:
+        What was run, in the order of `ways`, and what was noticed of the machine meanwhile.
 
     Raises:
         MeasurementError: the machine is busy.
@@ -180,15 +178,11 @@ def companions(
                     timed = "it ran out of memory"
                 except RooflineError as error:
                     timed = said_by(error) or type(error).__name__
-            found.append(_beside(way, timed, lambda policy=policy: what_if_of(policy)))
-    notes = (_IN_THIS_PROCESS,) if stays else ()
-    return Companions(found=tuple(found), conditions=(*here.conditions, *notes))
-
-
-_IN_THIS_PROCESS = (
-    "measured in this process, not in new ones: the model is defined in __main__ or cannot be"
-    " pickled, so that what ran before may matter"
-)
+            if isinstance(timed, str):
+                found.append(NativeVariant(way=way.name, bits=way.bits, why_not=timed))
+            else:
+                found.append(_beside_what_if(way, timed, policy, what_if_of))
+    return tuple(found), (*here.conditions, *((_IN_THIS_PROCESS,) if stays else ()))
 
 
 def _stays(original: Candidate) -> bool:
@@ -220,17 +214,14 @@ def has_torchao() -> bool:
     return importlib.util.find_spec("torchao") is not None
 
 
-def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> NativeVariant:
-    """What was timed, beside what the what-if says of the same bits."""
-    if isinstance(timed, str):
-        return NativeVariant(way=way.name, bits=way.bits, why_not=timed)
-    predicted = what_if()
+def _beside_what_if(way: Way, timed: TimedPair, policy: Policy, what_if_of: Ask) -> NativeVariant:
+    what_if = what_if_of(policy)
     # Of 16 bits the what-if takes the faster type, which need not be the one that ran.
     is_of_way = way.kind != "bfloat16" or all(
-        each.executable == "bfloat16" for each in predicted.layers
+        each.executable == "bfloat16" for each in what_if.layers
     )
     measured = MeasuredRounds(rounds=timed.rounds)
-    # How many times as long as the companion the original took.
+    # How many times as long as the variant the original took.
     ratio = measured.ratio(0, 1)
     low, high = ratio.interval or (None, None)
     return NativeVariant(
@@ -242,19 +233,17 @@ def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> 
         speedup_low=low,
         speedup_high=high,
         rounds=len(timed.rounds),
-        predicted_before_s=_seconds(predicted.before),
-        predicted_s=_seconds(predicted.after) if is_of_way else None,
+        predicted_before_s=what_if.before.s if what_if.before else None,
+        predicted_s=what_if.after.s if what_if.after and is_of_way else None,
         error=timed.error,
         allocator=allocator_here().name,
     )
 
 
-def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatIf]) -> Policy:
+def policy_of(way: Way, analysis: Analysis, what_if_of: Ask) -> Policy:
     """The policy whose what-if stands beside a way: all layers, or linear ones alone."""
-    if way.kind == "bfloat16":
-        return _BFLOAT16
-    if way.kind == "int8 static":
-        return _INT8
+    if way.kind in ("bfloat16", "int8 static"):
+        return _BFLOAT16 if way.kind == "bfloat16" else _INT8
     layers = [each.layer for each in what_if_of(_INT8).layers]
     return Policy(
         weights=FLOAT_BITS,
@@ -266,7 +255,3 @@ def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatI
             if analysis.operators[each.index].type == "matrix product"
         },
     )
-
-
-def _seconds(time: Time | None) -> float | None:
-    return None if time is None else time.s

@@ -25,7 +25,7 @@ from roofline.workload.capture.restoration import without_stack_traces
 from roofline.workload.inputs import Inputs
 from roofline.workload.torch_dtypes import dtype_for
 
-CompanionKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
+VariantKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
 """``bfloat16``: all of it in that type. ``int8 static``: layers and what is between them on codes,
 whose scales one pass found. ``int8 dynamic``: linear layers alone, whose operands are quantised at
 every call; by torch, or by torchao."""
@@ -56,7 +56,7 @@ def int8_engine() -> str:
 
 @contextlib.contextmanager
 def int8_kernels() -> Iterator[None]:
-    """Within, torch packs weights for `int8_engine` and runs them there; then as before."""
+    """Within, torch packs weights for its best library for int8 and runs them there."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = int8_engine() or before
     try:
@@ -65,17 +65,28 @@ def int8_kernels() -> Iterator[None]:
         torch.backends.quantized.engine = before
 
 
-def companion_of(
-    kind: CompanionKind, model: torch.nn.Module, given: Given
+def variant_of(
+    kind: VariantKind, model: torch.nn.Module, given: Given
 ) -> tuple[torch.nn.Module, Given]:
-    """The model in lower precision, and what it is called with; it was run once."""
-    make = _MAKERS[kind]
+    """The model in lower precision, and what it is called with; it was run once.
+
+    Raises:
+        ModelError: it cannot be made, or raises.
+    """
+    make: Callable[[torch.nn.Module, Given], torch.nn.Module] = {
+        "bfloat16": _in_bfloat16,
+        "int8 static": _statically,
+        "int8 dynamic": _dynamically,
+        "int8 torchao": _by_torchao,
+    }[kind]
     try:
         with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), without_stack_traces():
             # torch says at every step that torch.ao will go one day.
             warnings.simplefilter("ignore")
-            made, others = make(copy.deepcopy(model).eval(), given)
-            args, kwargs = others
+            made = make(copy.deepcopy(model).eval(), given)
+            if kind == "bfloat16":
+                given = pytree.tree_map_only(torch.Tensor, _half, given)
+            args, kwargs = given
             made(*args, **kwargs)
     except (KeyboardInterrupt, RooflineError):
         raise
@@ -83,7 +94,7 @@ def companion_of(
     except Exception as error:
         said = said_by(error) or type(error).__name__
         raise ModelError(f"it cannot be made: {said[:200]}") from error
-    return made, others
+    return made, given
 
 
 def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
@@ -92,29 +103,16 @@ def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
         torch.manual_seed(0)
         tensors = Reals(Run())
         given = inputs.made(lambda request: tensors.given(request, dtype_for(request, None)))
-        return companion_of("int8 static", model, given)[0]
-
-
-def _in_bfloat16(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
-    return model.to(torch.bfloat16), pytree.tree_map_only(torch.Tensor, _half, given)
+        return variant_of("int8 static", model, given)[0]
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
 
 
-def _statically(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
-    """By torch.ao's graph mode, with limits that are the least and the largest values seen."""
-    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
-
-    _check_runs_in_int8(model)
-    args, kwargs = given
-    prepared = prepare_fx(_traceable(model), _mapping(), args)
-    prepared(*args, **kwargs)
-    converted = convert_fx(prepared)
-    if not _has_codes(converted):
-        raise ModelError("torch.ao found no layer in it that it quantises")
-    return converted, given
+def _in_bfloat16(model: torch.nn.Module, given: Given) -> torch.nn.Module:
+    del given
+    return model.to(torch.bfloat16)
 
 
 class _OneInput(torch.nn.Module):
@@ -129,76 +127,60 @@ class _OneInput(torch.nn.Module):
         return self.model(x)
 
 
-def _traceable(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, or one around it where it takes any number of inputs, which torch.fx cannot."""
-    takes = inspect.signature(model.forward).parameters.values()
-    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in takes)
-    return _OneInput(model) if is_open and len(takes) == 1 else model
-
-
-def _mapping() -> Any:
-    """torch's own choice for its engine, but for observers that take seconds to search limits."""
+def _statically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
+    """By torch.ao's graph mode, with limits that are the least and the largest values seen."""
     from torch.ao.quantization import (
         MinMaxObserver,
         QConfig,
         default_per_channel_weight_observer,
         get_default_qconfig_mapping,
     )
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
-    # Without VNNI two products of eight bits overflow the sixteen that they are added in.
+    _check(model, is_torchs=True)
+    takes = inspect.signature(model.forward).parameters.values()
+    if len(takes) == 1 and any(each.kind is each.VAR_POSITIONAL for each in takes):
+        # torch.fx cannot follow what takes any number of inputs.
+        model = _OneInput(model)
+    # torch's own choice, but for observers that take seconds to search limits. Without VNNI two
+    # products of eight bits overflow the sixteen that they are added in.
     least_bits = not torch.cpu._is_vnni_supported()  # pyright: ignore[reportPrivateUsage]
     activation: Any = MinMaxObserver.with_args(dtype=torch.quint8, reduce_range=least_bits)
     chosen = QConfig(activation=activation, weight=default_per_channel_weight_observer)
-    return get_default_qconfig_mapping(int8_engine()).set_global(chosen)
+    mapping = get_default_qconfig_mapping(int8_engine()).set_global(chosen)
+    args, kwargs = given
+    prepared = prepare_fx(model, mapping, args)
+    prepared(*args, **kwargs)
+    return _with_codes(convert_fx(prepared))
 
 
-def _dynamically(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+def _dynamically(model: torch.nn.Module, given: Given) -> torch.nn.Module:
     from torch.ao.quantization import quantize_dynamic
 
-    _check_runs_in_int8(model)
-    _check_has_linear_layers(model)
-    made = quantize_dynamic(
-        torch.nn.Sequential(model), {torch.nn.Linear}, dtype=torch.qint8, inplace=True
-    )
+    del given
+    _check(model, is_torchs=True, needs_linear_layers=True)
     # In a container of its own, so that a model that is a linear layer itself is replaced, too.
-    inner: torch.nn.Module = made[0]
-    if not _has_codes(inner):
-        raise ModelError("torch.ao found no layer in it that it quantises")
-    return inner, given
+    container = torch.nn.Sequential(model)
+    made = quantize_dynamic(container, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+    return _with_codes(made[0])
 
 
-def _by_torchao(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, Given]:
+def _by_torchao(model: torch.nn.Module, given: Given) -> torch.nn.Module:
+    del given
     try:
         library = importlib.import_module("torchao.quantization")
         config = library.Int8DynamicActivationInt8WeightConfig()
     except (ImportError, AttributeError):
         raise ModelError("torchao is not there, or too old: pip install 'roofline[int8]'") from None
-    _check_in_float32(model)
-    _check_has_linear_layers(model)
+    _check(model, is_torchs=False, needs_linear_layers=True)
     container = torch.nn.Sequential(model)
     library.quantize_(container, config)
-    return container[0], given
+    return container[0]
 
 
-_MAKERS: Mapping[
-    CompanionKind,
-    Callable[[torch.nn.Module, Given], tuple[torch.nn.Module, Given]],
-] = {
-    "bfloat16": _in_bfloat16,
-    "int8 static": _statically,
-    "int8 dynamic": _dynamically,
-    "int8 torchao": _by_torchao,
-}
-
-
-def _check_runs_in_int8(model: torch.nn.Module) -> None:
-    problem = why_no_int8()
-    if problem:
+def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool = False) -> None:
+    if is_torchs and (problem := why_no_int8()):
         raise ModelError(problem)
-    _check_in_float32(model)
-
-
-def _check_in_float32(model: torch.nn.Module) -> None:
     others = {
         str(each.dtype).removeprefix("torch.")
         for each in model.parameters()
@@ -206,17 +188,17 @@ def _check_in_float32(model: torch.nn.Module) -> None:
     }
     if others:
         raise ModelError(f"models are quantised from float32, and this one has {min(others)}")
-
-
-def _check_has_linear_layers(model: torch.nn.Module) -> None:
-    if not any(isinstance(each, torch.nn.Linear) for each in model.modules()):
+    has_linear_layers = any(isinstance(each, torch.nn.Linear) for each in model.modules())
+    if needs_linear_layers and not has_linear_layers:
         raise ModelError("the model has no linear layers")
 
 
-def _has_codes(model: torch.nn.Module) -> bool:
-    """Whether something in it was quantised."""
+def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, where something in it was quantised."""
     with remembering():
-        return any(each.dtype in _CODES for each in packed_in(model))
+        if not any(each.dtype in _CODES for each in packed_in(model)):
+            raise ModelError("torch.ao found no layer in it that it quantises")
+    return model
 
 
 def relative_error(expected: Any, found: Any) -> float | None:
