@@ -36,8 +36,8 @@ from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import UNKNOWN, Pace, usual_pace
 from roofline.machine.system.host import package_version
 from roofline.machine.system.situation import read_situation
-from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.runs import captured_pass
 from roofline.pipeline.validations import Judge, validate
 from roofline.placement import Placement, Roof, place
 from roofline.run import RunOptions
@@ -359,7 +359,7 @@ def predict(rows: Sequence[Row]) -> str:
     for row in rows:
         setting = row.setting
         options = RunOptions(batch=setting.batch)
-        captured = captured_pass(setting.model, None, options, run=options.run())
+        captured = captured_pass(setting.model, None, options, on="cpu")
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (

@@ -103,11 +103,18 @@ class RunKeywords(PassKeywords, InferenceKeywords, total=False):
     """An inference pass or a training step on one machine; see `RunOptions` for each."""
 
 
+class PredictedKeywords(RunKeywords, total=False):
+    """The same where captures are kept on disk; see `RunOptions` for each."""
+
+    no_cache: bool
+
+
 class OnMachinesKeywords(PassKeywords, total=False):
     """An inference pass or a training step on several machines; see `RunOptions` for each."""
 
     threads: int | None
     cold: bool
+    no_cache: bool
 
 
 class PlacedKeywords(OnMachinesKeywords, InferenceKeywords, total=False):
@@ -178,6 +185,9 @@ class RunOptions:
     cold: bool = field(
         default=False, metadata=_help("Minimum times of a first pass, with cold caches.")
     )
+    no_cache: bool = field(
+        default=False, metadata=_help("Capture a library model again, and keep nothing of it.")
+    )
     scale_gradients: bool = field(
         default=False,
         metadata=_help("Scale the loss, unscale and check gradients, as GradScaler does."),
@@ -193,6 +203,7 @@ class RunOptions:
             train=self.train,
             channels_last=self.channels_last,
             cold=self.cold,
+            no_cache=self.no_cache,
             scale_gradients=self.scale_gradients,
         )
         if isinstance(self.hardware, (list, tuple, set)):
@@ -241,20 +252,21 @@ class RunOptions:
         """The values of `names`, to pass on."""
         return {name: getattr(self, name) for name in names}
 
-    def run(self, on: str = "cpu") -> Run:
+    def run(self, on: str = "cpu", *, is_known: bool = True) -> Run:
         """The run that is declared; imports torch only where the device asks for it.
 
         Args:
             on: the device of the machine, whose operators are called unless a device is given.
                 Where torch has none of them, a CPU's.
+            is_known: whether torch is asked for the operators of CUDA; if not, it has them.
 
         Raises:
             InputError: a device that this torch cannot do with.
         """
         device: Any = self.device
         if device is None:
-            device = "cuda" if on == "cuda" and _knows_cuda() else "cpu"
-        elif device == "cuda" and not _knows_cuda():
+            device = "cuda" if on == "cuda" and (not is_known or _knows_cuda()) else "cpu"
+        elif device == "cuda" and is_known and not _knows_cuda():
             raise InputError(
                 f"{argument('device', 'cuda')}: this torch has no CUDA, and cannot do without one"
                 f" on this system; take {argument('device', 'cpu')}"

@@ -59,6 +59,9 @@ def no_user_data(new_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -
     home = next(new_folders)
     home.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "share"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    # Numbers are those of this code: captures that were kept are read in one test of their own.
+    monkeypatch.setenv("ROOFLINE_NO_CACHE", "1")
     if sys.platform == "darwin":
         monkeypatch.setenv("HOME", str(home))
     return home

@@ -105,6 +105,7 @@ def check_coverage(analysis: Analysis, least: float | None, of: str = "") -> Non
         ),
         "threads",
         "cold",
+        "no_cache",
     ),
     VIEW,
     LAYERS,
@@ -206,7 +207,7 @@ def profile(
 @command(
     "predict",
     model_argument(),
-    run_pack(*PASS, "hardware", "threads"),
+    run_pack(*PASS, "hardware", "threads", "no_cache"),
     option(
         "--operators",
         type=click.Choice(["learned", "measured"]),
@@ -243,7 +244,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
 @command(
     "advise",
     model_argument(complete=candidates.models_and_saved),
-    run_pack(*PASS, "hardware", "threads"),
+    run_pack(*PASS, "hardware", "threads", "no_cache"),
     option(
         "--measure",
         is_flag=True,

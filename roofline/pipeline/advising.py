@@ -21,7 +21,7 @@ from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, means_host, predictor_of
 from roofline.pipeline.predictions import predict
-from roofline.run import RunKeywords, RunOptions, takes
+from roofline.run import PredictedKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
     return replace(analysis, findings=findings_of(analysis, predictor))
 
 
-@takes(RunKeywords)
+@takes(PredictedKeywords)
 def advise(
     model: Model,
     inputs: Any = None,
@@ -53,7 +53,7 @@ def advise(
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
-    **run: Unpack[RunKeywords],
+    **run: Unpack[PredictedKeywords],
 ) -> Advice:
     """What could be changed of a model to save time, that which is predicted to save most first.
 

@@ -25,15 +25,12 @@ from roofline.pipeline.machines import (
     threads_on,
 )
 from roofline.pipeline.measuring import check_threads_of_host
-from roofline.pipeline.runs import Workload, workload_of
+from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.placement import Roof
-from roofline.run import OnMachinesKeywords, PlacedKeywords, Run, RunOptions, takes
-from roofline.workload.residency import Residency, residency
+from roofline.run import OnMachinesKeywords, PlacedKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     import torch
-
-    from roofline.workload.operators import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 
@@ -125,15 +122,11 @@ def _analyses(
     known = known_machines(machines, options.threads)
 
     @functools.cache
-    def passed(run: Run) -> CapturedPass:
-        return captured_pass(model, inputs, options, run=run)
+    def passed(device: str) -> CapturedPass:
+        return captured_pass(model, inputs, options, on=device)
 
     return placed_on_each(
-        lambda device: passed(options.run(device)),
-        known,
-        threads=options.threads,
-        cold=options.cold,
-        progress=progress,
+        passed, known, threads=options.threads, cold=options.cold, progress=progress
     )
 
 
@@ -180,60 +173,6 @@ def known_machines(
     return tuple(known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedPass:
-    """One pass of a model, which may be placed under the ceilings of any machine.
-
-    ``more_notes`` are for the reader, beside those of the workload and its capture.
-    """
-
-    workload: Workload
-    capture: Capture
-    reuse: Residency
-    run: Run
-    more_notes: tuple[str, ...] = ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was noticed while the model was built and run, in the order of that."""
-        return (*self.workload.notes, *self.capture.notes, *self.more_notes)
-
-
-def captured_pass(
-    model: Model,
-    inputs: Any,
-    options: RunOptions,
-    *,
-    run: Run,
-) -> CapturedPass:
-    """The model, run once on fake tensors; the arguments are those of `analyze`.
-
-    Raises:
-        ModelError: the model is unknown, cannot be built, or rejects its inputs.
-        InputError: inputs are wrong.
-    """
-    asked = workload_of(model, inputs, run=run, batch=options.batch, seq=options.seq)
-    return captured_workload(asked, options, run=run)
-
-
-def captured_workload(
-    asked: Workload, options: RunOptions, *, run: Run, is_rebuilt: bool = True
-) -> CapturedPass:
-    """A workload, run once on fake tensors.
-
-    Raises:
-        ModelError: the model rejects its inputs.
-    """
-
-    source = asked.source
-    captured = asked.capture(
-        run, options.teaching(), rebuild=source.rebuild if is_rebuilt else None
-    )
-    return CapturedPass(
-        workload=asked, capture=captured, reuse=residency(captured.records), run=run
-    )
-
-
 def placed_on_each(
     passed: Callable[[str], CapturedPass],
     machines: Sequence[KnownMachine],
@@ -271,14 +210,13 @@ def placed_on(
     Args:
         alone: whether it is the only machine; beside others, `threads` are those of CPUs.
     """
-    asked = captured.workload
     profile, hardware_notes = machine.found or host_hardware(progress)
     # What was learned is of passes whose caches the pass before had filled.
     asks_learned = predict and not cold
-    predictor = predictor_of(profile, machine.asked, captured.run) if asks_learned else None
+    predictor = predictor_of(profile, machine.asked, captured.capture.run) if asks_learned else None
     return assemble(
-        asked.source.name,
-        asked.specs,
+        captured.name,
+        captured.inputs,
         captured.capture,
         captured.reuse,
         Roof(profile, threads_on(profile, threads, alone=alone)),
@@ -314,15 +252,14 @@ def analyze_compiled(
     """
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
-    run_there = options.run(known.device)
-    captured = captured_pass(model, inputs, options, run=run_there)
+    captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.workload.capture.inductor import compiled_pass
 
-    source = captured.workload.source
+    source = captured.model.source
     compiled = compiled_pass(
         source.module,
-        captured.workload.given,
-        run=run_there,
+        captured.model.given,
+        run=options.run(known.device),
         teaching=options.teaching(),
         rebuild=source.rebuild,
     )

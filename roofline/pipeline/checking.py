@@ -27,8 +27,8 @@ from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
-from roofline.pipeline.analyses import captured_pass as captured_pass_of
 from roofline.pipeline.machines import Hardware
+from roofline.pipeline.runs import captured_pass as captured_pass_of
 from roofline.run import RunOptions, check_counts
 
 if TYPE_CHECKING:
@@ -217,8 +217,8 @@ def _counted(
         if counts_only
         else known_machines([hardware], threads)
     )
-    run = options.run(known.device)
-    captured = captured_pass_of(model, inputs, replace(options, batch=batch, seq=seq), run=run)
+    options = replace(options, batch=batch, seq=seq)
+    captured = captured_pass_of(model, inputs, options, on=known.device)
     analysis = placed_on(
         captured,
         known,

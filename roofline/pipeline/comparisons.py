@@ -13,15 +13,10 @@ from roofline.design.model_comparison.result import Comparison, distinct
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import (
-    CapturedPass,
-    KnownMachine,
-    captured_pass,
-    known_machines,
-    placed_on_each,
-)
+from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on_each
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
+from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.pipeline.variants import Variant, names_of, reference_among, variants_of
 from roofline.run import RunOptions, check_counts
 
@@ -97,13 +92,11 @@ class AskedWays:
         options = self._options(way)
 
         def passed(device: str) -> CapturedPass:
-            run = options.run(device)
             # Threads change where a pass is placed, not what it is.
-            key = (way.model, way.batch, run)
+            key = (way.model, way.batch, way.dtype, way.channels_last, device)
             if key not in captured:
-                captured[key] = captured_pass(
-                    model, self.inputs, replace(options, batch=way.batch, seq=self.seq), run=run
-                )
+                asked = replace(options, batch=way.batch, seq=self.seq)
+                captured[key] = captured_pass(model, self.inputs, asked, on=device)
             return captured[key]
 
         return placed_on_each(

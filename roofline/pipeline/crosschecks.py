@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.counters import Crosscheck
 from roofline.foundation.units import format_bytes
-from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.runs import captured_workload, workload_of
 from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import State
 

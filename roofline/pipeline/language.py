@@ -47,9 +47,9 @@ from roofline.language.weight_bits import (
     weight_bytes_in,
 )
 from roofline.machine.system.host import available_memory_bytes
-from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
+from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host
-from roofline.pipeline.runs import Workload
+from roofline.pipeline.runs import Workload, captured_workload
 from roofline.placement import Roof
 from roofline.quantization.widths import Widths
 from roofline.run import Run, RunOptions, check_counts
@@ -162,9 +162,9 @@ def analyze_stage(
         captured = replace(
             captured,
             reuse=held_while_generating(records, captured.reuse),
-            more_notes=tuple(growth_notes(records)),
+            notes=(*captured.notes, *growth_notes(records)),
         )
-    captured = replace(captured, more_notes=(*captured.more_notes, *_expert_notes(records)))
+    captured = replace(captured, notes=(*captured.notes, *_expert_notes(records)))
     return placed_on(
         captured, known, threads=threads, cold=cold, progress=progress, predict=predict
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roofline.pipeline.analyses import captured_workload
-from roofline.pipeline.runs import workload_of
+from roofline.pipeline.runs import captured_workload, workload_of
 from roofline.run import PassKeywords, RunOptions, takes
 from roofline.workload.formulas.catalogue import Missing, missing_in
 from roofline.workload.operators import OperatorRecord, State

@@ -34,10 +34,10 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import Workload, workload_of
+from roofline.pipeline.runs import Workload, captured_pass, workload_of
 from roofline.pipeline.timing import bench
 from roofline.placement import Placement, Roof, place
-from roofline.run import Run, RunKeywords, RunOptions, check_choice, takes
+from roofline.run import PredictedKeywords, Run, RunOptions, check_choice, takes
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency, residency
 
@@ -249,7 +249,7 @@ _LARGE_CACHE = 2**26
 Operators = Literal["learned", "measured"]
 
 
-@takes(RunKeywords)
+@takes(PredictedKeywords)
 def predict(
     model: Model,
     inputs: Any = None,
@@ -258,7 +258,7 @@ def predict(
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
-    **run: Unpack[RunKeywords],
+    **run: Unpack[PredictedKeywords],
 ) -> Analysis:
     """How long a model will take on a machine: a bound, and a prediction with its interval.
 
@@ -295,28 +295,30 @@ def predict(
                 f"{argument('operators', 'measured')} times them on a CPU; leave"
                 f" {argument('device', options.device)} out"
             )
-    run_there = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
-    asked = workload_of(model, inputs, run=run_there, batch=options.batch, seq=options.seq)
+    device = "cpu" if is_host else hardware_for(hardware)[0].device
     if operators == "measured":
+        run_there = options.run(device)
+        asked = workload_of(model, inputs, run=run_there, batch=options.batch, seq=options.seq)
         return _with_operators_measured(
             asked, options, run_there, force=force, progress=progress, say=say or silent
         )
     profile, machine_notes = _machine(hardware, progress)
     roof = Roof(profile, threads_on(profile, options.threads, alone=True))
-    captured = asked.capture(run_there, options.teaching())
-    predictor = predictor_of(profile, hardware, run_there)
-    notes = [*asked.notes, *captured.notes, *machine_notes]
-    if run_there.train or run_there.autocast or run_there.device != "cpu":
+    captured = captured_pass(model, inputs, options, on=device)
+    there = captured.capture.run
+    predictor = predictor_of(profile, hardware, there)
+    notes = [*captured.notes, *machine_notes]
+    if there.train or there.autocast or there.device != "cpu":
         notes.append(
             "bounds only: what is learned is of eager inference on a CPU, without autocast"
         )
     elif predictor is None:
         notes.append(no_calibration(profile.name))
     return assemble(
-        asked.source.name,
-        asked.specs,
-        captured,
-        residency(captured.records),
+        captured.name,
+        captured.inputs,
+        captured.capture,
+        captured.reuse,
         roof,
         cold=False,
         notes=notes,

@@ -13,9 +13,10 @@ from roofline.foundation.reading import cut, read_json, refused
 from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_bytes, parse_duration
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import captured_pass, known_machines, placed_on
+from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, is_this_machine, predictor_of
 from roofline.pipeline.optimization_machine import check_bench
+from roofline.pipeline.runs import captured_pass
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.sensitivity import Budget
@@ -260,11 +261,11 @@ def quantize(
     (known,) = known_machines([hardware], threads)
     run = options.run(known.device)
     tell = onwards(progress)
-    captured = captured_pass(model, inputs, options, run=run)
+    captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
     # A pass may not tell of modules that are quantised already.
-    check_model(captured.workload.source.module, wanted)
+    check_model(captured.model.source.module, wanted)
     analysis = placed_on(captured, known, threads=threads, cold=False, progress=tell)
     predictor = predictor_of(analysis.hardware, hardware, run)
     asked = what_ifs(analysis, wanted, widths, predictor)
@@ -281,8 +282,8 @@ def quantize(
 
         share = 0.5 if measure else 1.0
         ranking = sensitivity_of(
-            captured.workload,
-            captured.run,
+            captured.model,
+            run,
             asked[0],
             ask=another,
             samples=samples,

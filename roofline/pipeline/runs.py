@@ -1,4 +1,4 @@
-"""A run as a user declares it, made what the capture takes: model, inputs, run, training."""
+"""A run as a user declares it, made what the capture takes, and captured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import InputSpec
-from roofline.run import Run
+from roofline.pipeline import capture_cache
+from roofline.run import Run, RunOptions
+from roofline.workload.operators import Capture
+from roofline.workload.residency import Residency, residency
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from roofline.workload.capture.training import Teaching
     from roofline.workload.inputs import Inputs
     from roofline.workload.models.building import Source
-    from roofline.workload.operators import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 
@@ -62,6 +64,92 @@ def workload_of(
         given=given,
         specs=input_specs(given, torch_dtype(run.dtype) if run.dtype else None),
         notes=(*source.notes, *(source.input_notes if inputs is None else ())),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedPass:
+    """One pass of a model, which may be placed under the ceilings of any machine.
+
+    ``notes`` are what was noticed while the model was built and run, in the order of that.
+    ``workload`` is None where the capture was read from disk, which imports no torch.
+    """
+
+    name: str
+    inputs: tuple[InputSpec, ...]
+    capture: Capture
+    reuse: Residency
+    notes: tuple[str, ...]
+    workload: Workload | None = None
+
+    @property
+    def model(self) -> Workload:
+        """The model itself and what it is called with, of a pass that was captured `with_model`."""
+        assert self.workload is not None, "captured without the model"
+        return self.workload
+
+
+def captured_pass(
+    model: Model, inputs: Any, options: RunOptions, *, on: str, with_model: bool = False
+) -> CapturedPass:
+    """The model, run once on fake tensors, or as it is known from an earlier run.
+
+    Args:
+        model, inputs: as for `analyze`.
+        options: how it is run.
+        on: the device of the machine, whose operators are called unless `options` name one.
+        with_model: whether the model itself is needed, for which a library model is built again.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs are wrong.
+    """
+    file = None
+    guess = options.run(on, is_known=False)
+    if not with_model:
+        file = capture_cache.file_of(model, inputs, options, guess)
+        kept = capture_cache.read(file) if file else None
+        if kept is not None:
+            return CapturedPass(
+                name=kept.name,
+                inputs=kept.specs,
+                capture=kept.capture,
+                reuse=residency(kept.capture.records),
+                notes=kept.notes,
+            )
+    run = options.run(on)
+    asked = workload_of(model, inputs, run=run, batch=options.batch, seq=options.seq)
+    found = captured_workload(asked, options, run=run)
+    # Libraries that were imported meanwhile may have changed what torch does.
+    if file and run == guess and capture_cache.has_defaults():
+        capture_cache.keep(
+            file,
+            capture_cache.Kept(
+                name=found.name, specs=found.inputs, notes=found.notes, capture=found.capture
+            ),
+        )
+    return found
+
+
+def captured_workload(
+    asked: Workload, options: RunOptions, *, run: Run, is_rebuilt: bool = True
+) -> CapturedPass:
+    """A workload, run once on fake tensors.
+
+    Raises:
+        ModelError: the model rejects its inputs.
+    """
+    source = asked.source
+    captured = asked.capture(
+        run, options.teaching(), rebuild=source.rebuild if is_rebuilt else None
+    )
+    return CapturedPass(
+        name=source.name,
+        inputs=asked.specs,
+        capture=captured,
+        reuse=residency(captured.records),
+        notes=(*asked.notes, *captured.notes),
+        workload=asked,
     )
 
 

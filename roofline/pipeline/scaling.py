@@ -14,15 +14,13 @@ from roofline.foundation.progress import Progress, Say
 from roofline.foundation.text import counted
 from roofline.foundation.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.pipeline.analyses import (
-    CapturedPass,
     KnownMachine,
-    captured_workload,
     known_machines,
     placed_on,
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import Workload, workload_of
+from roofline.pipeline.runs import CapturedPass, Workload, captured_workload, workload_of
 from roofline.run import Run, RunOptions, check_counts
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of

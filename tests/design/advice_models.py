@@ -11,8 +11,8 @@ from roofline.design.advice.rules import findings_of
 from roofline.latency.predicted import Predicted
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.assembly import assemble
+from roofline.pipeline.runs import captured_pass
 from roofline.placement import Placement, Roof
 from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord, State
@@ -70,7 +70,7 @@ def analysed(
 ) -> Analysis:
     """The analysis of a model on a machine with AVX-512 and two cores, as the pipeline makes it."""
     chosen = RunOptions(**options)
-    captured = captured_pass(model, shape, chosen, run=chosen.run())
+    captured = captured_pass(model, shape, chosen, on="cpu")
     machine = profile or full_profile()
     return assemble(
         captured.workload.source.name,

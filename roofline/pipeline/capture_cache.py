@@ -1,0 +1,283 @@
+"""Captures of library models kept on disk: the second analysis of a name imports no torch.
+
+Only models of torchvision, timm and transformers by name are kept, never files of the user. The key
+of a capture is a digest of all that it follows from: the sources of this package, the installed
+files of torch and the model libraries, the run, the environment and the CPU. What cannot be
+described so (inputs that are tensors, functions, formulas of the user, settings of torch that are
+not at their defaults, editable or patched packages) is captured again each time.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import io
+import os
+import pickle
+import platform
+import re
+import sys
+import zlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from roofline.analysis import InputSpec
+from roofline.errors import InputError
+from roofline.foundation.files import write_atomically
+from roofline.run import Run, RunOptions
+from roofline.workload.operators import Capture
+
+MAX_BYTES = 256 * 2**20
+"""Size of the folder, above which the captures go that were not used for the longest time."""
+
+_PACKAGES = ("torch", "torchvision", "timm", "transformers")
+_NAME = re.compile(r"(?:(?:torchvision|timm|hf):[\w.-]+|[\w-]+)", re.ASCII)
+"""Names of library models. Bare ones with a dot could be files."""
+
+_ENVIRONMENT = re.compile(
+    # Importing torch sets where its own caches lie.
+    r"(?!\w*CACHE)(?:TORCH|PYTORCH|ATEN|DNNL|ONEDNN|MKL|TIMM|TRANSFORMERS|CUDA)\w*"
+)
+_DEFINED_BY = (
+    "workload",
+    "foundation",
+    "run.py",
+    "errors.py",
+    "pipeline/runs.py",
+    "pipeline/capture_cache.py",
+)
+"""Sources of this package that a capture follows from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What stays of a model after its capture: its name, its inputs, its records, and notes."""
+
+    name: str
+    specs: tuple[InputSpec, ...]
+    notes: tuple[str, ...]
+    capture: Capture
+
+
+def folder() -> Path:
+    """Return where captures are kept."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("roofline", appauthor=False)) / "captures"
+
+
+def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Path | None:
+    """Return the file of a capture, which need not exist; None: it must not be kept.
+
+    Imports none of the libraries. That installed files are what their packages brought is only
+    checked when a capture is written (`keep`).
+    """
+    is_declared = options.loss is None and not callable(options.optimizer)
+    if (
+        options.no_cache
+        or os.environ.get("ROOFLINE_NO_CACHE")
+        or type(model) is not str
+        or not _NAME.fullmatch(model)
+        or not is_declared
+        or not _is_plain(inputs)
+        or not has_defaults()
+    ):
+        return None
+    packages = _installed()
+    if packages is None:
+        return None
+    sizes = (options.batch, options.seq, options.scale_gradients)
+    environment = sorted(each for each in os.environ.items() if _ENVIRONMENT.fullmatch(each[0]))
+    parts = (model, inputs, sizes, run, environment, packages, _own_sources(), _processor())
+    digest = hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()
+    return folder() / f"{digest}.capture"
+
+
+def read(file: Path) -> Kept | None:
+    """Return the capture in a file; None where there is none that is whole."""
+    try:
+        data = file.read_bytes()
+        digest, packed = data[:32], data[32:]
+        if hashlib.sha256(packed).digest() != digest:
+            return None
+        found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
+        # The newest are the last to go.
+        os.utime(file)
+    except (OSError, zlib.error, pickle.UnpicklingError, EOFError, AttributeError, ImportError):
+        return None
+    return found if isinstance(found, Kept) else None
+
+
+def keep(file: Path, kept: Kept) -> None:
+    """Write a capture, where the installed packages are as they were published.
+
+    A capture that cannot be written is not kept, without a word: the next one takes its time.
+    """
+    if not all(map(_is_unchanged, _PACKAGES)):
+        return
+    content = pickle.dumps(kept, protocol=5)
+    try:
+        _Reader(io.BytesIO(content)).load()
+    except pickle.UnpicklingError:
+        # It holds what could not be read again without torch.
+        return
+    packed = zlib.compress(content, 1)
+    with contextlib.suppress(OSError, InputError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(file, hashlib.sha256(packed).digest() + packed, overwrite=True)
+        _make_room(file.parent)
+
+
+def _make_room(place: Path) -> None:
+    """Remove the captures that were not used for the longest time, above `MAX_BYTES`."""
+    found = [(each.stat(), each) for each in place.glob("*.capture")]
+    total = sum(state.st_size for state, _ in found)
+    for state, each in sorted(found, key=lambda pair: pair[0].st_mtime_ns):
+        if total <= MAX_BYTES:
+            return
+        each.unlink(missing_ok=True)
+        total -= state.st_size
+
+
+class _Reader(pickle.Unpickler):
+    """Reads values of this package alone: a file that names anything else is refused."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module.startswith("roofline.") and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type):
+                return cast("Any", found)
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is text, numbers, and lists or dictionaries of these."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, cast("list[object]", value)))
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*cast("Any", value), *cast("Any", value).values())))
+    return value is None or type(value) in (str, int, bool)
+
+
+def has_defaults() -> bool:
+    """Return whether no formula is a user's, and no setting of torch changes which operators run.
+
+    Before its import torch is at its defaults.
+    """
+    registry = sys.modules.get("roofline.workload.formulas.registry")
+    formulas = registry.known().values() if registry else ()
+    if any(not each.function.__module__.startswith("roofline.") for each in formulas):
+        return False
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return True
+    backends = torch.backends
+    return (
+        torch.get_default_dtype() is torch.float32
+        and torch.get_default_device().type == "cpu"
+        and torch.is_grad_enabled()
+        and not torch.is_inference_mode_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.are_deterministic_algorithms_enabled()
+        and backends.mkldnn.enabled
+        and backends.mkldnn.is_available()
+        and backends.mha.get_fastpath_enabled()
+        and backends.cuda.flash_sdp_enabled()
+        and backends.cuda.mem_efficient_sdp_enabled()
+        and backends.cuda.math_sdp_enabled()
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+@functools.cache
+def _own_sources() -> str:
+    """Return a digest of the sources that captures follow from."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for part in _DEFINED_BY:
+        place = package / part
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.relative_to(package).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _processor() -> tuple[str, ...]:
+    """Return what torch chooses kernels by, and this Python."""
+    flags = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        flags = next((line for line in text.splitlines() if line.startswith(("flags", "Feat"))), "")
+    return (platform.machine(), platform.processor(), platform.system(), flags, sys.version)
+
+
+@functools.cache
+def _installed() -> tuple[object, ...] | None:
+    """Return what identifies the installed libraries; None where one is editable or shadowed."""
+    found: list[object] = []
+    for name in _PACKAGES:
+        spec = find_spec(name)
+        if spec is None:
+            found.append(name)
+            continue
+        record = _record(name)
+        if record is None or spec.origin not in record.sources:
+            return None
+        states = hashlib.sha256(record.text.encode())
+        for file in record.sources:
+            try:
+                state = os.stat(file)  # noqa: PTH116  of five thousand files, in 20 ms
+            except OSError:
+                return None
+            states.update(b"%d %d " % (state.st_size, state.st_mtime_ns))
+        found.append((name, spec.origin, states.hexdigest()))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """The Python files that a package brought, with their digests, and its list as written."""
+
+    sources: dict[str, str]
+    text: str
+
+
+@functools.cache
+def _record(name: str) -> _Record | None:
+    """Return what a package brought; None where it has no list, or is editable."""
+    try:
+        found = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    text = found.read_text("RECORD")
+    if text is None or '"editable"' in (found.read_text("direct_url.json") or ""):
+        return None
+    root = os.path.join(str(found.locate_file("")), "")  # noqa: PTH118
+    return _Record(
+        sources={root + file: digest for file, digest in _LISTED.findall(text)}, text=text
+    )
+
+
+_LISTED = re.compile(r"^\"?([^,\n\"]+\.py)\"?,([^,\n]*),", re.MULTILINE)
+
+
+def _is_unchanged(name: str) -> bool:
+    """Return whether the Python files of a package are those that its list has digests of."""
+    record = _record(name)
+    if record is None:
+        return find_spec(name) is None
+    for file, expected in record.sources.items():
+        try:
+            found = hashlib.sha256(Path(file).read_bytes()).digest()
+        except OSError:
+            return False
+        if expected != "sha256=" + base64.urlsafe_b64encode(found).rstrip(b"=").decode():
+            return False
+    return True
