@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import parse_shape
-from roofline.workload.models.expressions import is_expression
+from roofline.workload.models.expressions.reading import is_expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

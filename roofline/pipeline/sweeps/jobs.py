@@ -222,7 +222,7 @@ class Context:
         text = in_reach(design.model, self.shipped)
         if not values:
             return text
-        from roofline.workload.models.expressions import bound
+        from roofline.workload.models.expressions.reading import bound
 
         return bound(text, values)
 

@@ -250,7 +250,7 @@ def design_of(model: object, name: str) -> Design:
             raise InputError(
                 f"{model}: a saved analysis is of one size, and cannot be swept: name its model"
             )
-        from roofline.workload.models.expressions import variables_in
+        from roofline.workload.models.expressions.reading import variables_in
 
         return Design(name=name, model=model, variables=variables_in(model))
     import torch

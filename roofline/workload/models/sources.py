@@ -15,9 +15,9 @@ import torch
 from roofline.errors import InputError, ModelError, nearest
 from roofline.workload.models.building import OWN, build, home_of, named, not_a_factory
 from roofline.workload.models.building import Source as Source
-from roofline.workload.models.expressions import is_expression
 from roofline.workload.models.expressions.building import Factory, Find, design_source
 from roofline.workload.models.expressions.layers import is_needed, layer_class, signature_of
+from roofline.workload.models.expressions.reading import is_expression
 from roofline.workload.models.files.formats import StoredModel, is_model_file
 from roofline.workload.models.libraries import names
 from roofline.workload.models.libraries.availability import (

@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from roofline.errors import said_by
-from roofline.foundation.places import PlacedError
 from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.expressions.layers import expected_sizes, takes_floats
-from roofline.workload.models.expressions.syntax import Group, Layer
+from roofline.workload.models.expressions.syntax import Design, Group, Layer
 from roofline.workload.torch_dtypes import dtype_for
 
 
@@ -43,7 +42,7 @@ class _UnknownError(Exception):
     """What a layer gives cannot be known without values."""
 
 
-def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], text: str) -> None:
+def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: Design) -> None:
     """Runs the layers one after another on the meta device, as far as that can be.
 
     Raises:
@@ -56,10 +55,9 @@ def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], text: str
     values = [
         torch.empty(each.shape, dtype=dtype_for(each, None), device="meta") for each in inputs
     ]
-    fitting = _Fitting(text)
     with torch.no_grad(), torch.device("meta"), _in_eval_mode([each.module for each in pieces]):
         try:
-            fitting.chain(pieces, values)
+            _Fitting(design).chain(pieces, values)
         except _UnknownError:
             return
 
@@ -67,8 +65,8 @@ def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], text: str
 class _Fitting:
     """Runs pieces; knows whether there was a layer before."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, design: Design) -> None:
+        self._wrong = design.wrong
         self._is_first = True
 
     def chain(self, pieces: Sequence[Piece], values: Sequence[Any]) -> Any:
@@ -79,72 +77,55 @@ class _Fitting:
 
     def _group(self, piece: Piece, values: Sequence[Any]) -> Any:
         given = self.chain(piece.inner, values)
-        if isinstance(piece.part, Group) and piece.part.is_residual:
-            before, after = _told(values[:1]), _told([given])
-            if before != after:
-                raise PlacedError(
-                    f"residual: what it gives, {after}, cannot be added to its input, {before}",
-                    self._text,
-                    piece.part.at,
-                )
+        before, after = _told(values[:1]), _told([given])
+        if isinstance(piece.part, Group) and piece.part.is_residual and before != after:
+            raise self._wrong(
+                f"residual: what it gives, {after}, cannot be added to its input, {before}",
+                piece.part,
+            )
         return given
 
     def _layer(self, piece: Piece, values: Sequence[Any]) -> Any:
         source = "the input" if self._is_first else "the layer before"
         self._is_first = False
-        if piece.is_torchs:
-            self._check_sizes(piece, values, source)
+        if piece.is_torchs and (wrong := _wrong_input(piece.module, values[0])):
+            raise self._wrong(f"{piece.part} takes {wrong[0]} from {source}{wrong[1]}", piece.part)
         module = piece.module if piece.is_torchs else _copy(piece.module)
         try:
             given = _given(module, values)
         except Exception as error:
-            if not piece.is_torchs and _needs_values(error):
+            needs_values = (
+                isinstance(error, NotImplementedError) or "meta" in said_by(error).lower()
+            )
+            if needs_values and not piece.is_torchs:
                 raise _UnknownError from error
-            raise PlacedError(
+            raise self._wrong(
                 f"{piece.part} does not take {_told(values)} from {source}: {said_by(error)}",
-                self._text,
-                piece.part.at,
+                piece.part,
             ) from error
         if isinstance(given, torch.Tensor) and not given.numel():
-            raise PlacedError(
-                f"{piece.part} gives nothing of {_told(values)}: {_told([given])}",
-                self._text,
-                piece.part.at,
+            raise self._wrong(
+                f"{piece.part} gives nothing of {_told(values)}: {_told([given])}", piece.part
             )
         return given
 
-    def _check_sizes(self, piece: Piece, values: Sequence[Any], source: str) -> None:
-        value = values[0]
-        if not isinstance(value, torch.Tensor):
-            raise PlacedError(
-                f"{piece.part} takes a tensor, but gets a {type(value).__name__} from {source}",
-                self._text,
-                piece.part.at,
-            )
-        if takes_floats(piece.module) and not _is_float(value):
-            # Without memory torch computes these too.
-            kind = str(value.dtype).removeprefix("torch.")
-            raise PlacedError(
-                f"{piece.part} takes floating-point numbers, but gets {kind} from {source}",
-                self._text,
-                piece.part.at,
-            )
-        shape = tuple(value.shape)
-        expected = expected_sizes(piece.module, len(shape))
-        if expected is None:
-            return
-        position, size, what = expected
-        if shape[position] == size:
-            return
-        fix = ""
-        if isinstance(piece.module, nn.Linear) and value[:1].numel() == size:
-            fix = "; write flatten() before it"
-        raise PlacedError(
-            f"{piece.part} takes {size} {what}, but gets {shape[position]} from {source}:"
-            f" {format_shape(shape)}{fix}",
-            self._text,
-            piece.part.at,
-        )
+
+def _wrong_input(module: nn.Module, value: Any) -> tuple[str, str] | None:
+    """What a layer of torch takes and does not get, and what to do; None where it fits."""
+    if not isinstance(value, torch.Tensor):
+        return f"a tensor, but gets a {type(value).__name__}", ""
+    if takes_floats(module) and not (value.is_floating_point() or value.is_complex()):
+        # Without memory torch computes these too.
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"floating-point numbers, but gets {kind}", ""
+    shape = tuple(value.shape)
+    expected = expected_sizes(module, len(shape))
+    if expected is None or shape[expected[0]] == expected[1]:
+        return None
+    position, size, what = expected
+    can_flatten = isinstance(module, nn.Linear) and value[:1].numel() == size
+    fix = "; write flatten() before it" if can_flatten else ""
+    return f"{size} {what}, but gets {shape[position]}", f": {format_shape(shape)}{fix}"
 
 
 def _given(module: nn.Module, values: Sequence[Any]) -> Any:
@@ -176,14 +157,6 @@ def _told(values: Sequence[Any]) -> str:
         else f"a {type(each).__name__}"
         for each in values
     )
-
-
-def _is_float(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _needs_values(error: Exception) -> bool:
-    return isinstance(error, NotImplementedError) or "meta" in said_by(error).lower()
 
 
 @contextmanager

@@ -1,0 +1,462 @@
+"""Designs written as text are read: ``conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56``.
+
+Variables get the values that are given, and arithmetic that is known then is done. Arguments are
+expressions of Python, which its `ast` reads; nothing is run, and torch is not imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeGuard
+
+from roofline.errors import InputError
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.places import PlacedError
+from roofline.workload.models.expressions.syntax import (
+    WORDS,
+    Argument,
+    Design,
+    Group,
+    Layer,
+    Operation,
+    Part,
+    Repeat,
+    Shape,
+    Value,
+    Variable,
+    written,
+)
+
+Given = Mapping[str, int | float | str]
+
+_OF_DESIGNS = re.compile(r"[()@+*{}]")
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text that names a model is a design, and not a name, a file or a package.
+
+    A text with one of ``( ) @ + * { }`` in it is one, but for ``file.py:Model``, ``file.py`` and
+    ``file.json`` of a file that there is.
+    """
+    if not _OF_DESIGNS.search(text):
+        return False
+    before, colon, after = text.rpartition(":")
+    path = before if colon and before.endswith(".py") and after.isidentifier() else text
+    try:
+        return not (path.endswith((".py", ".json")) and Path(path).is_file())
+    # No path is as long, or has a NUL in it.
+    except (OSError, ValueError):
+        return True
+
+
+def variables_in(text: str) -> tuple[str, ...]:
+    """The variables of a design, each once, in the order in which they are written.
+
+    Empty for what is no design.
+
+    Raises:
+        InputError: it cannot be read; with a caret under the place.
+    """
+    if not is_expression(text):
+        return ()
+    return tuple(dict.fromkeys(each.name for each in parsed(text).variables))
+
+
+def bound(text: str, values: Given) -> str:
+    """A design with values in the place of its variables, written in its shortest form.
+
+    Variables without a value stay; values of names that are not in it have no effect; what is no
+    design stays as it is.
+
+    Raises:
+        InputError: it cannot be read, or a value does not fit; with a caret under the place.
+    """
+    return str(parsed(text, values)) if is_expression(text) else text
+
+
+_MOST_LETTERS = 10_000
+
+
+def parsed(text: str, values: Given | None = None) -> Design:
+    """The design that is written as `text`, with values in the place of its variables.
+
+    Raises:
+        PlacedError: it is not written as designs are, a value does not fit, or arithmetic cannot be
+            done; says where, and what to write.
+    """
+    if len(text) > _MOST_LETTERS:
+        raise InputError(
+            f"a design of {len(text):,} characters is too long: at most {_MOST_LETTERS:,};"
+            " write 20*(...) for what comes 20 times, or file.py:Model"
+        )
+    return _Reader(text, values or {}).design()
+
+
+_MOST_DEPTH = 40
+_MOST_OPERATIONS = 200
+_MOST = 10**18
+"""Numbers end there."""
+
+_TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_BRACKET = re.compile(rf"{_TEXT}|[()\[\]{{}}'\"]")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_SPACE = re.compile(r" *")
+_HOME = re.compile(rf"{_TEXT}|[\w.~/-]+(?=\s*:)")
+_LAYER = re.compile(r"[\w.~/-]+")
+_COUNT = re.compile(r"\w+(?=\s*\*)")
+_SIZE = re.compile(r"[0-9]+")
+_WORD = re.compile(r"\w+")
+
+
+class _Reader:
+    """A place in a text; methods take what they are named after, and move behind it."""
+
+    def __init__(self, text: str, values: Given) -> None:
+        self._written = text
+        self._text = re.sub(r"\s", " ", text)
+        self._at = 0
+        self._arithmetic = _Arithmetic(values, self._wrong)
+        self._layers: list[Layer] = []
+        self._closing = self._brackets()
+
+    def _wrong(self, message: str, at: int | None = None) -> PlacedError:
+        return PlacedError(message, self._written, self._at if at is None else at)
+
+    def _brackets(self) -> dict[int, int]:
+        """Where the bracket stands that closes each one."""
+        closing: dict[int, int] = {}
+        opened: list[int] = []
+        for found in _BRACKET.finditer(self._text):
+            sign, at = found[0], found.start()
+            if sign in _PAIRS:
+                opened.append(at)
+                if len(opened) > _MOST_DEPTH:
+                    raise self._wrong(f"more than {_MOST_DEPTH} brackets lie in each other", at)
+            elif sign in _PAIRS.values():
+                if not opened:
+                    raise self._wrong(f"this '{sign}' closes no bracket", at)
+                if sign != (expected := _PAIRS[self._text[opened[-1]]]):
+                    raise self._wrong(f"expected '{expected}' here, not '{sign}'", at)
+                closing[opened.pop()] = at
+            elif len(sign) == 1:
+                raise self._wrong("this quotation mark is not closed", at)
+        if opened:
+            missing = _PAIRS[self._text[opened[-1]]]
+            raise self._wrong(f"this bracket is not closed: a '{missing}' is missing", opened[-1])
+        return closing
+
+    def _next(self) -> str:
+        """The letter that stands behind any spaces; ``""`` at the end."""
+        space = _SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+        return self._text[self._at : self._at + 1]
+
+    def _expected(self, what: str) -> PlacedError:
+        found = f"'{self._next()}'" if self._next() else "the end"
+        before, colon, after = what.partition(":")
+        return self._wrong(f"expected {before}, not {found}{colon}{after}")
+
+    def _take(self, sign: str) -> bool:
+        is_here = self._next() == sign
+        self._at += is_here
+        return is_here
+
+    def _taken(self, form: re.Pattern[str]) -> str:
+        """What has that form here; ``""`` where nothing has."""
+        self._next()
+        found = form.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return found[0] if found else ""
+
+    def design(self) -> Design:
+        parts = self._chain()
+        shapes: list[Shape] = []
+        if self._take("@"):
+            shapes.append(self._shape())
+            while self._take(","):
+                shapes.append(self._shape())
+        match self._next():
+            case "":
+                return Design(
+                    parts=parts,
+                    shapes=tuple(shapes),
+                    text=self._written,
+                    layers=tuple(self._layers),
+                    variables=tuple(self._arithmetic.variables),
+                )
+            case "+" if shapes:
+                raise self._wrong(
+                    "the shape stands at the end, behind all layers: conv2d(…)+relu()@56x56"
+                )
+            case "@":
+                raise self._wrong("a design has one '@'; several inputs are written @1x8x64,1x8x64")
+            case _ if shapes:
+                raise self._expected("the end of the shape here: 1x64x56x56, 1x128:int64")
+            case _:
+                raise self._expected("'+' and a layer, or '@' and a shape")
+
+    def _chain(self) -> tuple[Part, ...]:
+        parts = [self._part()]
+        while self._take("+"):
+            parts.append(self._part())
+        return tuple(parts)
+
+    def _part(self) -> Part:
+        self._next()
+        at = self._at
+        word = self._braced_or(_COUNT)
+        if not word:
+            return self._unit()
+        count = self._whole(word, at, "a count")
+        if not self._take("*"):
+            raise self._wrong("expected '*' here, between a count and what it repeats")
+        return Repeat(count=count, part=self._unit(), at=at)
+
+    def _unit(self) -> Layer | Group:
+        if self._next() == "(":
+            return self._group(self._at, is_residual=False)
+        at = self._at
+        home = self._taken(_HOME)
+        if home and home[0] in "'\"":
+            home = str(self._arithmetic.value(self._tree(home, at)))
+        if home and not self._take(":"):
+            raise self._wrong("expected ':' and a name after a file: 'my file.py':Block")
+        began = self._at
+        name = self._taken(_LAYER)
+        if not name and home:
+            raise self._wrong(f"expected the name of a class or function after '{home}:'")
+        if not name:
+            raise self._expected("a layer here: conv2d(64,64,3)")
+        if not home and name[0].isdigit():
+            raise self._wrong(
+                f"expected a layer here, not the number {name}: 3*relu() is three of them", began
+            )
+        has_brackets = self._next() == "("
+        if has_brackets and not home and name == "residual":
+            return self._group(at, is_residual=True)
+        given = self._arguments() if has_brackets else None
+        self._layers.append(Layer(name=name, home=home, arguments=given, at=at))
+        return self._layers[-1]
+
+    def _group(self, at: int, *, is_residual: bool) -> Group:
+        end = self._closing[self._at]
+        self._at += 1
+        parts = self._chain()
+        if self._next() == "@":
+            raise self._wrong(
+                "the shape stands at the end of the whole design, outside of brackets"
+            )
+        if self._at != end:
+            raise self._expected("'+' or ')' here")
+        self._at = end + 1
+        return Group(parts=parts, is_residual=is_residual, at=at)
+
+    def _shape(self) -> Shape:
+        self._next()
+        at, kind = self._at, ""
+        sizes = [self._size()]
+        while self._take("x"):
+            sizes.append(self._size())
+        if self._take(":"):
+            self._next()
+            began = self._at
+            if not (kind := self._taken(_WORD)):
+                raise self._expected("a data type here: @1x128:int64")
+            try:
+                dtype(kind)
+            except InputError as error:
+                raise self._wrong(str(error), began) from None
+        return Shape(sizes=tuple(sizes), dtype=kind, at=at)
+
+    def _size(self) -> Value:
+        self._next()
+        at = self._at
+        if size := self._braced_or(_SIZE):
+            return self._whole(size, at, "a size")
+        if name := self._taken(_WORD).split("x")[0]:
+            raise self._wrong(f"a variable in a shape stands in braces: {{{name}}}", at)
+        raise self._expected("a size here: @1x64x56x56")
+
+    def _braced_or(self, form: re.Pattern[str]) -> str:
+        """What stands in braces here, with these, or has that form."""
+        if self._next() != "{":
+            return self._taken(form)
+        at, self._at = self._at, self._closing[self._at] + 1
+        return self._text[at : self._at]
+
+    def _whole(self, word: str, at: int, what: str) -> Value:
+        """A size or a count: a whole number from 1, once it is known."""
+        found = self._arithmetic.value(self._tree(word, at), is_operand=True)
+        if isinstance(found, (Variable, Operation)):
+            return found
+        number = int(found) if isinstance(found, float) and found.is_integer() else found
+        if type(number) is not int or number < 1:
+            before, after = word.strip("{ }"), written(found)
+            said = f"but {before} is {after}" if before != after else f"not {after}"
+            fix = "; write // to divide without rest" if isinstance(number, float) else ""
+            begin = at + word.startswith("{")
+            raise self._wrong(f"{what} must be a whole number from 1, {said}{fix}", begin)
+        return number
+
+    def _arguments(self) -> tuple[Argument, ...]:
+        opened, self._at = self._at, self._closing[self._at] + 1
+        call = self._tree(f"f{self._text[opened : self._at]}", opened - 1)
+        assert isinstance(call, ast.Call)
+        given = [
+            Argument(name="", value=self._arithmetic.value(each), at=each.col_offset)
+            for each in call.args
+        ]
+        for each in call.keywords:
+            if each.arg is None or each.arg in [argument.name for argument in given]:
+                raise self._wrong(f"'{each.arg or '**'}' is given twice", each.col_offset)
+            value = self._arithmetic.value(each.value)
+            given.append(Argument(name=each.arg, value=value, at=each.col_offset))
+        return tuple(given)
+
+    def _tree(self, source: str, at: int) -> ast.expr:
+        """What Python reads in a part of the text; its columns are places in all of the text."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(source, mode="eval").body
+        except SyntaxError as error:
+            said = " ".join(error.msg.split())
+            place = min(at + max((error.offset or 1) - 1, 0), len(self._text))
+            raise self._wrong(
+                f"{said}; arguments are written 64, bias=false, (3,1)", place
+            ) from None
+        # Of numbers with too many digits, and of what is too deep for Python.
+        except (ValueError, MemoryError, RecursionError):
+            raise self._wrong("this is too much: write what it comes to", at) from None
+        encoded = source.encode()
+        for each in ast.walk(tree):
+            if isinstance(each, (ast.expr, ast.keyword)):
+                each.col_offset = at + len(encoded[: each.col_offset].decode())
+        return tree
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+_LITERALS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
+
+_SIGNS: Mapping[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+_OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+class _Arithmetic:
+    """Makes values of what Python read; variables among them are noted.
+
+    Args:
+        values: of variables.
+        wrong: makes the error that something is wrong at a place.
+    """
+
+    def __init__(self, values: Given, wrong: Callable[[str, int], PlacedError]) -> None:
+        self.variables: list[Variable] = []
+        self._values = values
+        self._wrong = wrong
+        self._operations = 0
+
+    def value(self, node: ast.expr, *, is_operand: bool = False) -> Value:
+        """An argument; an operand or what stands in braces is never one of torch's words."""
+        at = node.col_offset
+        match node:
+            case ast.Name(id=name) if name in WORDS and not is_operand:
+                return name
+            case ast.Name(id=name) if name in _LITERALS:
+                return _LITERALS[name]
+            case ast.Name(id=name):
+                return self._given(Variable(name=name, at=at))
+            case ast.Constant(value=str() | bool() | None as value):
+                return value
+            case ast.Constant(value=int() | float() as number):
+                if number >= _MOST if isinstance(number, int) else number == math.inf:
+                    raise self._wrong("this number is too large: numbers end at 10^18", at)
+                return number
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return tuple(map(self.value, items))
+            case ast.Set(elts=[inner]):
+                return self.value(inner, is_operand=True)
+            case ast.BinOp(left=ast.Name(id="nearest"), op=ast.Sub(), right=ast.Name(id="exact")):
+                return "nearest-exact"
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                value = self._operand("-", inner)
+                is_known = is_number(value)
+                return -value if is_known else Operation(operator="-", left=0, right=value, at=at)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _SIGNS:
+                sign = _SIGNS[type(op)]
+                operands = {"left": self._operand(sign, left), "right": self._operand(sign, right)}
+                return self._computed(Operation(operator=sign, at=at, **operands))
+            case _:
+                raise self._wrong(
+                    f"'{ast.unparse(node)[:60]}' cannot be an argument: only numbers, words, texts"
+                    " in quotes and tuples",
+                    at,
+                )
+
+    def _operand(self, sign: str, node: ast.expr) -> Value:
+        self._operations += 1
+        if self._operations > _MOST_OPERATIONS:
+            raise self._wrong("too many operations: write what they come to", node.col_offset)
+        value = self.value(node, is_operand=True)
+        if not is_number(value) and not isinstance(value, (Variable, Operation)):
+            what = (
+                f": {ast.unparse(node)} is {written(value)}" if isinstance(node, ast.Name) else ""
+            )
+            raise self._wrong(f"'{sign}' takes numbers and variables{what}", node.col_offset)
+        return value
+
+    def _given(self, variable: Variable) -> Value:
+        self.variables.append(variable)
+        if variable.name not in self._values:
+            return variable
+        given = self._values[variable.name]
+        # Numbers of numpy and pandas are put in as Python's.
+        if not isinstance(given, (int, float, str)):
+            given = getattr(given, "item", lambda: given)()
+        is_finite = not isinstance(given, float) or math.isfinite(given)
+        if type(given) not in (int, float, str, bool) or not is_finite:
+            raise self._wrong(
+                f"'{variable.name}' cannot be {given!r}: it takes a number or a word", variable.at
+            )
+        return given if isinstance(given, str) else self._in_range(given, variable)
+
+    def _computed(self, operation: Operation) -> Value:
+        sign, a, b = operation.operator, operation.left, operation.right
+        if not is_number(a) or not is_number(b):
+            return operation
+        if sign in ("/", "//", "%") and b == 0:
+            raise self._wrong(f"{operation} divides by 0", operation.at)
+        # 64/4 is 16 channels, and 16.0 would be none.
+        is_exact = isinstance(a, int) and isinstance(b, int) and sign == "/" and a % b == 0
+        return self._in_range(_OPERATIONS["//" if is_exact else sign](a, b), operation)
+
+    def _in_range(self, value: int | float, of: Variable | Operation) -> int | float:
+        if not -_MOST <= value <= _MOST:
+            raise self._wrong(f"{of} is too large: numbers end at 10^18", of.at)
+        return value
+
+
+def is_number(value: Value) -> TypeGuard[int | float]:
+    """Whether a value can be computed with; true and false cannot."""
+    return type(value) in (int, float)
