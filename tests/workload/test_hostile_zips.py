@@ -133,7 +133,7 @@ def test_the_program_that_is_looked_into_is_the_one_that_is_opened(tmp_path: Pat
         f"{folder}/models/model.jsox": "it holds programs called",
         f"{folder}/models/evil.json": "it holds programs called",
         f"{folder}/models/MODEL.JSON": "is in it twice",
-        f"{folder}/Models/other.json": "writes no capitals",
+        f"{folder}/Models/other.json": "is in capitals",
         f"{folder}/data/Sample_Inputs/model.pt": "is in it twice",
         f"{folder}/{earlier}": "torch before 2.7",
         earlier: "torch before 2.7",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from roofline.workload.models.files.formats import StoredModel
 from roofline.workload.models.sources import load
@@ -33,9 +34,8 @@ def state() -> dict[str, torch.Tensor]:
 
 
 def test_weights_as_the_library_writes_them(maker: str, tmp_path: Path) -> None:
-    library: Any = pytest.importorskip("safetensors.torch")
     weights = state()
-    library.save_file(weights, tmp_path / "w.safetensors")
+    save_file(weights, tmp_path / "w.safetensors")
     source = load(StoredModel(maker, weights=tmp_path / "w.safetensors"))
     found = source.module.state_dict()
     assert all(torch.equal(found[name], each) for name, each in weights.items())
@@ -54,28 +54,26 @@ def entry(shape: list[Any], *offsets: Any, dtype: Any = "F32") -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    "told",
     [
-        (b"{", "the list of tensors in it is damaged"),
-        (b"[" * 100_000, "the list of tensors in it is damaged"),
-        ([], "the list of tensors in it is damaged"),
-        ({"__metadata__": {}}, "there are no weights in it"),
-        ({"a": entry([3, 4], 0, 48, dtype="Q4")}, "what it says of the tensor 'a' is damaged"),
-        ({"a": entry(["x"], 0, 48)}, "what it says of the tensor 'a' is damaged"),
-        ({"a": entry([3, 4], 0)}, "what it says of the tensor 'a' is damaged"),
-        ({"a": []}, "what it says of the tensor 'a' is damaged"),
-        ({"a": entry([3, 4], 4, 52)}, "and other values in the file"),
-        ({"a": entry([3, 4], -4, 44)}, "and other values in the file"),
-        ({"a": entry([2**40], 0, 48)}, "and other values in the file"),
-        ({"a": entry([0, 2**62, 2**62], 0, 0)}, "and other values in the file"),
-        ({"a": entry([-3, -4], 0, 48)}, "and other values in the file"),
+        b"{",
+        b"[" * 100_000,
+        [],
+        {"a": entry([3, 4], 0, 48, dtype="Q4")},
+        {"a": entry(["x"], 0, 48)},
+        {"a": entry([3, 4], 0)},
+        {"a": []},
+        {"a": entry([3, 4], 4, 52)},
+        {"a": entry([3, 4], -4, 44)},
+        {"a": entry([2**40], 0, 48)},
+        {"a": entry([0, 2**62, 2**62], 0, 0)},
+        {"a": entry([-3, -4], 0, 48)},
     ],
 )
-def test_lists_that_say_what_is_not_there(
-    told: Any, words: str, maker: str, tmp_path: Path
-) -> None:
+def test_lists_that_say_what_is_not_there(told: Any, maker: str, tmp_path: Path) -> None:
     path = file_of(tmp_path / "w.safetensors", told)
-    assert words in said_of(StoredModel(maker, weights=path))
+    said = said_of(StoredModel(maker, weights=path))
+    assert said.startswith(f"{path}: safetensors cannot read it: ")
 
 
 def test_files_that_are_cut_short(maker: str, tmp_path: Path) -> None:
@@ -83,11 +81,13 @@ def test_files_that_are_cut_short(maker: str, tmp_path: Path) -> None:
     content = path.read_bytes()
     for part in range(1, 16):
         path.write_bytes(content[: len(content) * part // 16])
-        assert "cut short or damaged" in said_of(StoredModel(maker, weights=path))
+        assert "safetensors cannot read it" in said_of(StoredModel(maker, weights=path))
     path.write_bytes(b"")
     assert "the file is empty" in said_of(StoredModel(maker, weights=path))
     path = file_of(path, {}, length=2**63)
-    assert "its list is not whole" in said_of(StoredModel(maker, weights=path))
+    assert "safetensors cannot read it" in said_of(StoredModel(maker, weights=path))
+    path = file_of(path, {"__metadata__": {}}, values=b"")
+    assert "there are no weights in it" in said_of(StoredModel(maker, weights=path))
 
 
 def test_types_become_those_of_the_model(maker: str, tmp_path: Path) -> None:

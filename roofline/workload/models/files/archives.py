@@ -6,13 +6,14 @@ Python looks into the file, and torch opens it.
 
 from __future__ import annotations
 
+import re
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from roofline.errors import FileFormatError
@@ -24,10 +25,8 @@ _MOST_PACKED_BYTE = 2**30
 """What the compressed members of a zip may come to. torch compresses nothing."""
 
 _MOST_TIMES_LARGER = 100
-_ALLOWED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
-
-UNREADABLE = (
+_UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     # Names that are no UTF-8, and versions that Python does not know.
     *(ValueError, NotImplementedError),
@@ -71,7 +70,7 @@ class Archive:
         try:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.read(f"{self.folder}{name}")
-        except UNREADABLE as error:
+        except _UNREADABLE as error:
             raise FileFormatError(
                 f"{self.path}: '{name}' in it is damaged: {printable(str(error))}"
             ) from None
@@ -87,25 +86,19 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
     try:
         with zipfile.ZipFile(source or path) as opened:
             members = opened.infolist()
-            is_plain = _is_plain(opened, len(members))
-            end_byte = _length(opened)
-    except UNREADABLE as error:
-        raise FileFormatError(
-            f"{path}: the file is cut short or damaged: the list of contents at its end is"
-            f" missing or wrong ({printable(str(error))})"
-        ) from None
-    if not members:
-        raise FileFormatError(f"{path}: a zip with nothing in it")
-    if len(members) > _MOST_MEMBERS:
-        raise FileFormatError(f"{path}: a zip of {len(members):,} members is no model")
-    if not is_plain or min(each.header_offset for each in members):
-        raise FileFormatError(
-            f"{path}: the file is cut short, or something stands before or behind the zip; save the"
-            " model again"
+            reason = next(_reasons_against(opened, members), "")
+    except _UNREADABLE as error:
+        reason = (
+            "the file is cut short or damaged: the list of contents at its end is missing or wrong"
+            f" ({printable(str(error))})"
         )
-    _check_names(path, members)
-    _check_sizes(path, members, end_byte)
-    folder = _shared_folder([each.filename for each in members])
+        members = []
+    if reason:
+        raise FileFormatError(f"{path}: {reason}")
+    first, slash, _ = members[0].filename.partition("/")
+    folder = first + slash
+    if not slash or not all(each.filename.startswith(folder) for each in members):
+        folder = ""
     return Archive(
         path=path,
         folder=folder,
@@ -113,11 +106,49 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
     )
 
 
-def _length(opened: zipfile.ZipFile) -> int:
-    file = opened.fp
-    assert file is not None
-    file.seek(0, 2)
-    return file.tell()
+_LEADING_OUT = re.compile(r"^/|\\|^[^/]*:|\0|(^|/)\.\.(/|$)")
+
+
+def _reasons_against(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> Iterator[str]:
+    if not members:
+        yield "a zip with nothing in it"
+        return
+    if len(members) > _MOST_MEMBERS:
+        yield f"a zip of {len(members):,} members is no model"
+    end_byte = _end_of_members(opened, len(members))
+    if end_byte is None or min(each.header_offset for each in members):
+        yield (
+            "the file is cut short, or something stands before or behind the zip; save the model"
+            " again"
+        )
+    seen: set[str] = set()
+    packed_bytes = reached_bytes = 0
+    for each in sorted(members, key=lambda member: member.header_offset):
+        # torch finds members whatever the case of their names.
+        name = each.filename.lower()
+        is_stored = each.compress_type == zipfile.ZIP_STORED
+        packed_bytes += 0 if is_stored else each.file_size
+        is_bomb = each.file_size > _MOST_TIMES_LARGER * max(each.compress_size, 1024)
+        unpacked = f"{format_bytes(each.compress_size)} to {format_bytes(each.file_size)}"
+        for is_wrong, what in (
+            (_LEADING_OUT.search(each.orig_filename), "leads out of the zip"),
+            (name in seen, "is in it twice"),
+            (stat.S_ISLNK(each.external_attr >> 16), "is a link"),
+            (each.flag_bits & 0x1, "is encrypted"),
+            (each.header_offset < reached_bytes, "lies over another one"),
+            (is_stored and each.file_size != each.compress_size, "has two sizes"),
+            (not is_stored and each.compress_type != zipfile.ZIP_DEFLATED, "is packed strangely"),
+            (
+                not is_stored and (is_bomb or packed_bytes > _MOST_PACKED_BYTE),
+                f"would unpack from {unpacked}",
+            ),
+        ):
+            if is_wrong:
+                yield f"the member '{printable(each.filename)[:80]}' {what}; not opened"
+        seen.add(name)
+        reached_bytes = each.header_offset + each.compress_size
+    if end_byte is not None and reached_bytes > end_byte:
+        yield "the file is cut short: a member ends behind its end"
 
 
 _END = struct.Struct("<4s4H2LH")
@@ -125,20 +156,18 @@ _LONG_END = struct.Struct("<4sQ2H2L4Q")
 _LONG_PLACE = struct.Struct("<4sLQL")
 
 
-def _is_plain(opened: zipfile.ZipFile, count: int) -> bool:
-    """Whether a zip ends with its list of contents, which lies where, and is as long, as it says.
+def _end_of_members(opened: zipfile.ZipFile, count: int) -> int | None:
+    """Where the list of contents of a zip begins; None where it is not what the end says of it.
 
     Python finds the list from the end, torch by what the file says of its place: a file in which
     these are two lists would be one thing to the one and another to the other.
     """
     file = opened.fp
     assert file is not None
-    size_bytes = _length(opened)
+    size_bytes = file.seek(0, 2)
     file.seek(max(0, size_bytes - _LONG_END.size - _LONG_PLACE.size - _END.size))
     tail = file.read()
     mark, *_, found, list_bytes, place, comment_byte = _END.unpack(tail[-_END.size :])
-    if mark != b"PK\5\6" or comment_byte:
-        return False
     end = size_bytes - _END.size
     long_place = tail[-_END.size - _LONG_PLACE.size : -_END.size]
     if long_place.startswith(b"PK\6\7"):
@@ -146,61 +175,6 @@ def _is_plain(opened: zipfile.ZipFile, count: int) -> bool:
         end -= _LONG_PLACE.size + _LONG_END.size
         long_mark, *_, found, list_bytes, place = _LONG_END.unpack(tail[: _LONG_END.size])
         if long_mark != b"PK\6\6" or end_place != end:
-            return False
-    return found == count and place + list_bytes == end
-
-
-def _check_names(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    seen: set[str] = set()
-    for each in members:
-        name = each.filename
-        shown = printable(name)[:80]
-        if (
-            name.startswith("/")
-            or "\\" in name
-            or ":" in name.split("/")[0]
-            or "\0" in each.orig_filename
-            or ".." in PurePosixPath(name).parts
-        ):
-            raise FileFormatError(f"{path}: the member '{shown}' leads out of the zip; not opened")
-        # torch finds members whatever the case of their names.
-        if name.lower() in seen:
-            raise FileFormatError(f"{path}: the member '{shown}' is in it twice; not opened")
-        if stat.S_ISLNK(each.external_attr >> 16):
-            raise FileFormatError(f"{path}: the member '{shown}' is a link; not opened")
-        if each.flag_bits & 0x1:
-            raise FileFormatError(f"{path}: the member '{shown}' is encrypted; not opened")
-        seen.add(name.lower())
-
-
-def _check_sizes(path: Path, members: list[zipfile.ZipInfo], end_byte: int) -> None:
-    packed_bytes = reached_bytes = 0
-    for each in sorted(members, key=lambda member: member.header_offset):
-        shown = printable(each.filename)[:80]
-        if each.compress_type not in _ALLOWED:
-            raise FileFormatError(f"{path}: the member '{shown}' is packed in an unknown way")
-        if each.header_offset < reached_bytes:
-            raise FileFormatError(f"{path}: the member '{shown}' lies over another one; not opened")
-        reached_bytes = each.header_offset + each.compress_size
-        if reached_bytes > end_byte:
-            raise FileFormatError(f"{path}: the file is cut short: '{shown}' ends behind its end")
-        if each.compress_type == zipfile.ZIP_STORED:
-            if each.file_size != each.compress_size:
-                raise FileFormatError(f"{path}: the member '{shown}' has two sizes; not opened")
-            continue
-        packed_bytes += each.file_size
-        if (
-            each.file_size > _MOST_TIMES_LARGER * max(each.compress_size, 1024)
-            or packed_bytes > _MOST_PACKED_BYTE
-        ):
-            raise FileFormatError(
-                f"{path}: '{shown}' would unpack from {format_bytes(each.compress_size)} to"
-                f" {format_bytes(each.file_size)}; not opened"
-            )
-
-
-def _shared_folder(names: list[str]) -> str:
-    """The folder that all of them are in, ``"archive/"``; ``""`` if there is none."""
-    first, slash, _ = names[0].partition("/")
-    folder = first + slash
-    return folder if slash and all(each.startswith(folder) for each in names) else ""
+            return None
+    is_plain = mark == b"PK\5\6" and not comment_byte and found == count
+    return place if is_plain and place + list_bytes == end else None

@@ -26,6 +26,8 @@ from roofline.workload.models.files.onnx_graph import DTYPES, Node, Value, dtype
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
+Unary = Callable[[Node, Tensor], Tensor]
+Binary = Callable[[Node, Tensor, Tensor], Tensor]
 
 _RANDOM = frozenset(
     {
@@ -102,7 +104,7 @@ def _axes_of(node: Node, given: Tensor | None) -> list[int] | None:
     return list(found) if found is not None else None
 
 
-# -- elementwise -----------------------------------------------------------------------------------
+# -- tables: operators that are one call of torch's ------------------------------------------------
 
 _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     **{
@@ -127,7 +129,7 @@ _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "RandomNormalLike": torch.randn_like,
     "RandomUniformLike": torch.rand_like,
 }
-_OF_NODE: Mapping[str, Callable[[Node, Tensor], Tensor]] = {
+_OF_NODE: Mapping[str, Unary] = {
     "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
     "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
     "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
@@ -137,10 +139,21 @@ _OF_NODE: Mapping[str, Callable[[Node, Tensor], Tensor]] = {
         lambda node, x: functional.gelu(x, approximate=node.get("approximate", "none")),
     ),
     "com.microsoft.QuickGelu": lambda node, x: x * torch.sigmoid(x * node.get("alpha", 1.702)),
+    "Swish": lambda node, x: (
+        functional.silu(x)
+        if (alpha := node.get("alpha", 1.0)) == 1.0
+        else x * torch.sigmoid(x * alpha)
+    ),
     "Cast": lambda node, x: x.to(dtype_of(Path(node.name), node["to"], node.name)),
     "Transpose": lambda node, x: x.permute(node.get("perm") or list(reversed(range(x.dim())))),
     "ArgMax": lambda node, x: torch.argmax(x, node.get("axis", 0), keepdim=_keeps(node)),
     "ArgMin": lambda node, x: torch.argmin(x, node.get("axis", 0), keepdim=_keeps(node)),
+    "LpNormalization": lambda node, x: functional.normalize(
+        x, float(node.get("p", 2)), node.get("axis", -1)
+    ),
+    "LRN": lambda node, x: functional.local_response_norm(
+        x, node["size"], node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
+    ),
 }
 _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
@@ -157,11 +170,31 @@ _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "BitwiseAnd": torch.bitwise_and,
     "BitwiseOr": torch.bitwise_or,
     "BitwiseXor": torch.bitwise_xor,
+    "Div": lambda x, y: (
+        torch.div(x, y) if _are_real(x, y) else torch.div(x, y, rounding_mode="trunc")
+    ),
 }
-_SEVERAL: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Max": torch.maximum,
-    "Min": torch.minimum,
-    "Sum": torch.add,
+_OF_TWO: Mapping[str, Binary] = {
+    "MatMul": lambda _, x, y: torch.matmul(x, y),
+    "Mod": lambda node, x, y: (torch.fmod if node.get("fmod", 0) else torch.remainder)(x, y),
+    "CastLike": lambda _, x, like: x.to(like.dtype),
+    "Expand": lambda _, x, shape: x.expand(torch.broadcast_shapes(x.shape, tuple(integers(shape)))),
+    "Tile": lambda _, x, repeats: x.repeat(integers(repeats)),
+    "GatherElements": lambda node, x, indices: torch.gather(
+        x, node.get("axis", 0), indices.to(torch.int64)
+    ),
+    "AffineGrid": lambda node, theta, size: functional.affine_grid(
+        theta, integers(size), bool(node.get("align_corners", 0))
+    ),
+}
+_SEVERAL: Mapping[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
+    "Max": lambda _, of: functools.reduce(torch.maximum, of),
+    "Min": lambda _, of: functools.reduce(torch.minimum, of),
+    "Sum": lambda _, of: functools.reduce(torch.add, of),
+    "Mean": lambda _, of: functools.reduce(torch.add, of) / len(of),
+    "Where": lambda _, of: torch.where(*of),
+    "Concat": lambda node, of: torch.cat(list(of), node["axis"]),
+    "Einsum": lambda node, of: torch.einsum(node["equation"], *of),
 }
 
 
@@ -189,16 +222,26 @@ def _keeps(node: Node) -> bool:
     return bool(node.get("keepdims", 1))
 
 
+def _are_real(x: Tensor, y: Tensor) -> bool:
+    return x.is_floating_point() or y.is_floating_point() or x.is_complex()
+
+
 def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
     return function(x)
 
 
 def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
-    return function(x, _placed(node, x, y))
+    if node.opset < 7 and node.get("broadcast") and "axis" in node.attributes:
+        # The axis placed the dimensions of the second operand in the first.
+        behind = x.dim() - node["axis"] % x.dim() - y.dim()
+        y = y.reshape(*y.shape, *[1] * behind)
+    return function(x, y)
 
 
-def _several(function: Callable[[Tensor, Tensor], Tensor], _node: Node, *of: Tensor) -> Tensor:
-    return functools.reduce(function, of)
+def _several(
+    function: Callable[[Node, Sequence[Tensor]], Tensor], node: Node, *of: Tensor
+) -> Tensor:
+    return function(node, of)
 
 
 def _reduced(
@@ -215,6 +258,7 @@ def _reduced(
 
 _FUNCTIONS: dict[str, Function] = {
     **_OF_NODE,
+    **_OF_TWO,
     **{name: functools.partial(_one, each) for name, each in _ONE.items()},
     **{name: functools.partial(_two, each) for name, each in _TWO.items()},
     **{name: functools.partial(_several, each) for name, each in _SEVERAL.items()},
@@ -222,25 +266,7 @@ _FUNCTIONS: dict[str, Function] = {
 }
 
 
-def _placed(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    """Return the second operand; before opset 7 an axis placed its dimensions in the first."""
-    if node.opset >= 7 or not node.get("broadcast") or "axis" not in node.attributes:
-        return y
-    behind = x.dim() - node["axis"] % x.dim() - y.dim()
-    return y.reshape(*y.shape, *[1] * behind)
-
-
-@operator("Div")
-def _division(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    y = _placed(node, x, y)
-    if x.is_floating_point() or y.is_floating_point() or x.is_complex():
-        return torch.div(x, y)
-    return torch.div(x, y, rounding_mode="trunc")
-
-
-@operator("Mod")
-def _modulo(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    return torch.fmod(x, y) if node.get("fmod", 0) else torch.remainder(x, y)
+# -- elementwise -----------------------------------------------------------------------------------
 
 
 @operator("Pow")
@@ -286,27 +312,6 @@ def _fast_gelu(_node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
     return functional.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
-@operator("Swish")
-def _swish(node: Node, x: Tensor) -> Tensor:
-    alpha = node.get("alpha", 1.0)
-    return functional.silu(x) if alpha == 1.0 else x * torch.sigmoid(x * alpha)
-
-
-@operator("Mean")
-def _mean(_node: Node, *operands: Tensor) -> Tensor:
-    return functools.reduce(torch.add, operands) / len(operands)
-
-
-@operator("Where")
-def _where(_node: Node, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(condition, x, y)
-
-
-@operator("CastLike")
-def _cast_like(_node: Node, x: Tensor, like: Tensor) -> Tensor:
-    return x.to(like.dtype)
-
-
 @operator("CumSum")
 def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
     """Along an axis, from either end, with the element itself or without."""
@@ -334,15 +339,10 @@ def _is_infinite(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("TopK")
-def _top_k(node: Node, x: Tensor, count: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    found = torch.topk(
-        x,
-        integers(count)[0] if count is not None else node["k"],
-        dim=node.get("axis", -1),
-        largest=bool(node.get("largest", 1)),
-        sorted=bool(node.get("sorted", 1)),
-    )
-    return found.values, found.indices
+def _top_k(node: Node, x: Tensor, count: Tensor | None = None) -> tuple[Tensor, ...]:
+    many = integers(count)[0] if count is not None else node["k"]
+    is_largest, is_sorted = (bool(node.get(name, 1)) for name in ("largest", "sorted"))
+    return tuple(torch.topk(x, many, node.get("axis", -1), is_largest, is_sorted))
 
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -381,11 +381,6 @@ def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
     return x.squeeze(tuple(places)) if places else x
 
 
-@operator("Concat")
-def _concatenation(node: Node, *operands: Tensor) -> Tensor:
-    return torch.cat(operands, node["axis"])
-
-
 @operator("Split")
 def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     """Into parts of the sizes that are given, or of the same."""
@@ -395,14 +390,8 @@ def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
 
 
 @operator("Slice")
-def _slices(
-    node: Node,
-    x: Tensor,
-    starts: Tensor | None = None,
-    ends: Tensor | None = None,
-    axes: Tensor | None = None,
-    steps: Tensor | None = None,
-) -> Tensor:
+def _slices(node: Node, x: Tensor, *given: Tensor | None) -> Tensor:
+    starts, ends, axes, steps = (*given, None, None, None, None)[:4]
     begin = integers(starts) if starts is not None else node["starts"]
     end = integers(ends) if ends is not None else node["ends"]
     along = _axes_of(node, axes) or list(range(len(begin)))
@@ -418,28 +407,15 @@ def _slices(
     return x
 
 
-@operator("Expand")
-def _expand(_node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    """To a shape, either tensor's sizes of 1 repeated."""
-    return x.expand(torch.broadcast_shapes(x.shape, tuple(integers(shape))))
-
-
-@operator("Tile")
-def _tile(_node: Node, x: Tensor, repeats: Tensor) -> Tensor:
-    return x.repeat(integers(repeats))
-
-
 @operator("Constant")
 def _constant(node: Node) -> Tensor:
     if node.get("value") is not None:
         return node["value"]
-    for kind, names in (
-        (torch.float32, ("value_float", "value_floats")),
-        (torch.int64, ("value_int", "value_ints")),
-    ):
-        for name in names:
-            if name in node.attributes:
-                return torch.tensor(node[name], dtype=kind)
+    kinds = {"value_float": torch.float32, "value_int": torch.int64}
+    for name, kind in kinds.items():
+        for each in (name, f"{name}s"):
+            if each in node.attributes:
+                return torch.tensor(node[each], dtype=kind)
     raise OtherwiseError("a constant of texts, or a sparse one")
 
 
@@ -465,20 +441,13 @@ def _eye_like(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Pad")
-def _pad(
-    node: Node,
-    x: Tensor,
-    pads: Tensor | None = None,
-    value: Tensor | None = None,
-    axes: Tensor | None = None,
-) -> Tensor:
+def _pad(node: Node, x: Tensor, *more: Tensor | None) -> Tensor:
     """At the ends of axes, with a value, the border, or what is mirrored there."""
+    pads, value, axes = (*more, None, None, None)[:3]
     given = integers(pads) if pads is not None else [int(each) for each in node["pads"]]
     along = _axes_of(node, axes) or list(range(x.dim()))
     both = {axis % x.dim(): (given[i], given[i + len(along)]) for i, axis in enumerate(along)}
-    order: list[int] = []
-    for axis in reversed(range(x.dim())):
-        order += both.get(axis, (0, 0))
+    order = [each for axis in reversed(range(x.dim())) for each in both.get(axis, (0, 0))]
     while len(order) > 2 and order[-2:] == [0, 0]:
         order = order[:-2]
     mode: str = node.get("mode", "constant")
@@ -509,20 +478,18 @@ def _depth_to_space(node: Node, x: Tensor) -> Tensor:
     if node.get("mode", "DCR") == "CRD":
         return functional.pixel_shuffle(x, block)
     batch, channels, height, width = x.shape
-    parts = x.reshape(batch, block, block, channels // block**2, height, width)
-    return parts.permute(0, 3, 4, 1, 5, 2).reshape(
-        batch, channels // block**2, height * block, width * block
-    )
+    fewer = channels // block**2
+    parts = x.reshape(batch, block, block, fewer, height, width).permute(0, 3, 4, 1, 5, 2)
+    return parts.reshape(batch, fewer, height * block, width * block)
 
 
 @operator("SpaceToDepth")
 def _space_to_depth(node: Node, x: Tensor) -> Tensor:
     block = node["blocksize"]
     batch, channels, height, width = x.shape
-    parts = x.reshape(batch, channels, height // block, block, width // block, block)
-    return parts.permute(0, 3, 5, 1, 2, 4).reshape(
-        batch, channels * block**2, height // block, width // block
-    )
+    rows, columns = height // block, width // block
+    parts = x.reshape(batch, channels, rows, block, columns, block).permute(0, 3, 5, 1, 2, 4)
+    return parts.reshape(batch, channels * block**2, rows, columns)
 
 
 @operator("Trilu")
@@ -549,11 +516,6 @@ def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
         return functional.embedding(indices, x)
     chosen = torch.index_select(x, axis, indices.reshape(-1))
     return chosen.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-
-
-@operator("GatherElements")
-def _gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
-    return torch.gather(x, node.get("axis", 0), indices.to(torch.int64))
 
 
 @operator("GatherND")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import mmap
-import pickletools
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from roofline.errors import FileFormatError, ModelError, RooflineError, nearest, said_by
 from roofline.foundation.quiet import quiet
@@ -47,82 +45,10 @@ def reading(path: Path, how: str) -> Iterator[None]:
         ) from error
 
 
-SUFFIX = ".safetensors"
-
-_DTYPES: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-_MOST_LIST_BYTE = 100_000_000
-_LENGTH_BYTE = 8
-
-
-def tensors_in(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by their names; values are read where they are needed.
-
-    Raises:
-        ModelError: it cannot be read, or there are no tensors in it.
-        FileFormatError: it is cut short or damaged.
-    """
-    try:
-        with path.open("rb") as file:
-            size_bytes = file.seek(0, 2)
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size_bytes else b""
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {printable(str(error))}") from None
-    list_bytes = int.from_bytes(content[:_LENGTH_BYTE], "little")
-    begin = _LENGTH_BYTE + list_bytes
-    if list_bytes > _MOST_LIST_BYTE or begin > len(content):
-        raise FileFormatError(f"{path}: the file is cut short or damaged: its list is not whole")
-    try:
-        told = json.loads(content[_LENGTH_BYTE:begin])
-    except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
-        raise FileFormatError(f"{path}: the list of tensors in it is damaged")
-    told.pop("__metadata__", None)
-    if not told:
-        raise ModelError(f"{path}: there are no weights in it")
-    return {name: _tensor(path, name, each, content, begin) for name, each in told.items()}
-
-
-def _tensor(path: Path, name: str, told: Any, content: Any, begin: int) -> torch.Tensor:
-    shown = printable(name)[:80]
-    try:
-        kind = _DTYPES[told["dtype"]]
-        shape = tuple(int(each) for each in told["shape"])
-        first, last = (int(each) for each in told["data_offsets"])
-    except (KeyError, TypeError, ValueError):
-        raise FileFormatError(f"{path}: what it says of the tensor '{shown}' is damaged") from None
-    elements = math.prod(shape)
-    is_inside = 0 <= first <= last <= len(content) - begin
-    is_possible = min(shape, default=0) >= 0 and math.prod(max(each, 1) for each in shape) < 2**62
-    if not is_possible or not is_inside or elements * kind.itemsize != last - first:
-        raise FileFormatError(
-            f"{path}: the tensor '{shown}' has the shape {shape}, and other values in the file; it"
-            " is cut short or damaged"
-        )
-    if not elements:
-        return torch.empty(shape, dtype=kind)
-    flat = torch.frombuffer(content, dtype=kind, count=elements, offset=begin + first)
-    return flat.reshape(shape)
-
-
 TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
 """What results say of a file that was trusted."""
 
-_MOST_PICKLE_BYTE = 2**29
-_REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+_IMPORT = re.compile(r"GLOBAL ([\w.]+)")
 """How torch names an import of a pickle that it does not run."""
 
 
@@ -130,25 +56,10 @@ class NeedsPickleError(FileFormatError):
     """Only unpickling a file, which runs what it says, would tell what is in it."""
 
 
-def refused_import(error: object, content: bytes) -> str:
+def refused_import(error: BaseException | None) -> str:
     """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load."""
-    found = _REFUSED.search(str(error))
-    name = found[1] if found else _first_import(content)
-    return f" that imports {printable(name)[:80]}" if name else ""
-
-
-def _first_import(content: bytes) -> str:
-    texts: list[str] = []
-    # What is no pickle, or is cut short, may fail in any of its readers.
-    with contextlib.suppress(ValueError, IndexError, EOFError, TypeError, OverflowError):
-        for code, argument, _ in pickletools.genops(content):
-            if code.name in ("GLOBAL", "INST"):
-                return str(argument).replace(" ", ".")
-            if code.name == "STACK_GLOBAL":
-                return ".".join(texts[-2:])
-            if isinstance(argument, str):
-                texts.append(argument)
-    return ""
+    found = _IMPORT.search(str(error))
+    return f" that imports {printable(found[1])[:80]}" if found else ""
 
 
 def _plain(path: Path) -> Any:
@@ -169,14 +80,10 @@ def _plain(path: Path) -> Any:
     except FileFormatError as error:
         if "Weights only load failed" not in str(error.__cause__):
             raise
-        content = b""
-        if not is_zip:
-            with path.open("rb") as file:
-                content = file.read(_MOST_PICKLE_BYTE)
-        imports = refused_import(error.__cause__, content)
         raise NeedsPickleError(
-            f"{path}: a pickle{imports}, and unpickling runs what a file says; add --allow-pickle"
-            " if you trust it, or save it with torch.export.save, or its state_dict()"
+            f"{path}: a pickle{refused_import(error.__cause__)}, and unpickling runs what a file"
+            " says; add --allow-pickle if you trust it, or save it with torch.export.save, or its"
+            " state_dict()"
         ) from None
 
 
@@ -214,20 +121,22 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
         ModelError: there are no weights in it.
     """
     kind = kind_of(path)
-    if path.suffix.lower() == SUFFIX:
-        return tensors_in(path)
+    if path.suffix.lower() == ".safetensors":
+        with reading(path, "safetensors"):
+            if found := load_file(path):
+                return found
+        raise ModelError(f"{path}: there are no weights in it")
     if kind not in (ZIP, PICKLE):
         raise FileFormatError(
             f"{path}: no weights that are read here; they are read from what torch.save wrote, and"
-            f" from {SUFFIX}"
+            " from .safetensors"
         )
-    if kind == ZIP:
-        archive = archive_in(path)
-        if archive.within("code/") or "models/model.json" in archive:
-            raise ModelError(
-                f"{path}: this is a whole model and not weights alone; give it as the model,"
-                " without --weights"
-            )
+    archive = archive_in(path) if kind == ZIP else None
+    if archive and (archive.within("code/") or "models/model.json" in archive):
+        raise ModelError(
+            f"{path}: this is a whole model and not weights alone; give it as the model, without"
+            " --weights"
+        )
     try:
         found = _plain(path)
     except NeedsPickleError:
@@ -277,17 +186,10 @@ def with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]
                 f"{path}: '{name}' is {format_shape(tuple(each.shape))}, in {source.name} it is"
                 f" {format_shape(tuple(own[name].shape))}"
             )
-    module = source.module
-    if source.rebuild is not None:
-        module = source.rebuild()
+    module = source.module if source.rebuild is None else source.rebuild()
     module.load_state_dict(dict(weights))
-    return Source(
-        name=source.name,
-        module=module,
-        default_inputs=source.default_inputs,
-        input_notes=source.input_notes,
-        notes=(*source.notes, f"its weights are those in {path.name}"),
-    )
+    notes = (*source.notes, f"its weights are those in {path.name}")
+    return replace(source, module=module, notes=notes, rebuild=None)
 
 
 def _names_differ(

@@ -92,11 +92,6 @@ def why_refused(target: object) -> str:
     return "which opens files" if opens_files else ""
 
 
-_PARTS = (
-    *(ast.Expression, ast.Name, ast.Load, ast.Call, ast.Constant, ast.UnaryOp, ast.BinOp),
-    *(ast.Tuple, ast.Compare, ast.BoolOp, ast.unaryop, ast.cmpop, ast.boolop),
-    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
-)
 _FUNCTIONS = frozenset(
     {
         *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "Mod", "CleanDiv", "CeilDiv"),
@@ -120,56 +115,51 @@ _LARGEST_NUMBER = 2**64
 def is_arithmetic(text: str) -> bool:
     """Whether evaluating a text does nothing but arithmetic, and soon ends."""
     try:
-        if len(text) > _LONGEST:
-            return False
-        tree = ast.parse(text, mode="eval")
-        is_allowed = all(_is_allowed(part) for part in ast.walk(tree))
-        return is_allowed and _power(tree) <= _LARGEST_EXPONENT
+        tree = ast.parse(text if len(text) <= _LONGEST else "", mode="eval")
+        return _power(tree.body) <= _LARGEST_EXPONENT
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 
-def _is_allowed(part: ast.AST) -> bool:
-    if isinstance(part, ast.Name):
-        return "__" not in part.id
-    if isinstance(part, ast.Constant):
-        value = part.value
-        return isinstance(value, (int, float)) and abs(value) <= _LARGEST_NUMBER
-    if isinstance(part, ast.Call):
-        is_known = isinstance(part.func, ast.Name) and part.func.id in _FUNCTIONS
-        return is_known and not part.keywords
-    return isinstance(part, _PARTS)
-
-
-def _power(part: ast.AST) -> int:
-    """The largest product of exponents that stand within each other."""
-    inner = max((_power(each) for each in ast.iter_child_nodes(part)), default=1)
-    return max(1, _exponent(part)) * inner
-
-
-def _exponent(part: ast.AST) -> int:
-    """The exponent of a power, 1 of anything else; too large a number where it is computed."""
+def _power(part: ast.AST) -> float:
+    """The largest product of exponents that stand within each other; infinite: no arithmetic."""
+    own = 1.0
     match part:
+        case ast.Constant(value=int() | float() as value) if abs(value) <= _LARGEST_NUMBER:
+            pass
+        case ast.Name(id=name) if "__" not in name:
+            pass
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+            if name in _POWERS:
+                own = _exponent(args[1]) if len(args) == 2 else math.inf
         case ast.BinOp(op=ast.Pow(), right=exponent):
-            return _whole(exponent)
-        case ast.Call(func=ast.Name(id=name), args=[_, exponent]) if name in _POWERS:
-            return _whole(exponent)
-        case ast.Call(func=ast.Name(id=name)) if name in _POWERS:
-            return _LARGEST_EXPONENT + 1
+            own = _exponent(exponent)
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv()):
+            pass
+        case ast.BinOp(op=ast.Mod()) | ast.UnaryOp() | ast.BoolOp() | ast.Compare() | ast.Tuple():
+            pass
+        case ast.operator() | ast.unaryop() | ast.boolop() | ast.cmpop() | ast.expr_context():
+            pass
         case _:
+            return math.inf
+    return max(1.0, own) * max(map(_power, ast.iter_child_nodes(part)), default=1.0)
+
+
+def _exponent(node: ast.expr) -> float:
+    """The exponent of a power; infinite where it is computed."""
+    while isinstance(node, ast.UnaryOp):
+        node = node.operand
+    match node:
+        case ast.BinOp(left=left, op=ast.Div()):
+            # A root, as sympy writes it: x**(1/2).
+            return _exponent(left)
+        case ast.Constant(value=int() | float() as value):
+            return int(value)
+        case ast.Name():
+            # Two to the power of a size is what a model may ask for.
             return 1
-
-
-def _whole(exponent: ast.expr) -> int:
-    while isinstance(exponent, ast.UnaryOp):
-        exponent = exponent.operand
-    # A root, as sympy writes it: x**(1/2).
-    if isinstance(exponent, ast.BinOp) and isinstance(exponent.op, ast.Div):
-        return _whole(exponent.left)
-    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, (int, float)):
-        return int(exponent.value)
-    # Two to the power of a size is what a model may ask for; a number to that of a number is not.
-    return 1 if isinstance(exponent, ast.Name) else _LARGEST_EXPONENT + 1
+        case _:
+            return math.inf
 
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,499}")
@@ -186,7 +176,7 @@ _CONTAINERS = (
 _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 
 
-def check_program(path: Path, text: bytes) -> Mapping[str, Any]:
+def _program(path: Path, text: bytes) -> Mapping[str, Any]:
     """The program's description, once nothing in it can run code.
 
     Raises:
@@ -217,28 +207,6 @@ def _values(program: Any) -> Iterator[tuple[str, Any]]:
             waiting += ((where, each) for each in value)
 
 
-def _check(path: Path, where: str, value: Any) -> None:
-    """Refuses a value that names or computes what no exported program does."""
-    if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
-        raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
-    if isinstance(value, dict):
-        for key in ("target", "as_operator"):
-            if key in value:
-                _check_target(path, value[key])
-        for name in value if where in _NAMED_VALUES else ():
-            if not _NAME.fullmatch(name):
-                raise _refused(path, f"a value called {_shown(name)}, which is no name")
-            if where == "range_constraints" and _MANY.fullmatch(name):
-                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
-    elif isinstance(value, str) and value:
-        if where in _NAMES and not _NAME.fullmatch(value):
-            raise _refused(path, f"something called {_shown(value)}, which is no name")
-        if where in _PATHS:
-            check_path(path, value)
-        if where in ("in_spec", "out_spec"):
-            _check_structure(path, value)
-
-
 _NAMES = ("name", "as_name", "forward_arg_names")
 _PATHS = (
     *("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name"),
@@ -248,29 +216,39 @@ _NAMED_VALUES = (
     *("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values"),
     *("custom_obj_values", "range_constraints"),
 )
-
-
 _MANY = re.compile(r"\D*0*[1-9]\d{6,}")
 """Symbols of sizes are numbered, and torch counts up to each number."""
 
 
-def check_path(path: Path, name: str) -> None:
-    """Refuses a name of a weight or module that would be code where torch writes it into some.
+def _check(path: Path, where: str, value: Any) -> None:
+    """Refuses a value that names or computes what no exported program does."""
+    if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
+        raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
+    if isinstance(value, dict):
+        for target in (value[key] for key in ("target", "as_operator") if key in value):
+            why = why_refused(target)
+            if why == MISSING:
+                raise FileFormatError(f"{path}: the program calls {_shown(target)}, {why}")
+            if why:
+                raise _refused(path, f"the program calls {_shown(target)}, {why}")
+        for name in value if where in _NAMED_VALUES else ():
+            if not _NAME.fullmatch(name):
+                raise _refused(path, f"a value called {_shown(name)}, which is no name")
+            if where == "range_constraints" and _MANY.fullmatch(name):
+                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
+    elif isinstance(value, str) and value:
+        if where in _NAMES and not _NAME.fullmatch(value):
+            raise _refused(path, f"something called {_shown(value)}, which is no name")
+        if where in _PATHS:
+            _check_path(path, value)
+        if where in ("in_spec", "out_spec"):
+            _check_structure(path, value)
 
-    Raises:
-        FileFormatError: it has quotes or line breaks.
-    """
+
+def _check_path(path: Path, name: str) -> None:
+    """Refuses a name of a weight or module that would be code where torch writes it into some."""
     if _UNSPEAKABLE.search(name):
         raise _refused(path, f"something is called {_shown(name)}")
-
-
-def _check_target(path: Path, target: Any) -> None:
-    """Only operators may be called."""
-    why = why_refused(target)
-    if why == MISSING:
-        raise FileFormatError(f"{path}: the program calls {_shown(target)}, {why}")
-    if why:
-        raise _refused(path, f"the program calls {_shown(target)}, {why}")
 
 
 # -- what goes in and comes out --------------------------------------------------------------------
@@ -366,13 +344,29 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
     for name in archive.size_bytes:
         # torch finds members whatever the case of their names, and writes none in capitals.
         if name != name.lower() and not name.startswith("extra"):
-            raise FileFormatError(
-                f"{path}: not opened: '{printable(name)[:80]}' in it; torch.export writes no"
-                " capitals"
-            )
-    if any(each.endswith(_EARLIER) for each in archive.size_bytes):
-        return _earlier(archive, allow_pickle=allow_pickle)
-    models = archive.within("models/")
+            raise _refused(path, f"{_shown(name)} in it is in capitals")
+    is_earlier = any(each.endswith(_EARLIER) for each in archive.size_bytes)
+    place = _EARLIER if is_earlier else "models/model.json"
+    examples = _EARLIER_PICKLES if is_earlier else ("data/sample_inputs/model.pt",)
+    if is_earlier:
+        # torch looks for what it writes now first: what is here would not be what it opens.
+        known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
+        for name in archive.size_bytes:
+            if archive.folder or name.partition("/")[0] not in known:
+                raise _refused(path, f"{_shown(name)} lies beside a program of torch before 2.7")
+    else:
+        _check_place(archive)
+        for kind in ("weights", "constants"):
+            _check_payload(archive, kind, allow_pickle=allow_pickle)
+    for name in examples:
+        if name in archive and not allow_pickle:
+            _check_plain(archive, name)
+    return _program(path, archive.read(place, max_bytes=_MOST_TEXT_BYTE))
+
+
+def _check_place(archive: Archive) -> None:
+    """Refuses a file without a program, and with several."""
+    path, models = archive.path, archive.within("models/")
     if not models:
         raise FileFormatError(
             f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
@@ -385,86 +379,51 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
         )
     if not archive.folder:
         raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
-    program = check_program(path, archive.read(models[0], max_bytes=_MOST_TEXT_BYTE))
-    for kind in ("weights", "constants"):
-        _check_payload(archive, kind, allow_pickle=allow_pickle)
-    examples = "data/sample_inputs/model.pt"
-    if examples in archive and not allow_pickle:
-        _check_plain(archive, examples)
-    return program
-
-
-def _earlier(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
-    """The program of a file as torch wrote it before 2.7, in which nothing else lies.
-
-    torch looks for what it writes now first: what is here would not be what it opens.
-    """
-    known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
-    for name in archive.size_bytes:
-        if archive.folder or name.partition("/")[0] not in known:
-            raise FileFormatError(
-                f"{archive.path}: not opened: '{printable(name)[:80]}' lies beside a program as"
-                " torch before 2.7 wrote it, which wrote no such thing"
-            )
-    program = check_program(archive.path, archive.read(_EARLIER, max_bytes=_MOST_TEXT_BYTE))
-    for name in _EARLIER_PICKLES:
-        if name in archive and not allow_pickle:
-            _check_plain(archive, name)
-    return program
 
 
 def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
     """Refuses weights or constants that are pickles, missing, or larger than what is there."""
     path = archive.path
-    earlier = f"data/{kind}/model.pt"
-    if earlier in archive:
+    if (earlier := f"data/{kind}/model.pt") in archive:
         if not allow_pickle:
             _check_plain(archive, earlier)
         return
     name = f"data/{kind}/model_{kind}_config.json"
-    for known, entry in _entries(archive, name):
-        file = entry.get("path_name")
-        where = f"data/{kind}/{file}"
-        shown = printable(known)[:60]
-        check_path(path, known)
-        if not isinstance(file, str) or not _STORED.fullmatch(file) or where not in archive:
-            raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
-        if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
-            if not allow_pickle:
-                _check_plain(archive, where, f"'{shown}' is pickled", always=True)
-            continue
-        _check_tensor(path, shown, entry, archive.size_bytes[where])
-
-
-def _entries(archive: Archive, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    content = archive.read(name, max_bytes=_MOST_TEXT_BYTE)
     try:
-        entries = json.loads(archive.read(name, max_bytes=_MOST_TEXT_BYTE))["config"]
+        entries = dict[str, Any](json.loads(content)["config"])
         for known, entry in entries.items():
-            if not isinstance(entry, dict):
-                raise TypeError
-            yield known, entry
+            _check_tensor(archive, f"data/{kind}", known, entry, allow_pickle=allow_pickle)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise FileFormatError(f"{archive.path}: '{name}' in it is damaged") from None
+        raise FileFormatError(f"{path}: '{name}' in it is damaged") from None
 
 
-def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: int) -> None:
-    """Where nothing is stored, torch makes as many zeros as are asked for."""
-    try:
-        meta = entry["tensor_meta"]
-        sizes = [int(each["as_int"]) for each in meta["sizes"]]
-        device = str(meta["device"]["type"])
-    except (TypeError, KeyError, ValueError):
-        raise FileFormatError(f"{path}: what it says of the tensor '{name}' is damaged") from None
+def _check_tensor(
+    archive: Archive, folder: str, name: str, entry: Any, *, allow_pickle: bool
+) -> None:
+    path, file = archive.path, entry["path_name"]
+    where, shown = f"{folder}/{file}", printable(name)[:60]
+    _check_path(path, name)
+    if not _STORED.fullmatch(file) or where not in archive:
+        raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
+    if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
+        if not allow_pickle:
+            raise _pickle(path, f"'{shown}' is pickled")
+        return
+    meta = entry["tensor_meta"]
+    sizes = tuple(int(each["as_int"]) for each in meta["sizes"])
+    device, size_bytes = str(meta["device"]["type"]), archive.size_bytes[where]
     elements = math.prod(sizes)
+    # Where nothing is stored, torch makes as many zeros as are asked for.
     if min(sizes, default=0) < 0 or (elements and not size_bytes):
         raise FileFormatError(
-            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and no values in the file"
+            f"{path}: the tensor '{shown}' has the shape {sizes} and no values in the file"
         )
     # torch copies what is repeated.
     if elements > max(size_bytes, _MOST_REPEATED):
         raise FileFormatError(
-            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and"
-            f" {format_bytes(size_bytes)} of values in the file"
+            f"{path}: the tensor '{shown}' has the shape {sizes} and {format_bytes(size_bytes)} of"
+            " values in the file"
         )
     if device not in ("cpu", "meta"):
         raise FileFormatError(
@@ -473,27 +432,19 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: i
         )
 
 
-def _check_plain(archive: Archive, name: str, what: str = "", *, always: bool = False) -> None:
-    """Refuse what torch cannot load without running a pickle, as it would then run it.
-
-    Args:
-        archive: the file.
-        name: a member.
-        what: how messages call it; ``""``: by its name.
-        always: refuse it, though it could be loaded.
-    """
+def _check_plain(archive: Archive, name: str) -> None:
+    """Refuse what torch cannot load without running a pickle, as it would then run it."""
     content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
     if content.startswith(b"PK"):
         archive_in(archive.path, io.BytesIO(content))
-    what = what or f"'{name}' is a pickle"
-    imports = refused_import("", content) if always else ""
     try:
-        if content and not always:
+        if content:
             torch.load(io.BytesIO(content), weights_only=True, map_location="meta")
     except Exception as error:
-        imports, always = refused_import(error, content), True
-    if always:
-        raise FileFormatError(
-            f"{archive.path}: {what}{imports}, and unpickling runs what"
-            " a file says; add --allow-pickle if you trust it"
-        )
+        raise _pickle(archive.path, f"'{name}' is a pickle{refused_import(error)}") from error
+
+
+def _pickle(path: Path, what: str) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: {what}, and unpickling runs what a file says; add --allow-pickle if you trust it"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,6 @@ _KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
 _PICKLES = ("data.pkl", "constants.pkl")
 
 
-def is_torchscript(archive: Archive) -> bool:
-    """Whether a zip that torch wrote holds code."""
-    return bool(archive.within("code/"))
-
-
 def torchscript_source(archive: Archive) -> Source:
     """The model in a TorchScript file.
 
@@ -76,7 +71,12 @@ def torchscript_source(archive: Archive) -> Source:
         FileFormatError: it is damaged, or its code opens files.
     """
     path = archive.path
-    _check_code(archive)
+    for name in archive.size_bytes:
+        # torch finds members whatever the case of their names.
+        is_code = name.lower().startswith("code/") and name.lower().endswith(".py")
+        if is_code or name.lower() in _PICKLES:
+            content = archive.read(name, max_bytes=_MOST_CODE_BYTE)
+            _check_code(path, content.decode("utf-8", "replace"), is_code=is_code)
     with reading(path, "torch.jit"):
         script: Any = torch.jit.load(str(path), map_location="cpu")
     return Source(name=str(path), module=Scripted(script))
@@ -96,49 +96,26 @@ class Scripted(torch.nn.Module):
             return self.script(*args, **kwargs)
 
 
-def _check_code(archive: Archive) -> None:
-    path = archive.path
-    for text in _codes(archive):
-        if found := _OPENING.search(text):
-            raise FileFormatError(
-                f"{path}: not opened: its code calls '{found[1]}', which opens files"
-            )
-        for found in _CALLED.finditer(text):
-            _check_operator(archive, found[1], found[2])
-        _check_classes(archive, text)
-    for name in archive.size_bytes:
-        if name.lower() in _PICKLES:
-            content = archive.read(name, max_bytes=_MOST_CODE_BYTE)
-            _check_classes(archive, content.decode("latin-1"))
-
-
-def _codes(archive: Archive) -> Iterator[str]:
-    """The code of a file without texts, which may say anything."""
-    for name in archive.size_bytes:
-        # torch finds members whatever the case of their names.
-        if name.lower().startswith("code/") and name.lower().endswith(".py"):
-            text = archive.read(name, max_bytes=_MOST_CODE_BYTE).decode("utf-8", "replace")
-            yield _TEXTS.sub(lambda found: found[1] or "''", text)
-
-
-def _check_classes(archive: Archive, text: str) -> None:
-    """Refuses classes of libraries that are no part of models, such as those that connect."""
+def _check_code(path: Path, text: str, *, is_code: bool) -> None:
+    """Refuses what opens files or calls other machines, and operators that are not loaded."""
+    if is_code:
+        # Texts may say anything.
+        text = _TEXTS.sub(lambda found: found[1] or "''", text)
     for found in _CLASS.finditer(text):
         if found[1] not in _KNOWN_CLASSES:
             raise FileFormatError(
-                f"{archive.path}: not opened: it makes what is of '{printable(found[1])[:60]}',"
-                " which is no part of a model"
+                f"{path}: not opened: it makes what is of '{printable(found[1])[:60]}', which is no"
+                " part of a model"
             )
-
-
-def _check_operator(archive: Archive, namespace: str, name: str) -> None:
-    """Refuses operators that are not loaded: torch would say so in many lines."""
-    if namespace in _OWN or hasattr(getattr(torch.ops, namespace), name):
-        return
-    raise FileFormatError(
-        f"{archive.path}: its code calls operators of '{printable(namespace)}', which are not"
-        " loaded here; import the package that brings them, from Python"
-    )
+    if is_code and (found := _OPENING.search(text)):
+        raise FileFormatError(f"{path}: not opened: its code calls '{found[1]}', which opens files")
+    for namespace, name in _CALLED.findall(text) if is_code else ():
+        if namespace not in _OWN and not hasattr(getattr(torch.ops, namespace), name):
+            # torch would say so in many lines.
+            raise FileFormatError(
+                f"{path}: its code calls operators of '{printable(namespace)}', which are not"
+                " loaded here; import the package that brings them, from Python"
+            )
 
 
 def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
@@ -148,11 +125,24 @@ def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
         FileFormatError: it is no exported program, or nothing that may be opened.
     """
     archive = archive_in(path)
-    program = check_program_file(archive, allow_pickle=allow_pickle)
-    _make_known(path, program)
+    types = output_types(check_program_file(archive, allow_pickle=allow_pickle))
+    if any(each.startswith("transformers.") for each in types):
+        # torch asks for the library's types by name.
+        library, reason = library_or_reason("transformers")
+        if library is None:
+            raise FileFormatError(
+                f"{path}: it gives {types[0]}, and transformers is not available: {reason}"
+            )
+        importlib.import_module("transformers.modeling_outputs")
     with reading(path, "torch.export"):
         exported = torch.export.load(path)
-        module = _module(exported)
+        try:
+            module = torch.export.unflatten(exported)
+        # It refuses programs that share modules or change what they were given.
+        except Exception:
+            # Shapes would be checked by code that the file brings.
+            has_guards = "check_guards" in inspect.signature(exported.module).parameters
+            module = exported.module(**({"check_guards": False} if has_guards else {}))
     inputs, notes = _inputs(path.name, exported)
     return Source(
         name=str(path),
@@ -161,30 +151,6 @@ def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
         input_notes=notes,
         notes=(f"{path.name}: {TRUSTED}",) if allow_pickle else (),
     )
-
-
-def _module(exported: torch.export.ExportedProgram) -> torch.nn.Module:
-    """The program as modules within each other where it tells them, else all of it in one."""
-    try:
-        return torch.export.unflatten(exported)
-    # It refuses programs that share modules or change what they were given.
-    except Exception:
-        pass
-    # Shapes would be checked by code that the file brings.
-    has_guards = "check_guards" in inspect.signature(exported.module).parameters
-    return exported.module(**({"check_guards": False} if has_guards else {}))
-
-
-def _make_known(path: Path, program: Mapping[str, Any]) -> None:
-    """Has the library imported whose outputs the program gives: torch asks for them by name."""
-    names = output_types(program)
-    if any(each.startswith("transformers.") for each in names):
-        library, reason = library_or_reason("transformers")
-        if library is None:
-            raise FileFormatError(
-                f"{path}: it gives {names[0]}, and transformers is not available: {reason}"
-            )
-        importlib.import_module("transformers.modeling_outputs")
 
 
 def _inputs(
@@ -236,10 +202,9 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
         return onnx_source(path)
     if kind == ZIP:
         archive = archive_in(path)
-        is_program = "models/model.json" in archive or archive.within("models/")
-        if suffix in PROGRAM or is_program:
+        if suffix in PROGRAM or archive.within("models/"):
             return exported_program_source(path, allow_pickle=allow_pickle)
-        if is_torchscript(archive):
+        if archive.within("code/"):
             return torchscript_source(archive)
     elif suffix in PROGRAM:
         raise FileFormatError(f"{path}: not a zip, which every .pt2 file is; {READ}")
