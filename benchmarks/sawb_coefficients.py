@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVELS = (3, 4, 8, 15, 16)
-"""Those that are tabled in roofline/quantization/grids.py."""
+"""Those that are tabled in roofline/quantization/quantizers.py."""
 
 PUBLISHED = {
     # c1 and c2 of other sources, by levels.

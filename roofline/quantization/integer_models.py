@@ -1,4 +1,10 @@
-"""A quantised model that computes with the integer codes, and gives what it gave in floats."""
+"""A quantised model that computes with the integer codes, and gives what it gave in floats.
+
+Layers take codes in, sum up products of whole numbers, and scale once. Sums are kept in int32
+wherever the layer's own weights cannot bring one to 2^31, whatever codes come in; else in int64. So
+none of them is ever rounded, and none overflows. Scales are float64: an int32 sum fits into one,
+and not into float32.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +12,22 @@ import copy
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from roofline.errors import InputError, ModelError, said_by
-from roofline.quantization.integer_layers import IntegerLayer, Requantization, integer_layer
-from roofline.quantization.quantized_modules import QUANTIZE_INPUT, QuantizedLayer, quantized_layers
-from roofline.quantization.quantizers import PACT
+from roofline.quantization.quantized_modules import (
+    QUANTIZE_INPUT,
+    TRANSPOSED,
+    QuantizedLayer,
+    quantized_layers,
+)
+from roofline.quantization.quantizers import PACT, integers, widened
 
 _RELUS = (torch.relu, torch.relu_, functional.relu, functional.relu_)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -27,6 +37,237 @@ _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _MOVERS = (nn.Flatten, nn.MaxPool2d, nn.MaxPool3d)
 _MOVING = (torch.flatten, functional.max_pool2d, functional.max_pool3d)
 _MOVES = ("flatten", "view", "reshape", "contiguous")
+
+_WIDEST = {torch.int32: 2**31 - 1, torch.int64: 2**63 - 1}
+
+_CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
+_TRANSPOSED = (
+    functional.conv_transpose1d,
+    functional.conv_transpose2d,
+    functional.conv_transpose3d,
+)
+
+
+class Requantization(nn.Module):
+    """What stands between the sums of one layer and the codes of the next.
+
+    Args:
+        quantizer: of what the next layer reads.
+        norm: a batch norm between them, as it is in inference.
+        has_relu: whether what is negative becomes 0 before it is quantised.
+    """
+
+    multiplier: Tensor | None
+    shift: Tensor | None
+
+    def __init__(self, quantizer: PACT, *, norm: Any, has_relu: bool) -> None:
+        super().__init__()
+        self.quantizer = quantizer
+        self.has_relu = has_relu
+        multiplier = shift = None
+        if norm is not None:
+            deviation = (norm.running_var.to(torch.float64) + norm.eps).sqrt()
+            multiplier = 1 / deviation if norm.weight is None else norm.weight.detach() / deviation
+            shift = -norm.running_mean * multiplier
+            shift = shift if norm.bias is None else shift + norm.bias.detach()
+        self.register_buffer("multiplier", multiplier)
+        self.register_buffer("shift", shift)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Codes in the smallest type that holds them: uint8, int8 where signed, or int32."""
+        if self.multiplier is not None and self.shift is not None:
+            behind = (1,) * (values.dim() - 2)
+            values = values * self.multiplier.reshape(-1, *behind)
+            values = values + self.shift.reshape(-1, *behind)
+        if self.has_relu:
+            values = values.clamp(min=0)
+        codes, _ = self.quantizer.codes(values)
+        if self.quantizer.bits > 8:
+            return codes
+        return codes.to(torch.int8 if self.quantizer.signed else torch.uint8)
+
+
+class IntegerLayer(nn.Module):
+    """A quantised layer whose product is one of whole numbers.
+
+    It takes floats, which it quantises, or, where it ``takes_codes``, those that the layer before
+    it gives. It gives floats, or the next layer's codes where it has a ``requantization``.
+
+    Args:
+        layer: with quantised weights, and a quantiser of what it reads.
+
+    Raises:
+        InputError: scales by other channels than those of the output, or sums that not even int64
+            holds.
+    """
+
+    whole: Tensor
+    """The weights as whole numbers, output channels first."""
+    scale: Tensor
+    bias: Tensor | None
+    requantization: Requantization | None
+
+    def __init__(self, layer: QuantizedLayer) -> None:
+        super().__init__()
+        quantizer, activations = layer.weight_quantizer, layer.input_quantizer
+        assert quantizer is not None
+        assert activations is not None
+        module: Any = layer.module
+        self.is_transposed = isinstance(module, TRANSPOSED)
+        self.groups: int = getattr(module, "groups", 1)
+        axis = int(self.is_transposed)
+        if quantizer.per_channel and quantizer.axis != axis:
+            raise InputError(
+                f"its scales stand along axis {quantizer.axis} of the weight, its output channels"
+                f" along axis {axis}: no sum can be scaled; quantise it per output channel"
+            )
+        codes, alpha = quantizer.codes(layer.float_weight)
+        whole = integers(self._exchanged(codes), quantizer.levels)
+        magnitudes = whole.flatten(1).to(torch.int64).abs().sum(dim=1)
+        largest = activations.steps * int(magnitudes.max())
+        holding = [dtype for dtype, widest in _WIDEST.items() if largest <= widest]
+        if not holding:
+            raise InputError(f"its sums may reach {largest}, which int64 does not hold")
+        self.accumulator = holding[0]
+        self.register_buffer("whole", whole.to(self.accumulator))
+        # As the float layer rounds it: within one rounding of the values that it multiplies.
+        scale = (widened(alpha) / (quantizer.levels - 1)).to(torch.float64)
+        if scale.dim() and len(scale) < len(whole):
+            # A transposed convolution has the same scales in each of its groups.
+            scale = scale.repeat(len(whole) // len(scale))
+        if layer.channel_scale is not None:
+            scale = scale * layer.channel_scale
+        self.register_buffer("scale", scale)
+        bias = None if module.bias is None else module.bias.detach().to(torch.float64)
+        self.register_buffer("bias", bias)
+        self.dtype: torch.dtype = module.weight.dtype
+        self.input_quantizer = activations
+        self.takes_codes = False
+        self.requantization = None
+
+    @property
+    def weight(self) -> Tensor:
+        """What the whole numbers stand for, as the layer had it; some models ask for its type."""
+        behind = (1,) * (self.whole.dim() - 1)
+        scale = self.scale.reshape(-1, *behind) if self.scale.dim() else self.scale
+        return self._exchanged((self.whole * scale).to(self.dtype))
+
+    def forward(self, x: Tensor, *options: Any, **named: Any) -> Tensor:
+        """The layer's result, in the type of its weights, or as codes of the next layer.
+
+        Raises:
+            InputError: activations that have no codes (NaN), or are no floating-point numbers; or
+                an `output_size` that a transposed convolution cannot give.
+        """
+        # A part of a model may be called on its own, with floats.
+        is_codes = self.takes_codes and not x.is_floating_point()
+        codes = x if is_codes else self.input_quantizer.codes(x)[0]
+        sums = self.accumulate(codes.to(self.accumulator), *options, **named)
+        values = self.scaled(sums)
+        return values.to(self.dtype) if self.requantization is None else self.requantization(values)
+
+    def accumulate(self, codes: Tensor) -> Tensor:
+        """Sums of products of codes with whole weights, exact."""
+        rows = codes.reshape(-1, codes.shape[-1])
+        return (rows @ self.whole.T).reshape(*codes.shape[:-1], self.whole.shape[0])
+
+    def scaled(self, sums: Tensor) -> Tensor:
+        """What sums stand for, with the bias, in float64."""
+        quantizer = self.input_quantizer
+        step = (widened(quantizer.alpha.detach()) / quantizer.steps).to(torch.float64)
+        values = sums.to(torch.float64) * self._along(self.scale * step)
+        return values if self.bias is None else values + self._along(self.bias)
+
+    def _along(self, by_channel: Tensor) -> Tensor:
+        """Numbers by output channel, so shaped that they meet the layer's results."""
+        spatial = self.whole.dim() - 2
+        return by_channel.reshape(-1, *(1,) * spatial) if by_channel.dim() else by_channel
+
+    def _exchanged(self, weight: Tensor) -> Tensor:
+        """A transposed convolution's weight with output channels first; of that, as it was."""
+        if not self.is_transposed:
+            return weight
+        return weight.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
+
+    def extra_repr(self) -> str:
+        codes = ", takes codes" if self.takes_codes else ""
+        kind = str(self.accumulator).removeprefix("torch.")
+        return f"weights {tuple(self.whole.shape)}, sums {kind}{codes}"
+
+
+class IntegerLinear(IntegerLayer):
+    """A linear layer in whole numbers."""
+
+
+class IntegerConvolution(IntegerLayer):
+    """A convolution in whole numbers, of any number of dimensions, transposed or not."""
+
+    def __init__(self, layer: QuantizedLayer) -> None:
+        super().__init__(layer)
+        module: Any = layer.module
+        self.dimensions = len(module.kernel_size)
+        self.stride: tuple[int, ...] = module.stride
+        self.dilation: tuple[int, ...] = module.dilation
+        self.padding: Any = module.padding
+        self.pads: tuple[int, ...] = tuple(module._reversed_padding_repeated_twice)
+        self.padding_mode: str = module.padding_mode
+        self.output_padding: tuple[int, ...] = module.output_padding
+
+    def accumulate(self, codes: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """Sums of products of codes with whole weights, exact."""
+        function: Callable[..., Tensor] = _CONVOLUTIONS[self.dimensions - 1]
+        options: dict[str, Any] = {"padding": self.padding}
+        if self.is_transposed:
+            function = _TRANSPOSED[self.dimensions - 1]
+            options["output_padding"] = self.output_padding
+            if output_size is not None:
+                options["output_padding"] = self._output_padding(codes.shape, output_size)
+        elif self.padding_mode != "zeros":
+            codes, options["padding"] = self._padded(codes), 0
+        # torch has no kernels in int32 for these.
+        is_wide = self.is_transposed or max(self.dilation) > 1
+        kind = torch.int64 if is_wide else self.accumulator
+        sums = function(
+            codes.to(kind),
+            self._exchanged(self.whole).to(kind),
+            stride=self.stride,
+            dilation=self.dilation,
+            groups=self.groups,
+            **options,
+        )
+        return sums.to(self.accumulator)
+
+    def _padded(self, codes: Tensor) -> Tensor:
+        """Codes with a border of copies, found by positions: torch pads integers with zeros."""
+        for dimension in range(self.dimensions):
+            pair = self.pads[2 * dimension : 2 * dimension + 2]
+            if any(pair):
+                positions = torch.arange(codes.shape[-1 - dimension], dtype=torch.float64)
+                found = functional.pad(positions[None, None], pair, mode=self.padding_mode)[0, 0]
+                indices = found.to(torch.int64).to(codes.device)
+                codes = codes.index_select(codes.dim() - 1 - dimension, indices)
+        return codes
+
+    def _output_padding(self, shape: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
+        sizes = zip(
+            shape[-self.dimensions :],
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.whole.shape[2:],
+            asked[-self.dimensions :],
+            strict=True,
+        )
+        found = tuple(
+            wanted - (step * (size - 1) - 2 * border + spread * (extent - 1) + 1)
+            for size, step, border, spread, extent, wanted in sizes
+        )
+        if any(not 0 <= more < step for more, step in zip(found, self.stride, strict=True)):
+            raise InputError(
+                f"output_size {tuple(asked)}: a transposed convolution of stride {self.stride}"
+                f" cannot give it from {tuple(shape)}"
+            )
+        return found
 
 
 def integer_model(model: nn.Module) -> nn.Module:
@@ -56,10 +297,13 @@ def integer_model(model: nn.Module) -> nn.Module:
         ) from None
     replaced: dict[nn.Module, nn.Module] = {}
     for name, layer in quantized_layers(result).items():
-        if not _can_be_replaced(layer):
+        # Hooks of users expect what the layer is in floats.
+        hooks = {*layer.module._forward_hooks, *layer.module._forward_pre_hooks} - {QUANTIZE_INPUT}
+        if layer.weight_quantizer is None or layer.input_quantizer is None or hooks:
             continue
+        kind = IntegerLinear if isinstance(layer.module, nn.Linear) else IntegerConvolution
         try:
-            replaced[layer.module] = integer_layer(layer).eval()
+            replaced[layer.module] = kind(layer).eval()
         except InputError as error:
             raise InputError(f"{name or type(model).__name__}: {error}") from None
     if not replaced:
@@ -69,19 +313,18 @@ def integer_model(model: nn.Module) -> nn.Module:
         )
     result = _with(result, replaced)
     for link in _links(result):
-        result = _linked(result, link)
+        link.writer.requantization = Requantization(
+            link.reader.input_quantizer, norm=link.norm, has_relu=link.has_relu
+        ).eval()
+        link.reader.takes_codes = True
+        if link.norm is not None:
+            result = _with(result, {link.norm: nn.Identity()})
     return result
 
 
 def integer_layers(model: nn.Module) -> Mapping[str, IntegerLayer]:
     """The layers of a model that compute with whole numbers, by their qualified names."""
     return {name: each for name, each in model.named_modules() if isinstance(each, IntegerLayer)}
-
-
-def _can_be_replaced(layer: QuantizedLayer) -> bool:
-    """Whether it has both quantisers; and no hooks of users, who expect what it is in floats."""
-    hooks = {*layer.module._forward_hooks, *layer.module._forward_pre_hooks} - {QUANTIZE_INPUT}
-    return layer.weight_quantizer is not None and layer.input_quantizer is not None and not hooks
 
 
 def _with(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Module:
@@ -114,17 +357,15 @@ class _Tracer(fx.Tracer):
         return own or super().is_leaf_module(m, module_qualified_name)
 
 
-def _linked(model: nn.Module, link: _Link) -> nn.Module:
-    link.writer.requantization = Requantization(
-        link.reader.input_quantizer, norm=link.norm, has_relu=link.has_relu
-    ).eval()
-    link.reader.takes_codes = True
-    return model if link.norm is None else _with(model, {link.norm: nn.Identity()})
-
-
 def _links(model: nn.Module) -> list[_Link]:
     """All of them; none of a model whose code torch.fx cannot follow."""
-    if isinstance(model, IntegerLayer) or _has_options(model):
+    parameters = inspect.signature(model.forward).parameters.values()
+    # It can be called in ways that one trace does not tell of.
+    has_options = any(
+        each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        for each in parameters
+    )
+    if isinstance(model, IntegerLayer) or has_options:
         return []
     try:
         with warnings.catch_warnings():
@@ -148,15 +389,6 @@ def _links(model: nn.Module) -> list[_Link]:
     return [each for each in found if each is not None]
 
 
-def _has_options(model: nn.Module) -> bool:
-    """Whether it can be called in ways that one trace does not tell of."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return any(
-        each.default is not inspect.Parameter.empty or each.kind in variable for each in parameters
-    )
-
-
 def _link(
     node: fx.Node,
     writer: IntegerLayer,
@@ -172,13 +404,13 @@ def _link(
         before, node = node, next(iter(node.users))
         if node.all_input_nodes != [before] or not node.args or node.args[0] is not before:
             return None
-        module = modules.get(node)
+        module: Any = modules.get(node)
         if isinstance(module, IntegerLayer):
             link.reader = module
             return link if calls[module] == 1 and len(node.args) == 1 else None
         if module is not None and (module._forward_hooks or module._forward_pre_hooks):
             return None
-        if module is not None and _is_norm(module):
+        if isinstance(module, _NORMS) and module.running_mean is not None and not module.training:
             if calls[module] > 1 or link.norm is not None or link.has_relu or has_moved:
                 return None
             link.norm = module
@@ -188,10 +420,6 @@ def _link(
             has_moved = True
         elif not isinstance(module, _NOTHING):
             return None
-
-
-def _is_norm(module: Any) -> bool:
-    return isinstance(module, _NORMS) and module.running_mean is not None and not module.training
 
 
 def _calls(node: fx.Node, functions: tuple[Any, ...], methods: tuple[str, ...]) -> bool:

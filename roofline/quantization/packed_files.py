@@ -22,8 +22,8 @@ import torch
 from roofline.errors import FileFormatError, InputError, said_by
 from roofline.foundation.files import write_atomically
 from roofline.foundation.reading import refused
-from roofline.quantization.grids import check_width
 from roofline.quantization.policy import MOST_BITS
+from roofline.quantization.quantizers import check_width
 
 # The bits of all codes stand one behind another, each code's lowest bit first; bit *n* of that
 # stream is bit ``n % 8`` of byte ``n // 8``, the lowest being bit 0. What is left of the last byte

@@ -13,7 +13,6 @@ from torch.nn.utils import parametrize
 from roofline.errors import InputError
 from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
-from roofline.quantization.grids import WeightQuantizer, along, integers, widened
 from roofline.quantization.packed_files import (
     InputBits,
     PackedModel,
@@ -30,7 +29,7 @@ from roofline.quantization.quantized_modules import (
     put_input_quantizer,
     weight_quantizer_of,
 )
-from roofline.quantization.quantizers import PACT
+from roofline.quantization.quantizers import PACT, WeightQuantizer, along, integers, widened
 
 
 class StoredCodes(WeightQuantizer):

@@ -17,9 +17,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from roofline.quantization.grids import WeightQuantizer
 from roofline.quantization.policy import FLOAT_BITS, LayerBits
-from roofline.quantization.quantizers import PACT
+from roofline.quantization.quantizers import PACT, WeightQuantizer
 
 # torch gives such a layer a class of its own, which pickle cannot find by its name, and which a
 # deep copy shares with the original: to change the one would change the other.

@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import InputError, ModelError, nearest, said_by
-from roofline.quantization.grids import FLOATS
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.quantized_modules import (
     LAYERS,
@@ -23,7 +22,7 @@ from roofline.quantization.quantized_modules import (
     quantized_entrances,
     quantized_layers,
 )
-from roofline.quantization.quantizers import PACT, SAWB, MaxAbs, weight_quantizer
+from roofline.quantization.quantizers import FLOATS, PACT, SAWB, MaxAbs, weight_quantizer
 from roofline.quantization.tracing import Entrance, Traced, TracedLayer, traced
 from roofline.workload.capture.module_stack import is_compiled
 

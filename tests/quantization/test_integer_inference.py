@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.quantization.integer_layers import IntegerLayer
-from roofline.quantization.integer_models import integer_model
+from roofline.quantization.integer_models import IntegerLayer, integer_model
 from tests.quantization.quantized_examples import both, largest_error, quantized
 
 # -- by hand ---------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
-from roofline.quantization.grids import code_type, integers
-from roofline.quantization.quantizers import SAWB, MaxAbs, weight_quantizer
+from roofline.quantization.quantizers import SAWB, MaxAbs, code_type, integers, weight_quantizer
 
 
 def test_three_levels_by_hand():

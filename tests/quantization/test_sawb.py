@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
-from roofline.quantization.grids import integers
-from roofline.quantization.quantizers import SAWB
+from roofline.quantization.quantizers import SAWB, integers
 
 SIZES = st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
 SEEDS = st.integers(0, 2**31)

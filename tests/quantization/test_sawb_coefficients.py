@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from roofline.errors import InputError
-from roofline.quantization.grids import (
+from roofline.quantization.quantizers import (
     COEFFICIENTS,
     R_SQUARED_AT_8_BITS,
+    SAWB,
+    MaxAbs,
     levels_of,
-    method_of,
-    method_words,
     sawb_coefficients,
+    weight_quantizer,
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -193,10 +194,7 @@ def test_levels_are_those_that_the_bits_can_name():
         sawb_coefficients(4, 3)
 
 
-def test_it_is_said_how_a_width_is_quantised():
-    assert [method_of(bits) for bits in (1, 4, 5, 8)] == ["SAWB", "SAWB", "max-abs", "max-abs"]
+def test_from_five_bits_on_a_code_is_given_up():
     assert [levels_of(bits) for bits in (1, 2, 4, 5, 8)] == [2, 4, 16, 31, 255]
-    assert method_words(1) == "2 levels at ± the mean magnitude, which is exactly the best"
-    assert method_words(2) == "SAWB, 4 levels"
-    assert method_words(8).startswith("max-abs, 255 levels (SAWB is not offered at 8 bits")
-    assert method_words(6) == "max-abs, 63 levels (SAWB is offered for 1 to 4 bits)"
+    kinds = [type(weight_quantizer(bits, per_channel=False)) for bits in (1, 4, 5, 8)]
+    assert kinds == [SAWB, SAWB, MaxAbs, MaxAbs]
