@@ -29,8 +29,8 @@ from roofline.machine.hardware import (
     profile_to_toml,
     read_profile,
 )
-from roofline.machine.measuring import benchmark, ceilings
-from roofline.machine.measuring.estimation import Burst, Finding, Series, program
+from roofline.machine.measuring import benchmark
+from roofline.machine.measuring.estimation import PROGRAMS, Burst, Finding, Series, provenance
 from roofline.machine.system.activity import Activity
 from tests.machine.fake_machine import (
     BYTE_PER_S,
@@ -262,13 +262,11 @@ def test_an_effort_is_what_its_program_says(
 
     def library(threads: int, budget_s: float, *_: object) -> Any:
         asked.append(budget_s)
-        return benchmark._Library()
+        return benchmark.Findings()
 
     monkeypatch.setattr(benchmark, "_measure_library", library)
     monkeypatch.setattr(benchmark, "_import_library", lambda: asked.append(0.0))
-    monkeypatch.setattr(
-        benchmark, "program", lambda effort: dataclasses.replace(program(effort), stretch_s=0.0)
-    )
+    monkeypatch.setitem(PROGRAMS, effort, dataclasses.replace(PROGRAMS[effort], stretch_s=0.0))
     begin = machine.clock()
     profile, _ = measure(machine, effort=effort, budget_s=4.0, include_library=True)
     taken_s = machine.clock() - begin
@@ -357,7 +355,7 @@ def test_drift_is_told_of_what_drifted(machine: FakeMachine) -> None:
 def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands for `roofline.machine.library`; holds what it was asked for."""
     asked: dict[str, Any] = {}
-    here = ceilings.provenance("fake")
+    here = provenance("fake")
 
     def found(*, threads: int, **options: Any) -> Any:
         asked.update(options, threads=threads)

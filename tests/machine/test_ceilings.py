@@ -12,18 +12,16 @@ from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.ceilings import (
     LevelFacts,
-    Reached,
     compute_ceiling,
     doubt,
-    faster,
     memory_levels,
     without_lower_mixes,
     write_allocate,
 )
-from roofline.machine.measuring.estimation import Estimate
+from roofline.machine.measuring.estimation import Estimate, provenance
+from roofline.machine.measuring.rounds import Reached, faster
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from tests.machine.fake_machine import FakeKernel, FakeMachine
 
@@ -149,7 +147,7 @@ def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
         for level in ("DRAM", "L2", "L1")
         for threads in (1, 2)
     ]
-    latency = Duration(fast_s=4e-9, median_s=5e-9, provenance=ceilings.provenance("chase"))
+    latency = Duration(fast_s=4e-9, median_s=5e-9, provenance=provenance("chase"))
     levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}))
     assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
     assert [level.latency for level in levels] == [None, latency, None]
@@ -165,7 +163,7 @@ def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
 
 
 def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> None:
-    paper = TheoreticalRate(per_s=5e10, provenance=ceilings.provenance("SMBIOS"))
+    paper = TheoreticalRate(per_s=5e10, provenance=provenance("SMBIOS"))
     kernels = ("read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt")
     reached = [
         Reached(trial=stream(kernel, level, threads), rate=rate(1e9))
@@ -187,7 +185,7 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
 
 
 def test_compute_and_caches_carry_the_clock_that_they_were_measured_at() -> None:
-    clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=ceilings.provenance("hand"))
+    clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=provenance("hand"))
     found = [Reached(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
     near, dram = memory_levels(found, {}, clock=clock)
     assert (near.bandwidth[0].clock_hz, dram.bandwidth[0].clock_hz) == (3.9e9, None)
@@ -208,7 +206,7 @@ def ceiling(
         kernel=kernel,
         peak_flop_per_s=peak,
         sustained_flop_per_s=sustained or peak,
-        provenance=ceilings.provenance("hand"),
+        provenance=provenance("hand"),
         **fields,
     )
 

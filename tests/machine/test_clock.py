@@ -14,11 +14,8 @@ from roofline.machine.kernels.assembly import Architecture, check
 from roofline.machine.kernels.chase import CHAIN, ClockKernel
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Estimate, estimate
-from roofline.machine.measuring.kernel_measurement import (
-    clock_conditions,
-    clock_trial,
-    measured_clock,
-)
+from roofline.machine.measuring.kernel_measurement import clock_conditions, measured_clock
+from roofline.machine.measuring.pace_gauge import clock_trial
 from roofline.machine.system.host import describe_host
 
 pytest.importorskip("llvmlite.binding")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from roofline.machine.measuring.ceilings import Reached, kernel_conditions, page_conditions
+from roofline.machine.measuring.ceilings import kernel_conditions, page_conditions
 from roofline.machine.measuring.estimation import Estimate
+from roofline.machine.measuring.rounds import Reached
 
 
 def rate(*, disturbed: int = 0, spread: float = 0.01, only_disturbed: bool = False) -> Estimate:

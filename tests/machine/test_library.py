@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from roofline.machine.hierarchy.working_sets import WorkingSet  # noqa: E402
-from roofline.machine.library import LibraryFindings, measure_library  # noqa: E402
+from roofline.machine.library import measure_library  # noqa: E402
 from roofline.machine.library.jobs import Arithmetic  # noqa: E402
 from roofline.machine.library.measurement import (  # noqa: E402
     Arena,
@@ -22,7 +22,7 @@ from roofline.machine.library.measurement import (  # noqa: E402
     dispatch_subjects,
     stream_subjects,
 )
-from roofline.machine.measuring.estimation import Series  # noqa: E402
+from roofline.machine.measuring.estimation import Findings, Series  # noqa: E402
 
 STEP_S = 1e-3
 
@@ -43,7 +43,7 @@ def a_set(level: str, byte: int, threads: int = 1) -> WorkingSet:
     )
 
 
-def measured(threads: int = 2, *sets: WorkingSet, budget_s: float = 1.0) -> LibraryFindings:
+def measured(threads: int = 2, *sets: WorkingSet, budget_s: float = 1.0) -> Findings:
     return measure_library(
         threads=threads,
         budget_s=budget_s,

@@ -12,12 +12,8 @@ import pytest
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.assembly import check
 from roofline.machine.kernels.chase import FAILED_BYTE, TURN_BYTE, HopKernel, hop_kernel
-from roofline.machine.measuring.proximity import (
-    HopTimer,
-    hop_overhead,
-    proximity,
-    proximity_condition,
-)
+from roofline.machine.measuring.pace_gauge import HopTimer
+from roofline.machine.measuring.proximity import hop_overhead, proximity, proximity_condition
 
 pytest.importorskip("llvmlite.binding")
 

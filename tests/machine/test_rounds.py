@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from roofline.foundation.progress import silent
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Finding
-from roofline.machine.measuring.rounds import Rounds, run_rounds, run_stretches
-from roofline.machine.measuring.selection import (
+from roofline.machine.measuring.rounds import (
     Candidate,
-    calibrate,
-    compile_forms,
-    compute_candidates,
+    Rounds,
+    Runner,
+    run_rounds,
+    run_stretches,
 )
+from roofline.machine.measuring.selection import calibrate, compile_forms, compute_candidates
+from roofline.machine.measuring.trials import Trial
 from tests.machine.fake_machine import FakeMachine, install, measure
 
 SETS = ("avx", "avx2", "fma")
@@ -34,21 +37,28 @@ def crew(machine: FakeMachine) -> Generator[Crew]:
         yield crew
 
 
-def candidates(crew: Crew, teams: Sequence[int] = (1, 2)) -> list[Candidate]:
+def candidates(crew: Crew, teams: Sequence[int] = (1, 2)) -> list[Candidate[Trial]]:
     forms, _ = compile_forms(KERNELS, True, lambda what: None)
     found = compute_candidates(forms, teams)
     calibrate(found, crew, lambda what: None)
     return found
 
 
-def run(machine: FakeMachine, crew: Crew, what: list[Candidate], **options: Any) -> Rounds:
-    options = {
-        "deadline": machine.clock() + 1.0,
-        "report": lambda done, what: None,
-        "found": lambda finding: None,
-        **options,
-    }
-    return run_rounds(what, crew, None, clock=machine.clock, **options)
+def runner(machine: FakeMachine, crew: Crew, **options: Any) -> Runner[Trial]:
+    options = {"report": silent, "found": silent, **options}
+    return Runner(run=lambda trial, n: trial.run(crew, n), clock=machine.clock, **options)
+
+
+def run(
+    machine: FakeMachine,
+    crew: Crew,
+    what: list[Candidate[Trial]],
+    *,
+    deadline: float | None = None,
+    **options: Any,
+) -> Rounds[Trial]:
+    end = machine.clock() + 1.0 if deadline is None else deadline
+    return run_rounds(what, runner(machine, crew, **options), deadline=end)
 
 
 def test_every_candidate_has_its_figure_in_order(machine: FakeMachine, crew: Crew) -> None:
@@ -181,15 +191,8 @@ def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(
 # --- stretches -----------------------------------------------------------------------------------
 
 
-def stretch(machine: FakeMachine, crew: Crew, rounds: Rounds, stretch_s: float = 1.0) -> Rounds:
-    return run_stretches(
-        rounds.reached,
-        crew,
-        stretch_s=stretch_s,
-        clock=machine.clock,
-        report=lambda done, what: None,
-        found=lambda finding: None,
-    )
+def stretch(machine: FakeMachine, crew: Crew, rounds: Rounds[Trial]) -> Rounds[Trial]:
+    return run_stretches(rounds.reached, runner(machine, crew), stretch_s=1.0)
 
 
 def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, crew: Crew) -> None:

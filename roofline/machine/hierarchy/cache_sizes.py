@@ -22,8 +22,7 @@ from roofline.foundation.units import format_capacity, format_s
 from roofline.machine.hardware import Duration, LatencyCurve, Provenance
 from roofline.machine.hierarchy.curves import Latencies, Samples
 from roofline.machine.hierarchy.working_sets import CacheLevel
-from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.estimation import PEAK_QUANTILE
+from roofline.machine.measuring.estimation import PEAK_QUANTILE, provenance
 from roofline.machine.system.topology import Cache, Topology
 
 # What is used of caches holds for every replacement policy. Of a working set S that is visited in

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from roofline.errors import MeasurementError
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve, MemoryKernel
-from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interleave
+from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interleave, provenance
 
 SMALLEST_BYTE = 16 << 10
 

@@ -6,5 +6,4 @@ FMA peak), and it is what predictions need.
 
 from __future__ import annotations
 
-from roofline.machine.library.measurement import LibraryFindings as LibraryFindings
 from roofline.machine.library.measurement import measure_library as measure_library

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ import torch
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_s
-from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryKernel, Overhead
+from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.library.default_settings import default_settings
 from roofline.machine.library.jobs import (
@@ -37,7 +36,7 @@ from roofline.machine.library.results import (
     overheads,
     sample_series,
 )
-from roofline.machine.measuring.estimation import Burst, Series, interleave
+from roofline.machine.measuring.estimation import Burst, Findings, interleave
 
 _ELEMENT_BYTE = 4
 _LINE = 16
@@ -355,21 +354,6 @@ _PATIENCE = 2.0
 """In times of the budget: after so long, no job gets a second turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryFindings:
-    """What torch reaches here.
-
-    ``bandwidth`` is by memory level, only of levels that torch can be measured at. ``conditions``
-    say in words what is missing and why. ``series`` are the bursts behind it all.
-    """
-
-    compute: tuple[ComputeCeiling, ...]
-    bandwidth: dict[str, tuple[Bandwidth, ...]]
-    overheads: tuple[Overhead, ...]
-    conditions: tuple[str, ...]
-    series: tuple[Series, ...]
-
-
 def measure_library(
     *,
     threads: int,
@@ -379,7 +363,7 @@ def measure_library(
     working_sets: Sequence[WorkingSet] = (),
     thread_clock: Clock = time.thread_time,
     cpu_clock: Clock | None = None,
-) -> LibraryFindings:
+) -> Findings:
     """What torch reaches in about `budget_s` seconds, on one thread and on `threads`.
 
     Args:
@@ -418,7 +402,7 @@ def _measured(
     timer: Timer,
     progress: Progress,
     working_sets: Sequence[WorkingSet],
-) -> LibraryFindings:
+) -> Findings:
     begin = timer.wall()
     sets = [each for each in working_sets if each.threads in teams]
     version = torch.__version__
@@ -468,7 +452,7 @@ def _measured(
         progress=lambda _, job: report(job.label),
     )
     found = outcomes(planner.jobs, bursts)
-    return LibraryFindings(
+    return Findings(
         compute=compute_ceilings(found, version),
         bandwidth=bandwidths(found, version),
         overheads=overheads(found, version),

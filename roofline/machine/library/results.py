@@ -11,7 +11,6 @@ from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
 from roofline.machine.library.jobs import Arithmetic, Dispatch, Job, Stream, Subject
-from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.estimation import (
     BUSY,
     PEAK_QUANTILE,
@@ -20,6 +19,7 @@ from roofline.machine.measuring.estimation import (
     Quantity,
     Series,
     estimate,
+    provenance,
 )
 
 _BEST_CALLS = 3

@@ -21,7 +21,7 @@ from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_s
 from roofline.machine.hardware import Duration, Link, Provenance
-from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.measuring.estimation import provenance
 from roofline.machine.system.exclusive import end_with, held_locks
 
 # Each has one rank of a process group of gloo, which finds the others through a file: no port has

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,17 +22,41 @@ from roofline.machine.hardware import (
 from roofline.machine.hierarchy.working_sets import DRAM
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE, Estimate
+from roofline.machine.measuring.estimation import BURST_S, BUSY, Estimate, method, provenance
+from roofline.machine.measuring.rounds import Reached
 from roofline.machine.measuring.trials import Trial
-from roofline.machine.system.host import package_version
 from roofline.machine.theory.microarchitectures import Core, NearestCache
 
-# The loss between that and the measured figure then has causes that one can name: a clock that
-# falls under wide vectors or on all cores, a neighbour on the core, a kernel that does not fill the
-# pipes.
+METHOD = method(f"{BURST_S * 1e3:g} ms")
 
-# Loads and stores of one element by each kernel of the streams.
+AGREEMENT = 0.97
+"""What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
+
+UNSTEADY = 0.25
+"""Spread from which on a rate depends on when it was measured."""
+
+_MEDIAN_ERROR = 0.93
+"""Standard error of a median, over interquartile range by the root of the number of values: 1.253
+standard deviations by that root, of which a normal distribution has 1.349 in that range."""
+
+_SURE = 2.0
+"""Standard errors that a difference must exceed not to be noise."""
+
+_PLACED = 1.25
+"""Peak over sustained from which on they are those of two placements of the CPUs."""
+
+_NOTABLE = 0.01
+"""Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
+
+# The loss between the theoretical and the measured figure has causes that one can name: a clock
+# that falls under wide vectors or on all cores, a neighbour on the core, a kernel that does not
+# fill the pipes.
+
 _MOVES = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1), "update": (1, 1)}
+"""Loads and stores of one element by each kernel of the streams."""
+
+_ALLOCATING = ("write", "copy", "triad")
+"""Kernels whose plain stores go to lines that they did not load."""
 
 
 def theoretical_rate(
@@ -62,10 +84,8 @@ def theoretical_rate(
     found = core.throughput(kernel, dtype, unit) if core else None
     if core is None or clock is None or found is None:
         return None
-    return TheoreticalRate(
-        per_s=threads * clock.peak_hz * found.flop_per_cycle(dtype),
-        provenance=_derived(core, clock, threads, found.arithmetic(dtype)),
-    )
+    flop = found.flop_per_cycle(dtype)
+    return _per_cycle(core, clock, threads, flop, found.arithmetic(dtype))
 
 
 def theoretical_bandwidth(
@@ -88,19 +108,15 @@ def theoretical_bandwidth(
     if core is None or clock is None:
         return None
     if level == "L1" and core.l1:
-        byte = l1_bytes_per_cycle(core.l1, kernel) if 8 * vector_bytes >= core.l1.bits else None
+        byte = _l1_bytes_per_cycle(core.l1, kernel) if 8 * vector_bytes >= core.l1.bits else None
     else:
         byte = core.l2_read_bytes if (level, kernel) == ("L2", "read") else None
     if byte is None:
         return None
-    return TheoreticalRate(
-        per_s=threads * clock.peak_hz * byte,
-        provenance=_derived(core, clock, threads, f"{byte:g} byte"),
-    )
+    return _per_cycle(core, clock, threads, byte, f"{byte:g} byte")
 
 
-def l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
-    """Bytes that a kernel's loads and stores name, each cycle; None: not known."""
+def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
     if kernel not in _MOVES:
         return None
     loads, stores = _MOVES[kernel]
@@ -114,86 +130,26 @@ def l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
     return (loads + stores) / cycles
 
 
-def _derived(core: Core, clock: Clock, threads: int, per_cycle: str) -> Provenance:
+def _per_cycle(
+    core: Core, clock: Clock, threads: int, per_cycle: float, arithmetic: str
+) -> TheoreticalRate:
     how = "measured, peak of the dependent additions"
     if clock.provenance.source != "measured":
         how = "highest that the document gives"
-    cores = f"{counted(threads, 'thread')}"
-    return Provenance(
-        source="derived",
-        reference=f"{core.name}: {core.reference}",
-        date=clock.provenance.date,
-        tool_version=clock.provenance.tool_version,
-        note=f"{cores} x {format_si(clock.peak_hz, 'Hz')} ({how}) x {per_cycle}",
+    return TheoreticalRate(
+        per_s=threads * clock.peak_hz * per_cycle,
+        provenance=Provenance(
+            source="derived",
+            reference=f"{core.name}: {core.reference}",
+            date=clock.provenance.date,
+            tool_version=clock.provenance.tool_version,
+            note=f"{counted(threads, 'thread')} x {format_si(clock.peak_hz, 'Hz')} ({how})"
+            f" x {arithmetic}",
+        ),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
-
-    The peak of ``rate`` is the highest of all forms. ``other`` is the rate of the other form (None:
-    there was none); ``reservation`` is what speaks against the figure from the start, such as
-    arrays that are too small; ``moved`` is whether the host moved the CPUs that it ran on, near
-    each other and apart.
-    """
-
-    trial: Trial
-    rate: Estimate
-    other: Estimate | None = None
-    reservation: str = ""
-    moved: bool = False
-
-
-Found = Sequence[Reached]
-
-AGREEMENT = 0.97
-"""What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
-
-_MEDIAN_ERROR = 0.93
-"""Standard error of a median, over interquartile range by the root of the number of values: 1.253
-standard deviations by that root, of which a normal distribution has 1.349 in that range."""
-
-_SURE = 2.0
-"""Standard errors that a difference must exceed not to be noise."""
-
-_PLACED = 1.25
-"""Peak over sustained from which on they are those of two placements of the CPUs."""
-
-UNSTEADY = 0.25
-"""Spread from which on a rate depends on when it was measured."""
-
-METHOD = (
-    f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
-    f" {BURST_S * 1e3:g} ms bursts"
-)
-
-
-def provenance(reference: str, note: str = "") -> Provenance:
-    """Where a number measured now and here comes from."""
-    return Provenance(
-        source="measured",
-        reference=reference,
-        date=datetime.date.today().isoformat(),
-        tool_version=package_version("roofline"),
-        note=note,
-    )
-
-
-def faster(
-    forms: Sequence[tuple[Trial, Estimate]], reservation: str = "", *, moved: bool = False
-) -> Reached:
-    """The form of one kernel that sustains more, with the highest peak of all of them.
-
-    A ceiling is as high as the best that reaches it, whichever form that was.
-    """
-    (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
-    rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
-    other = others[0][1] if others else None
-    return Reached(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
-
-
-def doubt(reached: Reached) -> str:
+def doubt(reached: Reached[Trial]) -> str:
     """What speaks against a figure, in words; ``""``: nothing."""
     rate, other = reached.rate, reached.other
     reasons = [reached.reservation] if reached.reservation else []
@@ -221,7 +177,14 @@ def _disagree(rate: Estimate, other: Estimate) -> bool:
     return gap > 1 - AGREEMENT and gap > _SURE * math.hypot(*errors)
 
 
-def compute_ceiling(reached: Reached, core: Core | None, clock: Clock | None) -> ComputeCeiling:
+def percent(fraction: float) -> str:
+    """A fraction in whole percent."""
+    return f"{fraction:.0%}".replace("%", " %")
+
+
+def compute_ceiling(
+    reached: Reached[Trial], core: Core | None, clock: Clock | None
+) -> ComputeCeiling:
     """The ceiling that a compute kernel's trial found, in operations per second.
 
     Args:
@@ -253,17 +216,9 @@ def compute_ceiling(reached: Reached, core: Core | None, clock: Clock | None) ->
         doubt=doubt(reached),
         provenance=provenance(
             f"{METHOD}; {kernel.accumulators} independent sums, unrolled {kernel.unroll} times",
-            _bursts_note(rate),
+            rate.note,
         ),
     )
-
-
-def percent(fraction: float) -> str:
-    return f"{fraction:.0%}".replace("%", " %")
-
-
-_ALLOCATING = ("write", "copy", "triad")
-"""Kernels whose plain stores go to lines that they did not load."""
 
 
 def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
@@ -276,7 +231,7 @@ def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
 
 
 def _bandwidth(
-    reached: Reached,
+    reached: Reached[Trial],
     core: Core | None,
     clock: Clock | None,
     memory: TheoreticalRate | None,
@@ -308,19 +263,25 @@ def _bandwidth(
         theoretical=memory if memory and allocate == "none" else on_paper,
         doubt=doubt(reached),
         provenance=provenance(
-            f"{METHOD}; {kernel.vector_bytes} byte loads and stores; {working_set.note}",
-            _bursts_note(rate),
+            f"{METHOD}; {kernel.vector_bytes} byte loads and stores; {working_set.note}", rate.note
         ),
     )
 
 
-def _bursts_note(rate: Estimate) -> str:
-    left_out = f", {rate.disturbed} disturbed" if rate.disturbed else ""
-    return f"{rate.bursts} bursts{left_out}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFacts:
+    """What is known of a memory level besides its bandwidths.
+
+    ``capacity_bytes`` is that of a level of which working sets say none, as of DRAM.
+    """
+
+    capacity_bytes: int | None = None
+    capacity_provenance: Provenance | None = None
+    latency: Duration | None = None
 
 
 def memory_levels(
-    found: Found,
+    found: Sequence[Reached[Trial]],
     levels: Mapping[str, LevelFacts],
     core: Core | None = None,
     clock: Clock | None = None,
@@ -365,18 +326,6 @@ def memory_levels(
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFacts:
-    """What is known of a memory level besides its bandwidths.
-
-    ``capacity_bytes`` is that of a level of which working sets say none, as of DRAM.
-    """
-
-    capacity_bytes: int | None = None
-    capacity_provenance: Provenance | None = None
-    latency: Duration | None = None
-
-
 def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
     """The ceilings without those of additions beside FMAs where these are not the higher ones.
 
@@ -388,24 +337,18 @@ def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeili
         for each in compute
         if each.kernel == "fma"
     }
-
-    def is_higher(mix: ComputeCeiling) -> bool:
-        alone = products.get((mix.dtype, mix.unit, mix.threads), 0.0)
-        return mix.sustained_flop_per_s > alone
-
     higher = {
-        (each.dtype, each.unit) for each in compute if each.kernel == "fma-add" and is_higher(each)
+        (each.dtype, each.unit)
+        for each in compute
+        if each.kernel == "fma-add"
+        and each.sustained_flop_per_s > products.get((each.dtype, each.unit, each.threads), 0.0)
     }
     return tuple(
         each for each in compute if each.kernel != "fma-add" or (each.dtype, each.unit) in higher
     )
 
 
-_NOTABLE = 0.01
-"""Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
-
-
-def kernel_conditions(found: Found) -> list[str]:
+def kernel_conditions(found: Sequence[Reached[Trial]]) -> list[str]:
     """What the bursts say about how undisturbed they were; empty: nothing to say."""
     rates = [rate for each in found for rate in (each.rate, each.other) if rate is not None]
     bursts = sum(rate.bursts for rate in rates)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,8 +52,16 @@ def allocate(byte: int) -> Array:
         # A kernel without huge pages refuses; the measurement holds with small ones.
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(memory, dtype=np.uint8)
-    skip = -whole.ctypes.data % _HUGE_BYTE
+    return _aligned(np.frombuffer(memory, dtype=np.uint8), byte, _HUGE_BYTE)
+
+
+def aligned(byte: int, boundary: int) -> Array:
+    """`byte` bytes of zeros at an address that is a multiple of `boundary`."""
+    return _aligned(np.zeros(byte + boundary, dtype=np.uint8), byte, boundary)
+
+
+def _aligned(whole: Array, byte: int, boundary: int) -> Array:
+    skip = -whole.ctypes.data % boundary
     return whole[skip : skip + byte]
 
 
@@ -125,14 +132,6 @@ def extent_bytes(total_bytes: int, streams: int) -> int:
 
 T = TypeVar("T")
 
-_LINE_BYTE = 64
-
-
-@dataclass(slots=True)
-class _Outcome:
-    value: Any = None
-    error: BaseException | None = None
-
 
 class Crew:
     """A context manager with `threads` worker threads; worker i is pinned to ``cpus[i]``.
@@ -150,11 +149,9 @@ class Crew:
         self.threads = threads
         self.refused: tuple[int, ...] = ()
         self._cpus = cpus
-        lines = np.zeros((TEAM_BYTE + _LINE_BYTE) // 8, dtype=np.int64)
-        skip = -lines.ctypes.data % _LINE_BYTE // 8
-        self._team = lines[skip : skip + TEAM_BYTE // 8]
+        self._team = aligned(TEAM_BYTE, _CACHE_LINE_BYTE).view(np.int64)
         self._inboxes = [SimpleQueue[Callable[[], Any] | None]() for _ in range(threads)]
-        self._outboxes = [SimpleQueue[_Outcome]() for _ in range(threads)]
+        self._outboxes = [SimpleQueue[tuple[Any, BaseException | None]]() for _ in range(threads)]
         self._workers = [
             threading.Thread(target=self._work, args=(i,), name=f"roofline-{i}", daemon=True)
             for i in range(threads)
@@ -198,37 +195,29 @@ class Crew:
 
     def __enter__(self) -> Crew:
         try:
-            for worker in self._workers:
-                self._start(worker)
+            for number, worker in enumerate(self._workers, start=1):
+                try:
+                    worker.start()
+                except (RuntimeError, MemoryError) as error:
+                    raise MeasurementError(
+                        f"the system refused thread {number} of {self.threads} ({said_by(error)});"
+                        " raise the limit on processes (`ulimit -u`, or the container's), or"
+                        " measure with fewer --threads"
+                    ) from error
             pinned = self.each(self._pin)
             self.refused = tuple(self._cpus[i] for i, done in enumerate(pinned) if not done)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         for inbox in self._inboxes:
             inbox.put(None)
         for worker in self._workers:
             if worker.ident is not None:  # it was started
                 worker.join()
-
-    def _start(self, worker: threading.Thread) -> None:
-        try:
-            worker.start()
-        except (RuntimeError, MemoryError) as error:
-            raise MeasurementError(
-                f"the system refused thread {self._workers.index(worker) + 1} of {self.threads}"
-                f" ({said_by(error)}); raise the limit on processes (`ulimit -u`, or the"
-                " container's), or measure with fewer --threads"
-            ) from error
 
     def each(self, task: Callable[[int], T], workers: int | None = None) -> list[T]:
         """Runs ``task(i)`` on the first `workers` workers at once; their results in order.
@@ -241,20 +230,19 @@ class Crew:
         for i in range(count):
             self._inboxes[i].put(lambda i=i: task(i))
         outcomes = [self._outboxes[i].get() for i in range(count)]
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
-        return [outcome.value for outcome in outcomes]
+        for _, error in outcomes:
+            if error is not None:
+                raise error
+        return [value for value, _ in outcomes]
 
     def _work(self, index: int) -> None:
         while (task := self._inboxes[index].get()) is not None:
-            outcome = _Outcome()
             try:
-                outcome.value = task()
+                outcome = task(), None
             except BaseException as error:
                 # A worker that fails leaves its team waiting at the barrier: release them.
                 self.stop()
-                outcome.error = error
+                outcome = None, error
             self._outboxes[index].put(outcome)
 
     def _pin(self, index: int) -> bool:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample, quantile
-from roofline.machine.hardware import Effort
+from roofline.machine.hardware import (
+    Bandwidth,
+    BandwidthCurve,
+    Clock,
+    ComputeCeiling,
+    Duration,
+    Effort,
+    LatencyCurve,
+    Link,
+    MemoryLevel,
+    Overhead,
+    Provenance,
+)
+from roofline.machine.hierarchy.working_sets import WorkingSet
+from roofline.machine.system.host import package_version
+
+_FIGURES = 116
+"""So many kernels, levels and teams there are on a CPU with AVX-512 and three caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +42,11 @@ class Program:
     the rounds, outside the budget, for what it keeps up once the machine is warm (0: it does not).
     """
 
-    effort: Effort
     budget_s: float
     curve_s: float
-    library_s: float
-    second_forms: bool
-    stretch_s: float
+    library_s: float = 0.0
+    second_forms: bool = True
+    stretch_s: float = 0.0
 
     @property
     def expected_s(self) -> float:
@@ -37,48 +54,13 @@ class Program:
         return self.budget_s + _FIGURES * self.stretch_s
 
 
-_FIGURES = 116
-"""So many kernels, levels and teams there are on a CPU with AVX-512 and three caches."""
-
-_PROGRAMS: dict[Effort, Program] = {
+PROGRAMS: dict[Effort, Program] = {
     # Importing torch alone would take half of the time.
-    "quick": Program(
-        effort="quick",
-        budget_s=2.3,
-        curve_s=0.25,
-        library_s=0.0,
-        second_forms=False,
-        stretch_s=0.0,
-    ),
+    "quick": Program(budget_s=2.3, curve_s=0.25, second_forms=False),
     # The whole command shall take ten seconds; its start and its end are not in the budget.
-    "default": Program(
-        effort="default",
-        budget_s=9.0,
-        curve_s=0.7,
-        library_s=2.0,
-        second_forms=True,
-        stretch_s=0.0,
-    ),
-    "thorough": Program(
-        effort="thorough",
-        budget_s=40.0,
-        curve_s=5.0,
-        library_s=15.0,
-        second_forms=True,
-        stretch_s=1.0,
-    ),
+    "default": Program(budget_s=9.0, curve_s=0.7, library_s=2.0),
+    "thorough": Program(budget_s=40.0, curve_s=5.0, library_s=15.0, stretch_s=1.0),
 }
-
-
-def program(effort: Effort) -> Program:
-    """What a measurement of that effort does."""
-    return _PROGRAMS[effort]
-
-
-# Rounds let drift (clock, neighbours on the host) hit all kernels alike.
-
-Trial = TypeVar("Trial")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +79,7 @@ BURST_S = 0.25e-3
 CALL_LIMIT_S = 0.05
 """The longest stay in compiled code, which an interrupt has to wait for."""
 
-_ROUNDS = 8
 _LEAST_ROUNDS = 3
-_LEAST_BURSTS = 4
 
 
 def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> int:
@@ -121,10 +101,16 @@ def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> i
     return most
 
 
-def bursts_per_call(budget_s: float, trials: int, burst_s: float) -> int:
+def bursts_per_call(
+    budget_s: float, trials: int, burst_s: float, *, rounds: int = 8, least: int = 4
+) -> int:
     """Bursts that each of `trials` trials may take per round to fit all rounds into `budget_s`."""
-    call_s = min(budget_s / max(1, trials) / _ROUNDS, CALL_LIMIT_S)
-    return max(_LEAST_BURSTS, math.floor(call_s / burst_s))
+    call_s = min(budget_s / max(1, trials) / rounds, CALL_LIMIT_S)
+    return max(least, math.floor(call_s / burst_s))
+
+
+Trial = TypeVar("Trial")
+Result = TypeVar("Result")
 
 
 def interleave(
@@ -137,8 +123,8 @@ def interleave(
 ) -> list[list[Result]]:
     """Runs all trials once a round, round after round until `deadline`; the results per trial.
 
-    At least three rounds are made, even past the deadline; a round that would end after it is not
-    begun.
+    Rounds let drift (clock, neighbours on the host) hit all trials alike. At least three are made,
+    even past the deadline; a round that would end after it is not begun.
     """
     results: list[list[Result]] = [[] for _ in trials]
     if not trials:
@@ -160,6 +146,9 @@ def interleave(
 
 PEAK_QUANTILE = 0.95
 """Of the burst rates: high enough for a bound, low enough not to be one lucky burst."""
+
+FAST_QUANTILE = 0.05
+"""Of the times of what is quoted as a duration."""
 
 BUSY = 0.95
 """A thread that had its CPU for less of a burst's wall time makes the burst a disturbed one."""
@@ -199,6 +188,12 @@ class Estimate:
     disturbed: int
     only_disturbed: bool
 
+    @property
+    def note(self) -> str:
+        """How many bursts there were."""
+        left_out = f", {self.disturbed} disturbed" if self.disturbed else ""
+        return f"{self.bursts} bursts{left_out}"
+
 
 def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
     """The rates at which bursts of `work` (flop or byte, all threads together) were done.
@@ -222,6 +217,14 @@ def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
     )
 
 
+def method(burst: str) -> str:
+    """How peak and sustained rates follow from interleaved bursts of ``burst`` length."""
+    return (
+        f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
+        f" {burst} bursts"
+    )
+
+
 def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
     """The bursts of a team from each thread's clock readings in ns.
 
@@ -238,14 +241,34 @@ def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
     return bursts
 
 
+def provenance(reference: str, note: str = "") -> Provenance:
+    """Where a number measured now and here comes from."""
+    return Provenance(
+        source="measured",
+        reference=reference,
+        date=datetime.date.today().isoformat(),
+        tool_version=package_version("roofline"),
+        note=note,
+    )
+
+
+def duration(times_s: Sequence[float], reference: str, note: str) -> Duration:
+    """The 5th percentile (fast) and the median of seconds measured here."""
+    sample = Sample(times_s=tuple(times_s))
+    return Duration(
+        fast_s=quantile(sample.times_s, FAST_QUANTILE),
+        median_s=sample.median_s,
+        spread=sample.spread,
+        provenance=provenance(reference, note),
+    )
+
+
 # A profile keeps two quantiles and a spread; who doubts them, or wants another estimator, finds
 # here what they were made of.
 
-SCHEMA_VERSION = 1
+Quantity = Literal["flop", "byte", "load", "cycle", "call"]
 
 _WHOLE_NS = 1e6
-
-Quantity = Literal["flop", "byte", "load", "cycle", "call"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,49 +297,62 @@ def samples_file(profile: Path) -> Path:
 
 def samples_text(series: Sequence[Series], *, name: str) -> str:
     """The samples of the profile called `name`, as JSON."""
-    return json.dumps(_data(series, name), separators=(",", ":"))
-
-
-def _data(series: Sequence[Series], name: str) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
+    data = {
+        "schema_version": 1,
         "kind": "samples of a hardware profile",
         "profile": name,
-        "series": [
-            {
-                "label": each.label,
-                "quantity": each.quantity,
-                "work": each.work,
-                "wall_ns": [_ns(burst.wall_s) for burst in each.bursts],
-                "cpu_ns": [_known_ns(burst.cpu_s) for burst in each.bursts],
-                "busy": [_share(burst.busy) for burst in each.bursts],
-                **_hops(each),
-            }
-            for each in series
+        "series": [_series_data(each) for each in series],
+    }
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _series_data(series: Series) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "label": series.label,
+        "quantity": series.quantity,
+        "work": series.work,
+        "wall_ns": [_ns(burst.wall_s) for burst in series.bursts],
+        "cpu_ns": [_ns(burst.cpu_s) for burst in series.bursts],
+        # To three digits, down, so that what is below a limit stays below it.
+        "busy": [
+            None if math.isnan(burst.busy) else math.floor(burst.busy * 1e3) / 1e3
+            for burst in series.bursts
         ],
     }
+    if series.hops_s:
+        data["core_to_core_latency_ns"] = [_ns(each) for each in series.hops_s]
+        data["mostly_ns"] = [None if each is None else _ns(each) for each in series.mostly_s]
+    return data
 
 
-def _hops(series: Series) -> dict[str, Any]:
-    if not series.hops_s:
-        return {}
-    return {
-        "core_to_core_latency_ns": [_known_ns(each) for each in series.hops_s],
-        "mostly_ns": [None if each is None else _ns(each) for each in series.mostly_s],
-    }
-
-
-def _share(busy: float) -> float | None:
-    """To three digits, down, so that what is below a limit stays below it; NaN: not known."""
-    return None if math.isnan(busy) else math.floor(busy * 1e3) / 1e3
-
-
-def _known_ns(seconds: float) -> float | None:
-    return None if math.isnan(seconds) else _ns(seconds)
-
-
-def _ns(seconds: float) -> float:
-    """Nanoseconds to six digits, and whole ones beyond: clocks tell no more."""
+def _ns(seconds: float) -> float | None:
+    """Nanoseconds to six digits, and whole ones beyond: clocks tell no more. NaN: not known."""
+    if math.isnan(seconds):
+        return None
     ns = seconds * 1e9
     digits = float(f"{ns:.6g}") if ns < _WHOLE_NS else round(ns)
     return int(digits) if digits == int(digits) else digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What our own kernels found, or the library: a part of a profile, and the bursts behind it.
+
+    ``bandwidth`` is the library's, by memory level, only of levels that it can be measured at;
+    ``sets`` are the working sets that levels were measured with. ``conditions`` say in words what
+    is missing and why.
+    """
+
+    compute: tuple[ComputeCeiling, ...] = ()
+    memory: tuple[MemoryLevel, ...] = ()
+    bandwidth: Mapping[str, tuple[Bandwidth, ...]] = field(
+        default_factory=dict[str, tuple[Bandwidth, ...]]
+    )
+    clock: Clock | None = None
+    overheads: tuple[Overhead, ...] = ()
+    links: tuple[Link, ...] = ()
+    latency_curve: LatencyCurve | None = None
+    bandwidth_curves: tuple[BandwidthCurve, ...] = ()
+    sets: tuple[WorkingSet, ...] = ()
+    series: tuple[Series, ...] = ()
+    conditions: tuple[str, ...] = ()

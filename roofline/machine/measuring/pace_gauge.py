@@ -1,25 +1,37 @@
-"""Reads the pace of the cores between two pieces of work, in less than a millisecond."""
+"""Clock and core-to-core latency: as trials, and read between two pieces of work."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from statistics import median
 from typing import cast
 
 import numpy as np
 
 from roofline.errors import MeasurementError
 from roofline.machine.kernels.assembly import Architecture
-from roofline.machine.kernels.chase import CLOCK_STATE_BYTE, ClockKernel, hop_kernel
+from roofline.machine.kernels.chase import (
+    CLOCK_STATE_BYTE,
+    FAILED_BYTE,
+    HOP_STATE_BYTE,
+    TURN_BYTE,
+    ClockKernel,
+    HopKernel,
+    hop_kernel,
+)
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
-from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.proximity import HopTimer
+from roofline.machine.measuring.crew import Array, Crew, aligned
+from roofline.machine.measuring.proximity import HOP_TURNS
+from roofline.machine.measuring.trials import Trial
 from roofline.machine.pace import Pace
 from roofline.machine.system.host import architecture
+
+_LINE_BYTE = 128
+"""As many as the largest lines have: nothing else may lie on it."""
 
 _ITERATIONS = 1000
 """Of the chain in one burst: some 25 µs."""
@@ -29,7 +41,51 @@ _BURSTS = 4
 
 _HOPS = 3
 
-_ARCHITECTURES = ("x86_64", "aarch64")
+
+def _clock_state() -> Array:
+    state = np.array([3, 5], dtype=np.uint64)
+    assert state.nbytes == CLOCK_STATE_BYTE
+    return state
+
+
+def clock_trial(compiled: CompiledKernel, kernel: ClockKernel) -> Trial:
+    """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
+    return Trial(compiled=compiled, states=(_clock_state(),), work=kernel.cycles)
+
+
+class HopTimer:
+    """Times the hop between the first two workers of a crew.
+
+    Args:
+        compiled: a `HopKernel`.
+        kernel: the same.
+    """
+
+    def __init__(self, compiled: CompiledKernel, kernel: HopKernel) -> None:
+        self._line = aligned(_LINE_BYTE, _LINE_BYTE)
+        self._states = tuple(aligned(HOP_STATE_BYTE, _LINE_BYTE) for _ in range(2))
+        for state in self._states:
+            state.view(np.uint64)[0] = self._line.ctypes.data
+        self._trial = Trial(
+            compiled=compiled,
+            threads=2,
+            states=self._states,
+            work=kernel.hops,
+            most_repeats=HOP_TURNS,
+            repeats=HOP_TURNS,
+        )
+
+    def __call__(self, crew: Crew) -> float | None:
+        """Seconds of a hop, after one burst that is not counted; None: a thread lost its CPU."""
+        self._line[:] = 0
+        for number, state in enumerate(self._states):
+            state[TURN_BYTE:] = 0
+            state[TURN_BYTE:].view(np.uint64)[0] = number
+        bursts = self._trial.run(crew, 1)
+        if not bursts or any(state[FAILED_BYTE:].view(np.uint64)[0] for state in self._states):
+            return None
+        # The work of a trial is that of all its threads; a journey has both.
+        return bursts[0].wall_s / (self._trial.work_per_burst / self._trial.threads)
 
 
 @contextmanager
@@ -38,8 +94,8 @@ def pace_gauge(
 ) -> Generator[Callable[[], Pace]]:
     """Reads the pace of `cores` whenever it is called; what cannot be read here stays unknown.
 
-    The clock is that of the core which the calling thread runs on, the hop that between the first
-    two of `cores`, where there are as many.
+    Takes less than a millisecond. The clock is that of the core which the calling thread runs on,
+    the hop that between the first two of `cores`, where there are as many.
 
     Args:
         cores: CPUs that compute together, one for each physical core.
@@ -50,8 +106,7 @@ def pace_gauge(
         yield Pace
         return
     ticking, hopping = kernels
-    state = np.array([3, 5], dtype=np.uint64)
-    assert state.nbytes == CLOCK_STATE_BYTE
+    state = _clock_state()
     cycles = cast("ClockKernel", ticking.kernel).cycles(_ITERATIONS)
 
     def clock_hz() -> float:
@@ -63,15 +118,19 @@ def pace_gauge(
         return cycles / best_s
 
     with contextlib.ExitStack() as stack:
-        core_to_core_latency_s: Callable[[], float | None] = _unknown
-        if len(cores) > 1 and (crew := _crew(stack, cores)) is not None:
-            timer = HopTimer(hopping, hop_kernel(_architecture()))
+        crew = None
+        if len(cores) > 1:
+            # Where the system does not give two threads, the latency is not known.
+            with contextlib.suppress(MeasurementError):
+                crew = stack.enter_context(Crew(2, tuple(cores[:2])))
+        timer = HopTimer(hopping, cast("HopKernel", hopping.kernel))
 
-            def timed_core_to_core_latency_s() -> float | None:
-                found = [each for _ in range(_HOPS) if (each := timer(crew)) is not None]
-                return median(found) if found else None
+        def core_to_core_latency_s() -> float | None:
+            if crew is None or not crew.pinned:
+                return None
+            hops_s = [each for _ in range(_HOPS) if (each := timer(crew)) is not None]
+            return statistics.median(hops_s) if hops_s else None
 
-            core_to_core_latency_s = timed_core_to_core_latency_s
         yield lambda: Pace(clock_hz=clock_hz(), core_to_core_latency_s=core_to_core_latency_s())
 
 
@@ -80,32 +139,16 @@ def compile_gauge() -> None:
     _compiled()
 
 
-def _unknown() -> None:
-    return None
-
-
-def _crew(stack: contextlib.ExitStack, cores: Sequence[int]) -> Crew | None:
-    """Threads on the first two cores; None where the system does not give them."""
-    try:
-        crew = stack.enter_context(Crew(2, tuple(cores[:2])))
-    except MeasurementError:
-        return None
-    return crew if crew.pinned else None
-
-
-def _architecture() -> Architecture:
-    return cast("Architecture", architecture())
-
-
 @functools.cache
 def _compiled() -> tuple[CompiledKernel, CompiledKernel] | None:
     """The clock and the hop; None where nothing can be compiled for this CPU."""
-    if architecture() not in _ARCHITECTURES or not is_available():
+    if architecture() not in ("x86_64", "aarch64") or not is_available():
         return None
+    here = cast("Architecture", architecture())
     try:
         return (
-            compile_kernel(ClockKernel(architecture=_architecture())),
-            compile_kernel(hop_kernel(_architecture())),
+            compile_kernel(ClockKernel(architecture=here)),
+            compile_kernel(hop_kernel(here)),
         )
     except MeasurementError:
         return None

@@ -1,4 +1,4 @@
-"""How near the CPUs of two threads are to each other, and whether the host moves them about.
+"""Changes while it was measured: drift of rates, and CPUs that the host moves about.
 
 A hypervisor may place two virtual CPUs on cores of one die, which share a last cache and its way
 to memory, or on two dies, and change that at any time. Bandwidth on both threads then has two
@@ -13,17 +13,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_percent, format_s
-from roofline.machine.hardware import Duration, Overhead
-from roofline.machine.kernels.chase import FAILED_BYTE, HOP_STATE_BYTE, TURN_BYTE, HopKernel
-from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.measuring.ceilings import provenance
-from roofline.machine.measuring.crew import Array, Crew
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.measuring.trials import Shape, Trial
+from roofline.machine.hardware import Overhead
+from roofline.machine.measuring.estimation import duration
+
+HOP_TURNS = 200
+"""Of each thread in a burst that times hops: 20 to 80 µs."""
 
 _LEAST_RATES = 12
 _NOTABLE = 0.03
@@ -41,11 +37,17 @@ _PHASE_GAP = 0.05
 _CLEARLY = 3.0
 """How many interquartile ranges of one phase must lie between two."""
 
-_LEAST_DRIFT_SHARE = 0.15
+_LEAST_PHASE = 0.15
 """Of all rates that a phase must have; fewer are outliers."""
 
 _LASTING = 0.5
 """Changes between two rates, over those of a random order, up to which phases last."""
+
+_APART = 1.5
+"""Ratio of hops from which on they are those of two placements."""
+
+_LEAST_SHARE = 0.02
+"""Of all hops that a placement must have; fewer were disturbed by something else."""
 
 
 def drift(rates: Sequence[float]) -> str:
@@ -61,20 +63,17 @@ def drift(rates: Sequence[float]) -> str:
     return _phases(usable) or _trend(usable)
 
 
-def two_groups(values: Sequence[float]) -> float | None:
-    """The largest value of the lower of the two groups that values fall into; None: all are equal.
-
-    Whether two groups make sense, their distance has to say.
-    """
-    split = _split(sorted(values))
-    return split.threshold if split else None
-
-
 def _trend(rates: Sequence[float]) -> str:
     third = len(rates) // 3
     before, after = statistics.median(rates[:third]), statistics.median(rates[-third:])
-    beyond = abs(after - before) - _chance(rates, third)
-    if beyond <= _NOTABLE * before:
+    # What two thirds may differ by although nothing changed, from the differences of neighbours,
+    # which a slow drift does not widen: the interquartile range of normal noise, or four standard
+    # errors of the difference of two medians, which is more where the thirds are short.
+    sigma = _SIGMA_PER_STEP * statistics.median(
+        abs(one - other) for one, other in itertools.pairwise(rates)
+    )
+    chance = sigma * max(_RANGE_PER_SIGMA, 4 * _MEDIAN_ERROR * math.sqrt(2 / third))
+    if abs(after - before) - chance <= _NOTABLE * before:
         return ""
     change = format_percent(abs(after / before - 1))
     if after < before:
@@ -88,37 +87,21 @@ def _trend(rates: Sequence[float]) -> str:
     )
 
 
-def _chance(rates: Sequence[float], third: int) -> float:
-    """By how much two thirds of a series may differ although nothing changed.
-
-    From the differences of neighbours, which a slow drift does not widen: the interquartile range
-    of normal noise, or four standard errors of the difference of two medians, which is more where
-    the thirds are short.
-    """
-    steps = [abs(one - other) for one, other in itertools.pairwise(rates)]
-    sigma = statistics.median(steps) * _SIGMA_PER_STEP
-    return sigma * max(_RANGE_PER_SIGMA, 4 * _MEDIAN_ERROR * math.sqrt(2 / third))
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """The value between the two groups that the rates fall into, and the groups, in order."""
-
-    threshold: float
-    low: Sequence[float]
-    high: Sequence[float]
-
-
 def _phases(rates: Sequence[float]) -> str:
-    split = _split(sorted(rates))
-    if split is None:
+    ordered = sorted(rates)
+    cut = _cut(ordered)
+    if not cut:
         return ""
-    slow, fast = statistics.median(split.low), statistics.median(split.high)
-    share = len(split.low) / len(rates)
-    gap = fast - slow
-    apart = gap > _PHASE_GAP * fast and gap > _CLEARLY * max(_range(split.low), _range(split.high))
-    rare = min(share, 1 - share) < _LEAST_DRIFT_SHARE
-    if not apart or rare or not _lasts(rates, split.threshold, share):
+    low, high = ordered[:cut], ordered[cut:]
+    slow, fast = statistics.median(low), statistics.median(high)
+    share = cut / len(rates)
+    widest = max(quantile(each, 0.75) - quantile(each, 0.25) for each in (low, high))
+    apart = fast - slow > max(_PHASE_GAP * fast, _CLEARLY * widest)
+    rare = min(share, 1 - share) < _LEAST_PHASE
+    sides = [rate > low[-1] for rate in rates]
+    changes = sum(one != other for one, other in itertools.pairwise(sides))
+    lasts = changes <= _LASTING * 2 * share * (1 - share) * (len(rates) - 1)
+    if not apart or rare or not lasts:
         return ""
     return (
         f"two phases: {format_percent(share)} of the bursts, in stretches, ran"
@@ -126,14 +109,11 @@ def _phases(rates: Sequence[float]) -> str:
     )
 
 
-def _lasts(rates: Sequence[float], threshold: float, share: float) -> bool:
-    sides = [rate > threshold for rate in rates]
-    changes = sum(one != other for one, other in itertools.pairwise(sides))
-    return changes <= _LASTING * 2 * share * (1 - share) * (len(rates) - 1)
+def _cut(ordered: Sequence[float]) -> int:
+    """The size of the lower of the two groups whose means differ most for their sizes (Otsu 1979).
 
-
-def _split(ordered: Sequence[float]) -> _Split | None:
-    """The two groups whose means differ most for their sizes (Otsu 1979); None: all are equal."""
+    0: all are equal. Whether two groups make sense, their distance has to say.
+    """
     total, count = math.fsum(ordered), len(ordered)
     below, best, cut = 0.0, 0.0, 0
     for i in range(1, count):
@@ -142,79 +122,7 @@ def _split(ordered: Sequence[float]) -> _Split | None:
         between = i * (count - i) * difference * difference
         if between > best and ordered[i] > ordered[i - 1]:
             best, cut = between, i
-    if not cut:
-        return None
-    return _Split(ordered[cut - 1], ordered[:cut], ordered[cut:])
-
-
-def _range(rates: Sequence[float]) -> float:
-    values = list(rates)
-    return quantile(values, 0.75) - quantile(values, 0.25)
-
-
-_TURNS = 200
-"""Of each thread in a burst: 20 to 80 µs."""
-
-_BURSTS = 1
-"""After one that is not counted; it is timed before every call on several threads."""
-
-_LINE_BYTE = 128
-"""As many as the largest lines have: nothing else may lie on it."""
-
-_FAST = 0.05
-
-_APART = 1.5
-"""Ratio of hops from which on they are those of two placements."""
-
-_LEAST_SHARE = 0.02
-"""Of all hops that a placement must have; fewer were disturbed by something else."""
-
-
-class HopTimer:
-    """Times the hop between the first two workers of a crew.
-
-    Args:
-        compiled: a `HopKernel`.
-        kernel: the same.
-    """
-
-    def __init__(self, compiled: CompiledKernel, kernel: HopKernel) -> None:
-        self._line = _aligned(_LINE_BYTE)
-        self._states = (_aligned(HOP_STATE_BYTE), _aligned(HOP_STATE_BYTE))
-        for state in self._states:
-            state.view(np.uint64)[0] = self._line.ctypes.data
-        self._trial = Trial(
-            compiled=compiled,
-            threads=2,
-            working_set=None,
-            states=self._states,
-            buffers=(self._line,),
-            shape=lambda repeats: Shape(1, repeats, 0),
-            work=kernel.hops,
-            most_repeats=_TURNS,
-            repeats=_TURNS,
-        )
-
-    def __call__(self, crew: Crew) -> float | None:
-        """Median seconds of a hop; None: a thread lost its CPU, and they gave up."""
-        self._line[:] = 0
-        for number, state in enumerate(self._states):
-            state[TURN_BYTE:] = 0
-            state[TURN_BYTE:].view(np.uint64)[0] = number
-        bursts = self._trial.run(crew, _BURSTS)
-        given_up = any(state[FAILED_BYTE:].view(np.uint64)[0] for state in self._states)
-        return None if given_up else self._median_s(bursts)
-
-    def _median_s(self, bursts: Sequence[Burst]) -> float | None:
-        # The work of a trial is that of all its threads; a journey has both.
-        hops = self._trial.work_per_burst / self._trial.threads
-        return statistics.median(burst.wall_s / hops for burst in bursts) if bursts else None
-
-
-def _aligned(byte: int) -> Array:
-    whole = np.zeros(byte + _LINE_BYTE, dtype=np.uint8)
-    skip = -whole.ctypes.data % _LINE_BYTE
-    return whole[skip : skip + byte]
+    return cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +159,15 @@ class Proximity:
 def proximity(hops_s: Sequence[float]) -> Proximity:
     """What hops that were timed over a while say about where the CPUs were."""
     hops_s = tuple(hops_s)
-    known = [each for each in hops_s if not math.isnan(each)]
-    threshold_s = two_groups(known)
-    if threshold_s is None:
-        return Proximity(hops_s=hops_s)
-    near = [each for each in known if each <= threshold_s]
-    far = [each for each in known if each > threshold_s]
+    known = sorted(each for each in hops_s if not math.isnan(each))
+    cut = _cut(known)
+    near, far = known[:cut], known[cut:]
     rare = min(len(near), len(far)) < max(2, _LEAST_SHARE * len(known))
     if rare or statistics.median(far) <= _APART * statistics.median(near):
         return Proximity(hops_s=hops_s)
     if len(near) > len(far):
-        return Proximity(hops_s=hops_s, high_s=threshold_s)
-    return Proximity(hops_s=hops_s, low_s=threshold_s)
+        return Proximity(hops_s=hops_s, high_s=near[-1])
+    return Proximity(hops_s=hops_s, low_s=near[-1])
 
 
 def proximity_condition(found: Proximity) -> str:
@@ -285,21 +190,16 @@ def proximity_condition(found: Proximity) -> str:
 
 def hop_overhead(found: Proximity) -> Overhead | None:
     """The hop, where the CPUs mostly were; None: not known."""
-    times = found.prevailing_s
-    if not times:
+    times_s = found.prevailing_s
+    if not times_s:
         return None
-    sample = Sample(times_s=tuple(times))
     return Overhead(
         name="hop of a cache line",
         threads=2,
-        time=Duration(
-            fast_s=quantile(times, _FAST),
-            median_s=sample.median_s,
-            spread=sample.spread,
-            provenance=provenance(
-                "5th percentile (fast) and median of bursts in which two threads hand a cache line"
-                " to and fro",
-                f"{len(times)} bursts of {2 * _TURNS} hops",
-            ),
+        time=duration(
+            times_s,
+            "5th percentile (fast) and median of bursts in which two threads hand a cache line"
+            " to and fro",
+            f"{len(times_s)} bursts of {2 * HOP_TURNS} hops",
         ),
     )

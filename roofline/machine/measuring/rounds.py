@@ -1,4 +1,7 @@
-"""Candidates to figures: rounds over all trials, then, if there is time, a stretch of each."""
+"""Candidates to figures: rounds over all trials, then, if there is time, a stretch of each.
+
+The same for CPU and GPU, whose trials differ: what runs a burst of one is handed in.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
 
 from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Overhead
-from roofline.machine.measuring.ceilings import Reached, faster
-from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import (
     CALL_LIMIT_S,
     Burst,
@@ -23,257 +25,307 @@ from roofline.machine.measuring.estimation import (
     interleave,
 )
 from roofline.machine.measuring.proximity import (
-    HopTimer,
     Proximity,
     drift,
     hop_overhead,
     proximity,
     proximity_condition,
 )
-from roofline.machine.measuring.selection import Candidate
-from roofline.machine.measuring.trials import Trial
-
-Clock = Callable[[], float]
-
-Found = Callable[[Finding], None]
 
 _HEAT = 0.03
 """Fraction by which a kernel on end may be slower than in rounds before it is worth a line."""
 
 
+class RoundsTrial(Protocol):
+    """What rounds must know of a trial, whose bursts have their length already.
+
+    ``label`` names it in progress, conditions and samples, ``name`` in findings, without its
+    threads. ``work_per_burst`` is of all threads together. ``burst_s`` is about how long a burst
+    takes; ``most_bursts`` are as many as one call may have (None: any number).
+    """
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def quantity(self) -> Literal["flop", "byte", "cycle"]: ...
+    @property
+    def work_per_burst(self) -> float: ...
+    @property
+    def burst_s(self) -> float: ...
+    @property
+    def most_bursts(self) -> int | None: ...
+
+
+T = TypeVar("T", bound=RoundsTrial)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class Candidate(Generic[T]):
+    """A figure to be measured: one trial for each form of its kernel; the fastest will count.
+
+    ``kind`` is alike for candidates that differ only in their team: one's calibration does for
+    all. ``reservation`` says what speaks against the figure from the start; ``""``: nothing.
+    """
+
+    trials: tuple[T, ...]
+    kind: str
+    reservation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached(Generic[T]):
+    """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
+
+    The peak of ``rate`` is the highest of all forms. ``other`` is the rate of the other form (None:
+    there was none); ``reservation`` is what speaks against the figure from the start, such as
+    arrays that are too small; ``moved`` is whether the host moved the CPUs that it ran on, near
+    each other and apart.
+    """
+
+    trial: T
+    rate: Estimate
+    other: Estimate | None = None
+    reservation: str = ""
+    moved: bool = False
+
+
+def faster(
+    forms: Sequence[tuple[T, Estimate]], reservation: str = "", *, moved: bool = False
+) -> Reached[T]:
+    """The form of one kernel that sustains more, with the highest peak of all of them.
+
+    A ceiling is as high as the best that reaches it, whichever form that was.
+    """
+    (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
+    rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
+    other = others[0][1] if others else None
+    return Reached(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds(Generic[T]):
     """What the rounds found: a figure a candidate, the bursts, and what was noticed, in words.
 
     What never finished a burst has no series; where that leaves a candidate without a figure, the
-    conditions say so.
+    conditions say so. ``settled`` are the bursts of each trial while the CPUs were where they
+    mostly were.
     """
 
-    reached: tuple[Reached, ...]
-    series: tuple[Series, ...]
+    reached: tuple[Reached[T], ...]
+    series: tuple[Series, ...] = ()
+    settled: tuple[tuple[T, Sequence[Burst]], ...] = ()
     overheads: tuple[Overhead, ...] = ()
-    conditions: tuple[str, ...]
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The bursts of one stay in a kernel, and how long a hop took just before; None: no matter."""
+
+    bursts: Sequence[Burst]
+    hop_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner(Generic[T]):
+    """How trials are run: ``run`` makes so many bursts of one.
+
+    ``hop`` times the way of a cache line between two threads (None: there is only one, or it is
+    not a CPU); ``clock`` gives seconds, ``report`` is told what is next, ``found`` of rates.
+    ``rounds`` shall fit into the time, each with at least so many bursts of a trial.
+    """
+
+    run: Callable[[T, int], Sequence[Burst]]
+    clock: Callable[[], float]
+    report: Progress
+    found: Callable[[Finding], None]
+    hop: Callable[[], float | None] | None = None
+    rounds: int = 8
+    least_bursts: int = 4
+
+    def bursts(self, trial: T, wanted: int) -> Sequence[Burst]:
+        """Runs as many of the wanted bursts as one call may have."""
+        return self.run(trial, min(wanted, trial.most_bursts or wanted))
+
+    def tell(self, trial: T, bursts: Sequence[Burst]) -> None:
+        """Tells the rate of bursts; that of the clock is none."""
+        if bursts and trial.quantity != "cycle":
+            rate = estimate(trial.work_per_burst, bursts)
+            self.found(
+                Finding(
+                    what=trial.name,
+                    threads=trial.threads,
+                    quantity=trial.quantity,
+                    per_s=rate.sustained,
+                )
+            )
 
 
 def run_rounds(
-    candidates: Sequence[Candidate],
-    crew: Crew,
-    hop: HopTimer | None,
-    *,
-    deadline: float,
-    clock: Clock,
-    report: Progress,
-    found: Found,
-) -> Rounds:
-    """Runs all trials of all candidates in turn until `deadline` by `clock`.
+    candidates: Sequence[Candidate[T]], runner: Runner[T], *, deadline: float
+) -> Rounds[T]:
+    """Runs all trials of all candidates in turn until `deadline` by the runner's clock.
 
-    `hop` is timed before whatever moves data on several threads, to tell where their CPUs are;
-    None: there is only one thread.
+    A hop is timed before whatever moves data on several threads, to tell where their CPUs are.
     """
     trials = [trial for candidate in candidates for trial in candidate.trials]
-    budget_s = deadline - clock()
+    budget_s = deadline - runner.clock()
 
-    def run(trial: Trial) -> list[_Call]:
-        moves = trial.threads > 1 and trial.working_set is not None
-        core_to_core_latency_s = hop(crew) or math.nan if hop is not None and moves else None
-        bursts = bursts_per_call(budget_s, len(trials), trial.burst_s)
-        done = trial.run(crew, min(bursts, trial.most_bursts or bursts))
-        _tell(trial, done, found)
-        return [_Call(bursts=done, core_to_core_latency_s=core_to_core_latency_s)]
+    def call(trial: T) -> list[_Call]:
+        moves_data = trial.threads > 1 and trial.quantity == "byte"
+        hop_s = runner.hop() or math.nan if runner.hop and moves_data else None
+        wanted = bursts_per_call(
+            budget_s,
+            len(trials),
+            trial.burst_s,
+            rounds=runner.rounds,
+            least=runner.least_bursts,
+        )
+        bursts = runner.bursts(trial, wanted)
+        runner.tell(trial, bursts)
+        return [_Call(bursts, hop_s)]
 
     calls = interleave(
         trials,
-        run,
+        call,
         deadline=deadline,
-        clock=clock,
-        progress=lambda done, trial: report(done, trial.label),
+        clock=runner.clock,
+        progress=lambda done, trial: runner.report(done, trial.label),
     )
-    hops_s = [
-        call.core_to_core_latency_s
-        for each in calls
-        for call in each
-        if call.core_to_core_latency_s is not None
-    ]
-    where = proximity(hops_s)
+    where = proximity([each.hop_s for of in calls for each in of if each.hop_s is not None])
     by_trial = list(zip(trials, calls, strict=True))
     forms = iter(by_trial)
-    reached: list[Reached] = []
+    reached: list[Reached[T]] = []
     missing: list[str] = []
     for candidate in candidates:
         timed = [
-            (trial, rate)
-            for trial, each in [next(forms) for _ in candidate.trials]
-            if (rate := _rate(trial, each, where))
+            (trial, _rate(trial, of, where))
+            for trial, of in [next(forms) for _ in candidate.trials]
+            if _bursts(of)
         ]
         if timed:
-            several = timed[0][0].threads > 1
-            moved = where.moved and several
+            moved = where.moved and timed[0][0].threads > 1
             reached.append(faster(timed, candidate.reservation, moved=moved))
         else:
             missing.append(candidate.trials[0].label)
+    overhead = hop_overhead(where)
     return Rounds(
         reached=tuple(reached),
-        series=tuple(_with_hops(trial, each, where) for trial, each in by_trial if _bursts(each)),
-        overheads=tuple(filter(None, [hop_overhead(where)])),
+        series=tuple(_series(trial, of, where) for trial, of in by_trial if _bursts(of)),
+        settled=tuple((trial, _settled(of, where)) for trial, of in by_trial),
+        overheads=(overhead,) if overhead else (),
         conditions=(
             *([f"left out: no burst was finished of {', '.join(missing)}"] if missing else []),
             *([proximity_condition(where)] if where.moved else []),
-            *_drifts((trial, _settled(each, where)) for trial, each in by_trial),
         ),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """The bursts of one stay in a kernel, and how long a hop took just before; None: no matter."""
-
-    bursts: list[Burst]
-    core_to_core_latency_s: float | None
-
-
-def _bursts(calls: Sequence[_Call]) -> list[Burst]:
+def _bursts(calls: Iterable[_Call]) -> list[Burst]:
     return [burst for call in calls for burst in call.bursts]
 
 
 def _settled(calls: Sequence[_Call], where: Proximity) -> list[Burst]:
     """The bursts while the CPUs were where they mostly were."""
-    return _bursts(
-        [
-            each
-            for each in calls
-            if each.core_to_core_latency_s is None or where.prevails(each.core_to_core_latency_s)
-        ]
-    )
+    return _bursts(each for each in calls if each.hop_s is None or where.prevails(each.hop_s))
 
 
-def _rate(trial: Trial, calls: Sequence[_Call], where: Proximity) -> Estimate | None:
-    """Sustained where the CPUs mostly were, and the peak wherever they were; None: no burst."""
+def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Estimate:
+    """Sustained where the CPUs mostly were, and the peak wherever they were."""
     every, settled = _bursts(calls), _settled(calls, where)
-    if not every:
-        return None
     rate = estimate(trial.work_per_burst, every)
     if not settled or len(settled) == len(every):
         return rate
     mostly = estimate(trial.work_per_burst, settled)
     return dataclasses.replace(
-        rate,
+        mostly,
         peak=max(rate.peak, mostly.peak),
-        sustained=mostly.sustained,
-        spread=mostly.spread,
-        only_disturbed=mostly.only_disturbed,
+        bursts=rate.bursts,
+        disturbed=rate.disturbed,
     )
 
 
-def _series(trial: Trial, bursts: Sequence[Burst], how: str = "") -> Series:
+def _series(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Series:
     return Series(
-        label=f"{trial.label}{how}",
+        label=trial.label,
         quantity=trial.quantity,
         work=trial.work_per_burst,
-        bursts=tuple(bursts),
+        bursts=tuple(_bursts(calls)),
+        hops_s=tuple(each.hop_s for each in calls for _ in each.bursts if each.hop_s is not None),
+        mostly_s=(where.low_s, where.high_s),
     )
-
-
-def _with_hops(trial: Trial, calls: Sequence[_Call], where: Proximity) -> Series:
-    series = _series(trial, _bursts(calls))
-    hops_s = [
-        each.core_to_core_latency_s
-        for each in calls
-        for _ in each.bursts
-        if each.core_to_core_latency_s is not None
-    ]
-    bounds_s = (where.low_s, where.high_s)
-    return dataclasses.replace(series, hops_s=tuple(hops_s), mostly_s=bounds_s)
 
 
 def run_stretches(
-    reached: Sequence[Reached],
-    crew: Crew,
-    *,
-    stretch_s: float,
-    clock: Clock,
-    report: Progress,
-    found: Found,
-) -> Rounds:
+    reached: Sequence[Reached[T]], runner: Runner[T], *, stretch_s: float
+) -> Rounds[T]:
     """Runs each kernel on end for `stretch_s`: what it sustains once the machine is warm.
 
     The peak is the higher of both ways to run it, the sustained rate that of the stretch.
     """
-    warm: list[Reached] = []
+    warm: list[Reached[T]] = []
     series: list[Series] = []
     slower: list[str] = []
     for number, each in enumerate(reached):
-        trial = each.trial
-        report(number / len(reached), f"{trial.label}, on end")
-        bursts = _stretch(trial, crew, stretch_s, clock)
+        trial, cold = each.trial, each.rate
+        label = f"{trial.label}, on end"
+        runner.report(number / len(reached), label)
+        bursts = _stretch(trial, runner, stretch_s)
         if not bursts:
             warm.append(each)
             continue
-        rate = estimate(trial.work_per_burst, bursts)
-        _tell(trial, bursts, found)
-        series.append(_series(trial, bursts, ", on end"))
-        if rate.sustained < (1 - _HEAT) * each.rate.sustained:
-            share = 1 - rate.sustained / each.rate.sustained
+        runner.tell(trial, bursts)
+        work = trial.work_per_burst
+        rate = estimate(work, bursts)
+        series.append(Series(label=label, quantity=trial.quantity, work=work, bursts=tuple(bursts)))
+        if rate.sustained < (1 - _HEAT) * cold.sustained:
+            share = 1 - rate.sustained / cold.sustained
             slower.append(f"{trial.label} by {format_percent(share)}")
-        warm.append(dataclasses.replace(each, rate=_together(each.rate, rate)))
-    conditions = (
-        (f"heat: slower on end for {stretch_s:g} s than in rounds: {'; '.join(slower)}",)
-        if slower
-        else ()
-    )
-    return Rounds(reached=tuple(warm), series=tuple(series), conditions=conditions)
+        together = dataclasses.replace(
+            rate,
+            peak=max(cold.peak, rate.peak),
+            bursts=cold.bursts + rate.bursts,
+            disturbed=cold.disturbed + rate.disturbed,
+        )
+        warm.append(dataclasses.replace(each, rate=together))
+    heat = f"heat: slower on end for {stretch_s:g} s than in rounds: {'; '.join(slower)}"
+    return Rounds(reached=tuple(warm), series=tuple(series), conditions=(heat,) if slower else ())
 
 
-def _stretch(trial: Trial, crew: Crew, stretch_s: float, clock: Clock) -> list[Burst]:
+def _stretch(trial: T, runner: Runner[T], stretch_s: float) -> list[Burst]:
     bursts: list[Burst] = []
-    begin = clock()
-    wanted = max(1, round(CALL_LIMIT_S / trial.burst_s))
-    while clock() - begin < stretch_s:
-        bursts += trial.run(crew, min(wanted, trial.most_bursts or wanted))
+    begin = runner.clock()
+    while runner.clock() - begin < stretch_s:
+        bursts += runner.bursts(trial, max(1, round(CALL_LIMIT_S / trial.burst_s)))
     return bursts
 
 
-def _together(rounds: Estimate, stretch: Estimate) -> Estimate:
-    return dataclasses.replace(
-        stretch,
-        peak=max(rounds.peak, stretch.peak),
-        bursts=rounds.bursts + stretch.bursts,
-        disturbed=rounds.disturbed + stretch.disturbed,
-    )
-
-
-def _tell(trial: Trial, bursts: Sequence[Burst], found: Found) -> None:
-    if not bursts or trial.quantity == "cycle":
-        return
-    rate = estimate(trial.work_per_burst, bursts)
-    found(
-        Finding(
-            what=trial.name,
-            threads=trial.threads,
-            quantity=trial.quantity,
-            per_s=rate.sustained,
-        )
-    )
-
-
-def _drifts(by_trial: Iterable[tuple[Trial, Sequence[Burst]]]) -> list[str]:
-    """What changed while it was measured: each sentence once, with where it is true."""
-    about: dict[str, dict[str, int]] = {}
-    totals: dict[str, int] = {}
-    for trial, bursts in by_trial:
-        totals[trial.place] = totals.get(trial.place, 0) + 1
-        work = trial.work_per_burst
-        said = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
-        if said:
-            places = about.setdefault(_KINDS[said.partition(":")[0]], {})
-            places[trial.place] = places.get(trial.place, 0) + 1
-    return [
-        f"{what}: {', '.join(f'{n} of {totals[place]} in {place}' for place, n in places.items())}"
-        for what, places in about.items()
-    ]
-
-
-_KINDS = {
+_DRIFTS = {
     "two phases": "kernels that ran faster and slower for a while each",
     "slowed down": "kernels that ran slower towards the end (heat, a falling clock, neighbours)",
     "sped up": "kernels that ran faster towards the end (a rising clock, neighbours that left)",
 }
+
+
+def drift_conditions(settled: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
+    """What changed while it was measured: each sentence once, with where it is true.
+
+    Args:
+        settled: of each trial where it ran, the work of a burst, and the bursts.
+    """
+    about: dict[str, dict[str, int]] = {}
+    totals: dict[str, int] = {}
+    for place, work, bursts in settled:
+        totals[place] = totals.get(place, 0) + 1
+        said = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
+        if said:
+            places = about.setdefault(_DRIFTS[said.partition(":")[0]], {})
+            places[place] = places.get(place, 0) + 1
+    return [
+        f"{what}: {', '.join(f'{n} of {totals[place]} in {place}' for place, n in places.items())}"
+        for what, places in about.items()
+    ]

@@ -7,7 +7,6 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
@@ -15,13 +14,8 @@ from roofline.machine.kernels import compiler
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel, random_state, stream_state
-from roofline.machine.measuring.crew import (
-    Array,
-    Crew,
-    allocate,
-    extent_bytes,
-    lay_out,
-)
+from roofline.machine.measuring.crew import Array, Crew, allocate, extent_bytes, lay_out
+from roofline.machine.measuring.rounds import Candidate
 from roofline.machine.measuring.trials import Cursor, Trial, compute_trial, stream_trial
 
 # What the operating system lists as instruction sets need not be what the CPU runs: emulators show
@@ -47,7 +41,12 @@ def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
         if done >= len(attempts) - first:
             break
         if os.WIFSIGNALED(status):
-            found[first + done] = _reason(os.WTERMSIG(status))
+            number = signal.Signals(os.WTERMSIG(status))
+            found[first + done] = (
+                "the CPU or the operating system refuses its instructions"
+                if number == signal.SIGILL
+                else f"running it ends in {number.name}"
+            )
         first += done + 1
     return found
 
@@ -105,27 +104,8 @@ def _probe(
         os._exit(1)
 
 
-def _reason(number: int) -> str:
-    if number == signal.SIGILL:
-        return "the CPU or the operating system refuses its instructions"
-    return f"running it ends in {signal.Signals(number).name}"
-
-
 Forms = tuple[CompiledKernel, ...]
 """One kernel in the forms that could be compiled: at least the first, and perhaps its second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A figure to be measured: one trial for each form of its kernel; the fastest will count.
-
-    ``kind`` is alike for candidates that differ only in their team: one's calibration does for
-    all. ``reservation`` says what speaks against the figure from the start; ``""``: nothing.
-    """
-
-    trials: tuple[Trial, ...]
-    kind: str
-    reservation: str = ""
 
 
 def compile_forms(
@@ -154,9 +134,11 @@ def compile_forms(
         if forms:
             compiled.append(tuple(forms))
     report("trying what was compiled")
-    attempts = [_attempt(form) for forms in compiled for form in forms]
     flat = [(i, form) for i, forms in enumerate(compiled) for form in forms]
-    failed = {flat[number][0]: reason for number, reason in failures(attempts).items()}
+    failed = {
+        flat[number][0]: reason
+        for number, reason in failures([_attempt(form) for _, form in flat]).items()
+    }
     conditions += [
         f"left out: kernel '{compiled[i][0].kernel.label}': {reason}"
         for i, reason in failed.items()
@@ -179,7 +161,7 @@ def _attempt(compiled: CompiledKernel) -> Callable[[], object]:
     return lambda: (compiled.call(streams.ctypes.data, 0, kernel.block_bytes), memory)
 
 
-def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate]:
+def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate[Trial]]:
     """Every compute kernel on every team."""
     return [
         Candidate(
@@ -200,7 +182,7 @@ def stream_candidates(
     sets: Sequence[WorkingSet],
     memory: list[Array],
     reservations: dict[str, str],
-) -> list[Candidate]:
+) -> list[Candidate[Trial]]:
     """Every stream kernel at every working set; `reservations` are by the name of its level."""
     cursor = Cursor()
     return [
@@ -220,7 +202,9 @@ def stream_candidates(
     ]
 
 
-def calibrate(candidates: Sequence[Candidate], crew: Crew, report: Callable[[str], None]) -> None:
+def calibrate(
+    candidates: Sequence[Candidate[Trial]], crew: Crew, report: Callable[[str], None]
+) -> None:
     """Finds how much work makes a burst, once for each kind."""
     known: dict[str, Trial] = {}
     for candidate in candidates:

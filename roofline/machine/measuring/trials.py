@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from roofline.foundation.text import counted
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.kernels.compiler import TIMES, CompiledKernel, Plan, clocks
 from roofline.machine.kernels.compute import ComputeKernel
@@ -27,8 +28,6 @@ _FACTOR = 2.0**-10
 
 _SLICE_BYTE = 1 << 16
 """Step in which the part of memory that one burst streams is sized."""
-
-_MOST_REPEATS = 1 << 40
 
 _ROUNDING = 1e-9
 """Of fractions, so that a slice is not met twice."""
@@ -68,13 +67,13 @@ class Trial:
     """
 
     compiled: CompiledKernel
-    threads: int
-    working_set: WorkingSet | None
+    threads: int = 1
+    working_set: WorkingSet | None = None
     states: tuple[Array, ...]
     buffers: tuple[Array, ...] = ()
-    shape: Callable[[int], Shape]
+    shape: Callable[[int], Shape] = lambda repeats: Shape(1, repeats, 0)
     work: Callable[[int], int]
-    most_repeats: int
+    most_repeats: int = 1 << 40
     repeats: int = 1
     burst_s: float = BURST_S
     cursor: Cursor = field(default_factory=Cursor)
@@ -85,8 +84,7 @@ class Trial:
     def label(self) -> str:
         """How progress names it: ``"L2 triad avx512, 2 threads"``."""
         level = f"{self.working_set.level} " if self.working_set else ""
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{level}{self.compiled.kernel.label}, {threads}"
+        return f"{level}{self.compiled.kernel.label}, {counted(self.threads, 'thread')}"
 
     @property
     def name(self) -> str:
@@ -104,12 +102,11 @@ class Trial:
 
         Stores past the caches go to memory, whichever level the loads come from.
         """
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         level = self.working_set.level if self.working_set else "compute"
         kernel = self.compiled.kernel
         if isinstance(kernel, StreamKernel) and kernel.non_temporal:
             level = DRAM
-        return f"{level} on {threads}"
+        return f"{level} on {counted(self.threads, 'thread')}"
 
     @property
     def quantity(self) -> Literal["flop", "byte", "cycle"]:
@@ -201,11 +198,8 @@ def compute_trial(compiled: CompiledKernel, kernel: ComputeKernel, threads: int)
     return Trial(
         compiled=compiled,
         threads=threads,
-        working_set=None,
         states=tuple(random_state(kernel) for _ in range(threads)),
-        shape=lambda repeats: Shape(1, repeats, 0),
         work=kernel.flop,
-        most_repeats=_MOST_REPEATS,
     )
 
 
@@ -221,59 +215,40 @@ def stream_trial(
     Trials in memory that share `buffers` should share a `cursor`, too.
     """
     layout = lay_out(working_set.bytes_per_thread, kernel.streams, kernel.block_bytes)
-
-    def resident(repeats: int) -> Shape:
-        return Shape(repeats, layout.length, layout.length)
-
-    in_memory = working_set.level == DRAM
-    return Trial(
-        compiled=compiled,
-        threads=working_set.threads,
-        working_set=working_set,
-        states=_stream_states(layout, buffers[: working_set.threads]),
-        buffers=tuple(buffers),
-        shape=_streaming(layout) if in_memory else resident,
-        work=kernel.byte,
-        most_repeats=_most_slices(layout) if in_memory else _MOST_REPEATS,
-        cursor=cursor or Cursor(),
-    )
+    trial = _streaming(compiled, kernel, layout, buffers[: working_set.threads])
+    trial.working_set = working_set
+    if cursor:
+        trial.cursor = cursor
+    if working_set.level != DRAM:
+        trial.shape = lambda repeats: Shape(repeats, layout.length, layout.length)
+        trial.most_repeats = 1 << 40
+    return trial
 
 
 def part_trial(compiled: CompiledKernel, kernel: StreamKernel, memory: list[Array]) -> Trial:
     """A trial of a stream kernel that goes over a part of a memory with each worker, and on."""
     layout = lay_out(min(part.size for part in memory), kernel.streams, kernel.block_bytes)
-    return Trial(
-        compiled=compiled,
-        threads=len(memory),
-        working_set=None,
-        states=_stream_states(layout, memory),
-        buffers=tuple(memory),
-        shape=_streaming(layout),
-        work=kernel.byte,
-        most_repeats=_most_slices(layout),
-    )
+    return _streaming(compiled, kernel, layout, memory)
 
 
-def _stream_states(layout: Layout, buffers: Sequence[Array]) -> tuple[Array, ...]:
-    return tuple(
-        stream_state(tuple(_address(buffer) + start for start in layout.starts), _FACTOR)
-        for buffer in buffers
-    )
-
-
-def _streaming(layout: Layout) -> Callable[[int], Shape]:
+def _streaming(
+    compiled: CompiledKernel, kernel: StreamKernel, layout: Layout, buffers: Sequence[Array]
+) -> Trial:
     """Bursts that come upon nothing that the one before had."""
 
     def shape(repeats: int) -> Shape:
         length = repeats * _SLICE_BYTE
         return Shape(1, length, layout.length // length * length)
 
-    return shape
-
-
-def _most_slices(layout: Layout) -> int:
-    return max(1, layout.length // 4 // _SLICE_BYTE)
-
-
-def _address(buffer: Array) -> int:
-    return int(buffer.ctypes.data)
+    return Trial(
+        compiled=compiled,
+        threads=len(buffers),
+        states=tuple(
+            stream_state(tuple(int(each.ctypes.data) + at for at in layout.starts), _FACTOR)
+            for each in buffers
+        ),
+        buffers=tuple(buffers),
+        shape=shape,
+        work=kernel.byte,
+        most_repeats=max(1, layout.length // 4 // _SLICE_BYTE),
+    )

@@ -12,9 +12,8 @@ from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.crew import Array, Crew, allocate, fill
-from roofline.machine.measuring.estimation import Burst, estimate
+from roofline.machine.measuring.estimation import Burst, estimate, provenance
 from roofline.machine.measuring.trials import Trial, part_trial
 from roofline.machine.system.situation import Situation
 from roofline.machine.system.topology import ROOT, Node, pages_migrate
