@@ -225,7 +225,7 @@ def measure_with_samples(
         catalog.check_user_folder()
     with alone_on_this_machine(waiting or silent):
         if device == "cuda":
-            from roofline.machine.gpu import measure_gpu
+            from roofline.machine.gpu.measurement import measure_gpu
 
             kept: list[Series] = []
             profile = measure_gpu(effort=effort, progress=progress, found=found, keep=kept.append)

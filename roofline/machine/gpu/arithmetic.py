@@ -1,22 +1,34 @@
-"""Multiply-adds on the CUDA cores, without tensor cores: eight independent sums a thread.
+"""Programs that compute: on the CUDA cores, and on the tensor cores by two kinds of instruction.
 
-Every sum becomes ``sum * factor + addend`` again and again, with a factor below one (floating
-types), so that it settles at an ordinary number; neither is known to the compiler.
+All have a loop of one instruction on independent sums, begin the sums at different values or let
+nothing tell them apart, and fold them into 32 bits that are stored if they have one unlikely value.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import DType, dtype
-from roofline.machine.gpu.ptx import Capability, Program, assemble, repeated, stored_if_unlikely
+from roofline.machine.gpu.ptx import (
+    WARP,
+    Capability,
+    Program,
+    assemble,
+    repeated,
+    stored_if_unlikely,
+)
 
 CUDA_CORE = "cuda-core"
+TENSOR_CORE = "tensor-core"
+TENSOR_CORE_TF32 = "tensor-core-tf32"
 
-BLOCK = 256
-_BLOCKS = 4
-_SUMS = 8
-_UNROLL = 32
+MMA = "mma"
+MMA_FLOAT16 = "mma-float16-accumulate"
+
+_FLOAT64_TENSOR_CORES = (8, 0), (9, 0), (10, 0)
+"""Capabilities whose tensor cores take float64; on others the instruction runs beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +55,89 @@ class ArithmeticKernel:
         return f"{self.dtype} {self.unit} {self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def arithmetic_kernels(capability: Capability) -> list[ArithmeticKernel]:
+    """All compute kernels for a device; a tensor core's fastest instruction in place of others."""
+    newer = warpgroup_kernels(capability)
+    replaced = {kernel.label for kernel in newer}
+    older = [each for each in matrix_kernels(capability) if each.label not in replaced]
+    return [*cuda_core_kernels(capability), *older, *newer]
+
+
+def has_float64_tensor_cores(capability: Capability) -> bool:
+    """Whether float64 products run on tensor cores at more than the rate of the CUDA cores."""
+    return capability in _FLOAT64_TENSOR_CORES
+
+
+def _tensor_core(element: str) -> str:
+    """The unit's name; float32 is rounded to TF32 there."""
+    return TENSOR_CORE_TF32 if element == "float32" else TENSOR_CORE
+
+
+def _program(
+    entry: str,
+    *,
+    registers: Iterable[tuple[str, str]],
+    setup: Iterable[str],
+    sums: tuple[str, int],
+    starts: Iterable[str],
+    loop: Iterable[str],
+    folded_on: str = "%thread",
+    block: int,
+    blocks: int,
+    least: Capability,
+    only_major: int | None = None,
+    shared_bytes: int = 0,
+) -> Program:
+    """Sets up what the loop reads, starts the sums, runs the loop, and folds the sums.
+
+    ``registers`` are those that it has besides the ones that all have; ``sums`` is the type of a
+    sum, and how many registers they are.
+    """
+    kind, count = sums
+    folds: list[str] = []
+    for i in range(count):
+        if kind == "f64":
+            folds += [f"mov.b64 {{%bits1, %bits2}}, %sum{i};", "xor.b32 %bits1, %bits1, %bits2;"]
+        else:
+            folds.append(f"mov.b32 %bits1, %sum{i};")
+        folds.append("xor.b32 %bits0, %bits0, %bits1;")
+    return assemble(
+        entry,
+        parameters=(("u64", "out"), ("u32", "iterations")),
+        registers=(
+            *(("pred", "more"), ("pred", "unlikely"), ("u64", "out"), ("u32", "left")),
+            *(("u32", "thread"), ("b32", "bits<3>"), *registers, (kind, f"sum<{count}>")),
+        ),
+        body=(
+            "ld.param.u64 %out, [out];",
+            "ld.param.u32 %left, [iterations];",
+            "mov.u32 %thread, %tid.x;",
+            *setup,
+            *starts,
+            *repeated(loop, counter="left"),
+            f"mov.b32 %bits0, {folded_on};",
+            *folds,
+            *stored_if_unlikely("bits0", "out"),
+        ),
+        block=block,
+        blocks=blocks,
+        least=least,
+        only_major=only_major,
+        shared_bytes=shared_bytes,
+    )
+
+
+# --- CUDA cores -----------------------------------------------------------------------------------
+# Eight independent sums a thread. Every sum becomes ``sum * factor + addend`` again and again, with
+# a factor below one (floating types), so that it settles at an ordinary number; neither is known to
+# the compiler.
+
+_CUDA_BLOCK, _CUDA_BLOCKS, _CUDA_SUMS, _CUDA_UNROLL = 256, 4, 8, 32
+
+
+@dataclass(frozen=True, slots=True)
 class _Multiply:
-    """An instruction ``op sum, sum, factor, addend`` and the types of its registers.
+    """An instruction ``op sum, sum, factor, addend`` and the type of its registers.
 
     ``lanes`` are multiply-adds per instruction and thread; ``narrow`` is the type that a float32
     is converted to, twice, where two share a register.
@@ -62,89 +154,57 @@ class _Multiply:
 
 
 _MULTIPLIES = (
-    _Multiply(name="fma", element="float64", op="fma.rn.f64", sass="DFMA", register="f64"),
-    _Multiply(name="fma", element="float32", op="fma.rn.f32", sass="FFMA", register="f32"),
-    _Multiply(
-        name="fma",
-        element="float16",
-        op="fma.rn.f16x2",
-        sass="HFMA2",
-        register="b32",
-        lanes=2,
-        narrow="f16",
-    ),
-    _Multiply(
-        name="fma",
-        element="bfloat16",
-        op="fma.rn.bf16x2",
-        sass="HFMA2.BF16",
-        register="b32",
-        lanes=2,
-        narrow="bf16",
-        least=(8, 0),
-    ),
-    _Multiply(name="mul-add", element="int32", op="mad.lo.s32", sass="IMAD", register="s32"),
-    _Multiply(
-        name="dot", element="int8", op="dp4a.s32.s32", sass="IDP.4A", register="s32", lanes=4
-    ),
+    _Multiply("fma", "float64", "fma.rn.f64", "DFMA", "f64"),
+    _Multiply("fma", "float32", "fma.rn.f32", "FFMA", "f32"),
+    _Multiply("fma", "float16", "fma.rn.f16x2", "HFMA2", "b32", lanes=2, narrow="f16"),
+    _Multiply("fma", "bfloat16", "fma.rn.bf16x2", "HFMA2.BF16", "b32", 2, "bf16", least=(8, 0)),
+    _Multiply("mul-add", "int32", "mad.lo.s32", "IMAD", "s32"),
+    _Multiply("dot", "int8", "dp4a.s32.s32", "IDP.4A", "s32", lanes=4),
 )
 
 
 def cuda_core_kernels(capability: Capability) -> list[ArithmeticKernel]:
-    """The kernels that a device of that compute capability can run."""
-    kernels = (_kernel(each) for each in _MULTIPLIES)
-    return [kernel for kernel in kernels if kernel.program.runs_on(capability)]
+    """The kernels without tensor cores that a device of that compute capability can run."""
+    return [_cuda_core_kernel(each) for each in _MULTIPLIES if capability >= each.least]
 
 
-def _kernel(multiply: _Multiply) -> ArithmeticKernel:
-    element = dtype(multiply.element)
-    count = _SUMS * _UNROLL
-    body = [
-        f"{multiply.op} %sum{i}, %sum{i}, %factor, %addend;"
-        for _ in range(_UNROLL)
-        for i in range(_SUMS)
-    ]
-    program = assemble(
-        f"{multiply.name.replace('-', '_')}_{element}",
-        parameters=(("u64", "out"), ("u32", "iterations")),
+def _cuda_core_kernel(multiply: _Multiply) -> ArithmeticKernel:
+    op, register, narrow = multiply.op, multiply.register, multiply.narrow
+    count = _CUDA_SUMS * _CUDA_UNROLL
+    program = _program(
+        f"{multiply.name.replace('-', '_')}_{multiply.element}",
         registers=(
-            *(("pred", "more"), ("pred", "unlikely"), ("u64", "out"), ("u32", "left")),
-            *(("u32", "thread"), ("u32", "threads"), ("f32", "real<2>"), ("b32", "bits<3>")),
-            *((("b16", "half"),) if multiply.narrow else ()),
-            *((multiply.register, each) for each in ("factor", "addend", f"sum<{_SUMS}>")),
+            *(("u32", "threads"), ("f32", "real<2>")),
+            *((("b16", "half"),) if narrow else ()),
+            *((register, "factor"), (register, "addend")),
         ),
-        body=(
-            "ld.param.u64 %out, [out];",
-            "ld.param.u32 %left, [iterations];",
-            "mov.u32 %thread, %tid.x;",
-            "mov.u32 %threads, %ntid.x;",
-            *_operands(multiply),
-            *(_start(multiply, i) for i in range(_SUMS)),
-            *repeated(body, counter="left"),
-            *_combined(multiply),
-            *stored_if_unlikely("bits0", "out"),
-        ),
-        block=BLOCK,
-        blocks=_BLOCKS,
+        setup=("mov.u32 %threads, %ntid.x;", *_factor_and_addend(register, narrow)),
+        sums=(register, _CUDA_SUMS),
+        starts=(_first_sum(register, narrow, i) for i in range(_CUDA_SUMS)),
+        loop=_CUDA_UNROLL
+        * [f"{op} %sum{i}, %sum{i}, %factor, %addend;" for i in range(_CUDA_SUMS)],
+        folded_on="0",
+        block=_CUDA_BLOCK,
+        blocks=_CUDA_BLOCKS,
         least=multiply.least,
     )
     return ArithmeticKernel(
         program=program,
         name=multiply.name,
-        dtype=element,
+        dtype=dtype(multiply.element),
         unit=CUDA_CORE,
-        instruction=multiply.op,
+        instruction=op,
         sass=multiply.sass,
         count=count,
-        flop=2 * multiply.lanes * count * BLOCK,
-        note=f"{multiply.op}, {_SUMS} independent sums a thread,"
-        f" {BLOCK * _BLOCKS} threads a multiprocessor",
+        flop=2 * multiply.lanes * count * _CUDA_BLOCK,
+        note=f"{op}, {_CUDA_SUMS} independent sums a thread,"
+        f" {_CUDA_BLOCK * _CUDA_BLOCKS} threads a multiprocessor",
     )
 
 
-def _operands(multiply: _Multiply) -> list[str]:
-    """Factor and addend from the numbers of the thread and of all threads of its block."""
-    if multiply.register == "s32":
+def _factor_and_addend(register: str, narrow: str) -> list[str]:
+    """From the numbers of the thread and of all threads of its block."""
+    if register == "s32":
         return [
             "mad.lo.s32 %factor, %threads, 0x01010101, 1;",
             "mad.lo.s32 %addend, %thread, 0x01010101, 1;",
@@ -157,36 +217,326 @@ def _operands(multiply: _Multiply) -> list[str]:
         "add.f32 %real1, %real1, 0f39800000;",
     ]
     for i, name in enumerate(("factor", "addend")):
-        if multiply.narrow:
+        if narrow:
             lines += [
-                f"cvt.rn.{multiply.narrow}.f32 %half, %real{i};",
+                f"cvt.rn.{narrow}.f32 %half, %real{i};",
                 f"mov.b32 %{name}, {{%half, %half}};",
             ]
-        elif multiply.register == "f64":
+        elif register == "f64":
             lines.append(f"cvt.f64.f32 %{name}, %real{i};")
         else:
             lines.append(f"mov.f32 %{name}, %real{i};")
     return lines
 
 
-def _start(multiply: _Multiply, index: int) -> str:
+def _first_sum(register: str, narrow: str, index: int) -> str:
     """Sums begin at different values, so that none is another's."""
-    if multiply.register == "s32":
+    if register == "s32":
         return f"add.s32 %sum{index}, %addend, {index};"
-    if multiply.narrow:
+    if narrow:
         return f"add.u32 %sum{index}, %addend, {index};"
-    real = {"f32": "0f40800000", "f64": "0d4010000000000000"}[multiply.register]
+    real = {"f32": "0f40800000", "f64": "0d4010000000000000"}[register]
     previous = f"%sum{index - 1}" if index else "%addend"
-    return f"add.{multiply.register} %sum{index}, {previous}, {real};"
+    return f"add.{register} %sum{index}, {previous}, {real};"
 
 
-def _combined(multiply: _Multiply) -> list[str]:
-    """All sums as 32 bits in ``bits0``."""
-    lines = ["mov.b32 %bits0, 0;"]
-    for i in range(_SUMS):
-        if multiply.register == "f64":
-            lines += [f"mov.b64 {{%bits1, %bits2}}, %sum{i};", "xor.b32 %bits1, %bits1, %bits2;"]
-        else:
-            lines.append(f"mov.b32 %bits1, %sum{i};")
-        lines.append("xor.b32 %bits0, %bits0, %bits1;")
+# --- tensor cores, by mma.sync: a warp multiplies registers ---------------------------------------
+# Signs alternate along the summed dimension, so that sums stay near zero however long it runs. On
+# Hopper these instructions do not reach what the tensor cores can do; warpgroups do.
+
+_MMA_BLOCK, _MMA_BLOCKS, _MMA_COUNT = 256, 2, 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """The 32 bits of operands: ``a`` and ``a`` with other signs follow each other, ``b`` is even.
+
+    Where one element fills the register (``alternates`` False), signs alternate from thread to
+    thread, which the programs see to.
+    """
+
+    a: int
+    b: int
+    alternates: bool = True
+
+
+_PATTERNS = {
+    "float16": _Pattern(a=0xB8003800, b=0x38003800),
+    "bfloat16": _Pattern(a=0xBF003F00, b=0x3F003F00),
+    "float32": _Pattern(a=0x3F000000, b=0x3F000000, alternates=False),
+    "float8_e4m3fn": _Pattern(a=0xB030B030, b=0x30303030),
+    "float8_e5m2": _Pattern(a=0xB838B838, b=0x38383838),
+    "int8": _Pattern(a=0xFB05FB05, b=0x03030303),
+}
+"""±0.5 and 0.5 in the floating types; ±5 and 3 in int8."""
+
+
+def _sum_type(types: str) -> str:
+    """The registers of a sum, whose type stands first; two float16 share one."""
+    first = types.partition(".")[0]
+    return "b32" if first == "f16" else first
+
+
+def _name(types: str) -> str:
+    return MMA_FLOAT16 if types.startswith("f16") else MMA
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """An ``mma.sync``: a warp's product of m×k by k×n."""
+
+    element: str
+    shape: tuple[int, int, int]
+    types: str
+    sass: str
+    operands: tuple[int, int, int]
+    """Registers of a, b and the sum, per thread."""
+    least: Capability
+    sums: int = 8
+    """Independent sums of a warp: what hides the latency, and fits into the registers."""
+    emulated_on: tuple[int, ...] = ()
+    """Major versions whose compilers make other instructions of it."""
+
+
+_SHAPES = (
+    _Shape("float64", (8, 8, 4), "f64.f64.f64.f64", "DMMA", (1, 1, 2), (8, 0)),
+    _Shape("float64", (16, 8, 16), "f64.f64.f64.f64", "DMMA", (8, 4, 4), (9, 0), sums=4),
+    _Shape("float32", (16, 8, 8), "f32.tf32.tf32.f32", "HMMA", (4, 2, 4), (8, 0)),
+    _Shape("bfloat16", (16, 8, 16), "f32.bf16.bf16.f32", "HMMA", (4, 2, 4), (8, 0)),
+    _Shape("float16", (16, 8, 8), "f32.f16.f16.f32", "HMMA", (2, 1, 4), (7, 5)),
+    _Shape("float16", (16, 8, 16), "f32.f16.f16.f32", "HMMA", (4, 2, 4), (8, 0)),
+    _Shape("float16", (16, 8, 8), "f16.f16.f16.f16", "HMMA", (2, 1, 2), (7, 5)),
+    _Shape("float16", (16, 8, 16), "f16.f16.f16.f16", "HMMA", (4, 2, 2), (8, 0)),
+    *(
+        _Shape(
+            *(element, (16, 8, 32), f"f32.{short}.{short}.f32", "QMMA", (4, 2, 4), (8, 9)),
+            emulated_on=(9, 10),
+        )
+        for element, short in (("float8_e4m3fn", "e4m3"), ("float8_e5m2", "e5m2"))
+    ),
+    _Shape("int8", (8, 8, 16), "s32.s8.s8.s32", "IMMA", (1, 1, 2), (7, 5)),
+    _Shape("int8", (16, 8, 32), "s32.s8.s8.s32", "IMMA", (4, 2, 4), (8, 0)),
+)
+
+
+def matrix_kernels(capability: Capability) -> list[ArithmeticKernel]:
+    """The kernels by ``mma.sync`` that a device can run, the newest form of each."""
+    newest: dict[tuple[str, str], _Shape] = {}
+    for shape in _SHAPES:
+        native = shape.element != "float64" or has_float64_tensor_cores(capability)
+        native = native and capability[0] not in shape.emulated_on
+        if native and capability >= shape.least:
+            newest[shape.element, _name(shape.types)] = shape
+    return [_matrix_kernel(each) for each in newest.values()]
+
+
+def _matrix_kernel(shape: _Shape) -> ArithmeticKernel:
+    m, n, k = shape.shape
+    a, b, c = shape.operands
+    name, kind = _name(shape.types), _sum_type(shape.types)
+    instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{shape.types}"
+    operand = "f64" if shape.element == "float64" else "b32"
+    count = shape.sums * c
+
+    def registers(prefix: str, first: int, count: int) -> str:
+        return "{" + ", ".join(f"%{prefix}{first + i}" for i in range(count)) + "}"
+
+    products = [
+        f"{instruction} {registers('sum', c * i, c)}, {registers('a', 0, a)},"
+        f" {registers('b', 0, b)}, {registers('sum', c * i, c)};"
+        for i in range(shape.sums)
+    ]
+    program = _program(
+        f"{name.replace('-', '_')}_{shape.element}_{m}_{n}_{k}",
+        registers=(
+            *(("u32", "zero"), ("b32", "sign"), (operand, f"a<{a}>"), (operand, f"b<{b}>")),
+        ),
+        setup=_factors(shape.element, a, b),
+        sums=(kind, count),
+        starts=(f"mov.{kind} %sum{i}, {_literal(kind, i)};" for i in range(count)),
+        loop=_MMA_COUNT // shape.sums * products,
+        block=_MMA_BLOCK,
+        blocks=_MMA_BLOCKS,
+        least=shape.least,
+    )
+    return ArithmeticKernel(
+        program=program,
+        name=name,
+        dtype=dtype(shape.element),
+        unit=_tensor_core(shape.element),
+        instruction=instruction,
+        sass=shape.sass,
+        count=_MMA_COUNT,
+        flop=2 * m * n * k * _MMA_COUNT * _MMA_BLOCK // WARP,
+        note=f"{instruction}, {shape.sums} independent sums a warp,"
+        f" {_MMA_BLOCK * _MMA_BLOCKS // WARP} warps a multiprocessor, operands in registers",
+    )
+
+
+def _literal(kind: str, value: int) -> str:
+    if kind == "f32":
+        return f"0f{struct.pack('>f', value).hex()}"
+    return f"0d{struct.pack('>d', value).hex()}" if kind == "f64" else str(value)
+
+
+def _factors(element: str, a: int, b: int) -> list[str]:
+    """The registers of both factors. Neighbouring threads hold neighbours of the summed row.
+
+    All registers of a factor hold the same, which the assembler must not know: it would copy one
+    register to the others again and again. So to each is added a multiple of what only the launch
+    knows to be 0, the upper bits of the number of iterations.
+    """
+    # The upper half of a float64 0.5; its lower half is 0.
+    pattern = _PATTERNS.get(element, _Pattern(a=0x3FE00000, b=0x3FE00000, alternates=False))
+    lines = [
+        "shr.u32 %zero, %left, 29;",
+        f"and.b32 %sign, %thread, {0 if pattern.alternates else 1};",
+        "shl.b32 %sign, %sign, 31;",
+    ]
+    for i, name in enumerate((*(f"a{i}" for i in range(a)), *(f"b{i}" for i in range(b)))):
+        bits = pattern.a if name.startswith("a") else pattern.b
+        lines.append(f"mad.lo.u32 %bits1, %zero, {i + 1}, 0x{bits:08x};")
+        if name.startswith("a"):
+            lines.append("xor.b32 %bits1, %bits1, %sign;")
+        lines.append(
+            f"mov.b64 %{name}, {{%zero, %bits1}};"
+            if element == "float64"
+            else f"mov.b32 %{name}, %bits1;"
+        )
     return lines
+
+
+# --- tensor cores, by wgmma: a warpgroup multiplies shared memory ---------------------------------
+# The only instructions with which Hopper's tensor cores run at their full rate; they exist on
+# compute capability 9.0 alone. The tiles lie in core matrices of 8 rows of 16 bytes, unswizzled,
+# the two of a step along the summed dimension beside each other.
+
+_GROUP_BLOCK, _GROUP_BLOCKS, _GROUP_UNROLL = 128, 2, 16
+_ROWS, _COLUMNS = 64, 256
+_STEP_BYTE = 32
+"""Bytes of one row that an instruction multiplies, whatever the type."""
+
+_A_BYTE, _B_BYTE = _ROWS * _STEP_BYTE, _COLUMNS * _STEP_BYTE
+_CORE_BYTE = 128
+"""A core matrix; the next along the summed dimension follows it, then the next row of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A ``wgmma``: element types, depth of a step, and what stands behind the descriptors."""
+
+    element: str
+    types: str
+    sass: str
+    depth: int
+    tail: str
+
+
+_FORMS = (
+    _Form("float32", "f32.tf32.tf32", "HGMMA", 8, "%add, 1, 1"),
+    _Form("bfloat16", "f32.bf16.bf16", "HGMMA", 16, "%add, 1, 1, 0, 0"),
+    _Form("float16", "f32.f16.f16", "HGMMA", 16, "%add, 1, 1, 0, 0"),
+    _Form("float16", "f16.f16.f16", "HGMMA", 16, "%add, 1, 1, 0, 0"),
+    _Form("float8_e4m3fn", "f32.e4m3.e4m3", "QGMMA", 32, "%add, 1, 1"),
+    _Form("float8_e5m2", "f32.e5m2.e5m2", "QGMMA", 32, "%add, 1, 1"),
+    _Form("int8", "s32.s8.s8", "IGMMA", 32, "%add"),
+)
+
+
+def warpgroup_kernels(capability: Capability) -> list[ArithmeticKernel]:
+    """The kernels by ``wgmma`` that a device can run: all on Hopper, else none."""
+    return [_warpgroup_kernel(each) for each in _FORMS if capability[0] == 9]
+
+
+def _warpgroup_kernel(form: _Form) -> ArithmeticKernel:
+    name, kind = _name(form.types), _sum_type(form.types)
+    instruction = f"wgmma.mma_async.sync.aligned.m{_ROWS}n{_COLUMNS}k{form.depth}.{form.types}"
+    count = _ROWS * _COLUMNS // _GROUP_BLOCK // (2 if kind == "b32" else 1)
+    sums = ", ".join(f"%sum{i}" for i in range(count))
+    product = f"{instruction} {{{sums}}}, %tile_a, %tile_b, {form.tail};"
+    zero = "0f00000000" if kind == "f32" else "0"
+    program = _program(
+        f"wg{name.replace('-', '_')}_{form.element}",
+        registers=(
+            ("pred", "add"),
+            *(("u64", each) for each in ("tile_a", "tile_b")),
+            *(("u32", each) for each in ("base", "at", "end")),
+        ),
+        setup=(
+            "mov.u32 %base, tile;",
+            *_filled_tiles(_PATTERNS[form.element]),
+            *_descriptor("tile_a", 0),
+            *_descriptor("tile_b", _A_BYTE),
+            "setp.eq.u32 %add, %thread, %thread;",
+        ),
+        sums=(kind, count),
+        starts=(f"mov.{kind} %sum{i}, {zero};" for i in range(count)),
+        loop=(
+            "wgmma.fence.sync.aligned;",
+            *(_GROUP_UNROLL * [product]),
+            "wgmma.commit_group.sync.aligned;",
+            "wgmma.wait_group.sync.aligned 0;",
+        ),
+        block=_GROUP_BLOCK,
+        blocks=_GROUP_BLOCKS,
+        least=(9, 0),
+        only_major=9,
+        shared_bytes=_A_BYTE + _B_BYTE,
+    )
+    return ArithmeticKernel(
+        program=program,
+        name=name,
+        dtype=dtype(form.element),
+        unit=_tensor_core(form.element),
+        instruction=instruction,
+        sass=form.sass,
+        count=_GROUP_UNROLL,
+        flop=2 * _ROWS * _COLUMNS * form.depth * _GROUP_UNROLL,
+        note=f"{instruction}, {_GROUP_BLOCKS} warpgroups a multiprocessor,"
+        " operands in shared memory",
+    )
+
+
+def _filled_tiles(pattern: _Pattern) -> Sequence[str]:
+    """Both tiles, written by all threads; one element a word takes its sign from its place."""
+    sign = (
+        () if pattern.alternates else ("and.b32 %bits1, %thread, 1;", "shl.b32 %bits1, %bits1, 31;")
+    )
+    signed = () if pattern.alternates else ("xor.b32 %bits0, %bits0, %bits1;",)
+    return (
+        *sign,
+        f"mov.b32 %bits0, 0x{pattern.a:08x};",
+        *signed,
+        *_stores("fill_a", 0, _A_BYTE),
+        f"mov.b32 %bits0, 0x{pattern.b:08x};",
+        *_stores("fill_b", _A_BYTE, _B_BYTE),
+        # What the threads wrote must be seen by the tensor cores, which read by another path.
+        "fence.proxy.async.shared::cta;",
+        "bar.sync 0;",
+    )
+
+
+def _stores(label: str, first: int, byte: int) -> Sequence[str]:
+    return (
+        "shl.b32 %at, %thread, 2;",
+        "add.u32 %at, %at, %base;",
+        f"add.u32 %at, %at, {first};",
+        f"add.u32 %end, %base, {first + byte};",
+        f"{label}:",
+        "st.shared.b32 [%at], %bits0;",
+        f"add.u32 %at, %at, {4 * _GROUP_BLOCK};",
+        "setp.lt.u32 %more, %at, %end;",
+        f"@%more bra {label};",
+    )
+
+
+def _descriptor(register: str, offset: int) -> Sequence[str]:
+    """A matrix descriptor: start, and the steps between core matrices, in units of 16 bytes."""
+    steps = (_CORE_BYTE >> 4) << 16 | (2 * _CORE_BYTE >> 4) << 32
+    return (
+        f"add.u32 %at, %base, {offset};",
+        "and.b32 %at, %at, 0x3ffff;",
+        "shr.u32 %at, %at, 4;",
+        f"cvt.u64.u32 %{register}, %at;",
+        f"or.b64 %{register}, %{register}, 0x{steps:x};",
+    )

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from roofline.machine.catalog import bundled_folder
-from roofline.machine.gpu.arithmetic import CUDA_CORE
-from roofline.machine.gpu.device import DeviceFacts, Product
-from roofline.machine.gpu.matrices import (
+from roofline.machine.gpu.arithmetic import (
+    CUDA_CORE,
     MMA,
     TENSOR_CORE,
     TENSOR_CORE_TF32,
     has_float64_tensor_cores,
 )
+from roofline.machine.gpu.device import DeviceFacts, Product
 from roofline.machine.gpu.ptx import Capability
 from roofline.machine.hardware import (
     HardwareProfile,

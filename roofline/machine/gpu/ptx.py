@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from roofline.machine.hardware.ceilings import check_name, check_positive
+from roofline.machine.hardware import MemoryKernel
 
 Capability = tuple[int, int]
 """A device's compute capability, major and minor: ``(9, 0)`` for Hopper."""
 
 WARP = 32
 """Threads that execute one instruction together."""
+
+_ISA = {(7, 0): "6.4", (7, 5): "6.5", (8, 0): "7.0", (8, 9): "8.4", (9, 0): "8.0"}
+"""The PTX version that a program for each target is written in: the older, the more drivers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +37,21 @@ class Program:
     least: Capability
     only_major: int | None = None
 
-    def __post_init__(self) -> None:
-        check_name("entry", self.entry)
-        check_positive("block", self.block)
-        check_positive("blocks", self.blocks)
-
     def runs_on(self, capability: Capability) -> bool:
         """Whether a device of that compute capability can run it."""
         fits_family = self.only_major in (None, capability[0])
         return fits_family and capability >= self.least
 
 
-_ISA = {(7, 0): "6.4", (7, 5): "6.5", (8, 0): "7.0", (8, 9): "8.4", (9, 0): "8.0"}
-"""The PTX version that a program for each target is written in: the older, the more drivers."""
-
-
 def assemble(
     entry: str,
     *,
-    parameters: Sequence[tuple[str, str]],
-    registers: Sequence[tuple[str, str]],
-    body: Iterable[str],
+    parameters: Sequence[tuple[str, str]] = (),
+    registers: Sequence[tuple[str, str]] = (),
+    body: Iterable[str] = (),
     block: int,
     blocks: int,
-    least: Capability,
+    least: Capability = (7, 0),
     only_major: int | None = None,
     shared_bytes: int = 0,
 ) -> Program:
@@ -77,7 +70,6 @@ def assemble(
     """
     target = f"sm_{least[0]}{least[1]}" + ("a" if only_major is not None else "")
     names = ", ".join(f".param .{kind} {name}" for kind, name in parameters)
-    shared = [f".shared .align 1024 .b8 tile[{shared_bytes}];"] if shared_bytes else []
     lines = (
         f".version {_ISA[least]}",
         f".target {target}",
@@ -86,7 +78,7 @@ def assemble(
         f".maxntid {block}, 1, 1",
         "{",
         *(f".reg .{kind} %{name};" for kind, name in registers),
-        *shared,
+        *([f".shared .align 1024 .b8 tile[{shared_bytes}];"] if shared_bytes else []),
         *body,
         "ret;",
         "}",
@@ -123,9 +115,7 @@ def stored_if_unlikely(bits: str, address: str) -> list[str]:
 
 def empty_program() -> Program:
     """A program that does nothing, for what a launch costs."""
-    return assemble(
-        "nothing", parameters=(), registers=(), body=(), block=WARP, blocks=1, least=(7, 0)
-    )
+    return assemble("nothing", block=WARP, blocks=1)
 
 
 # A block goes over chunks of 16 KiB, the four accesses of a thread lying 4 KiB apart; all blocks
@@ -136,10 +126,9 @@ BLOCK = 256
 BLOCKS = 4
 _VECTOR_BYTE = 16
 _UNROLL = 4
+_VALUES = range(4 * _UNROLL)
 CHUNK_BYTE = BLOCK * _VECTOR_BYTE * _UNROLL
 """Bytes of one array that a block goes over in one step."""
-
-StreamName = Literal["read", "write", "copy", "triad", "update"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +139,7 @@ class StreamKernel:
     """
 
     program: Program
-    name: StreamName
+    name: MemoryKernel
     loads: int
     stores: int
     arrays: int
@@ -163,42 +152,41 @@ class StreamKernel:
 
 def stream_kernels() -> list[StreamKernel]:
     """Read, write, copy, triad ``a = b + s * c`` and update ``a = s * a``, in float32."""
-    kept = [f"xor.b32 %bits{i % 4}, %bits{i % 4}, %a{i};" for i in _all()]
-    triad = [f"fma.rn.f32 %a{i}, %c{i}, %scale, %b{i};" for i in _all()]
-    update = [f"mul.f32 %a{i}, %a{i}, %scale;" for i in _all()]
+    kept = [f"xor.b32 %bits{i % 4}, %bits{i % 4}, %a{i};" for i in _VALUES]
+    triad = [f"fma.rn.f32 %a{i}, %c{i}, %scale, %b{i};" for i in _VALUES]
+    update = [f"mul.f32 %a{i}, %a{i}, %scale;" for i in _VALUES]
     return [
-        _kernel("read", ("a",), (), kept),
-        _kernel("write", (), ("a",), []),
-        _kernel("copy", ("b",), ("a",), [], stored="b"),
-        _kernel("triad", ("b", "c"), ("a",), triad),
-        _kernel("update", ("a",), ("a",), update),
+        _stream("read", "a", "", kept),
+        _stream("write", "", "a", []),
+        _stream("copy", "b", "a", [], stored="b"),
+        _stream("triad", "bc", "a", triad),
+        _stream("update", "a", "a", update),
     ]
 
 
-def _all() -> range:
-    return range(4 * _UNROLL)
-
-
-def _kernel(
-    name: StreamName,
-    loads: tuple[str, ...],
-    stores: tuple[str, ...],
-    compute: list[str],
-    *,
-    stored: str = "a",
+def _stream(
+    name: MemoryKernel, loads: str, stores: str, compute: list[str], *, stored: str = "a"
 ) -> StreamKernel:
+    """Loads and stores are arrays of a, b and c; ``stored`` holds the values that go to them."""
     element = "b32" if name == "read" else "f32"
-    used = [each for each in "abc" if each in (*loads, *stores)]
-    step = [
-        *(_access(f"ld.global.cg.v4.{element}", each, load=True) for each in loads),
-        *compute,
-        *(_access(f"st.global.v4.{element}", each, load=False, register=stored) for each in stores),
-        *(f"add.u64 %at_{each}, %at_{each}, %stride;" for each in used),
-    ]
+    used = [each for each in "abc" if each in loads + stores]
+    step: list[str] = []
+    for array in loads:
+        step += [
+            f"ld.global.cg.v4.{element} {{{values}}}, {place};"
+            for values, place in _accesses(array, array)
+        ]
+    step += compute
+    for array in stores:
+        step += [
+            f"st.global.v4.{element} {place}, {{{values}}};"
+            for values, place in _accesses(array, stored)
+        ]
+    step += [f"add.u64 %at_{each}, %at_{each}, %stride;" for each in used]
     one_pass = [
         *(f"add.u64 %at_{each}, %base_{each}, %offset;" for each in used),
         "mov.u32 %left, %steps;",
-        *repeated((line for lines in step for line in lines.splitlines()), counter="left"),
+        *repeated(step, counter="left"),
     ]
     program = assemble(
         f"stream_{name}",
@@ -212,7 +200,7 @@ def _kernel(
             *(("u64", f"at_{each}") for each in "abc"),
             *(("u64", each) for each in ("offset", "stride", "within")),
             *(("u32", each) for each in ("steps", "passes", "period", "left", "thread", "block")),
-            *((element, f"{each}<{4 * _UNROLL}>") for each in "abc"),
+            *((element, f"{each}<{len(_VALUES)}>") for each in "abc"),
             *(("f32", "scale"), ("b32", "bits<4>")),
         ),
         body=(
@@ -229,26 +217,25 @@ def _kernel(
             "rcp.approx.f32 %scale, %scale;",
             "add.f32 %scale, %scale, 0f3F7F0000;",
             *(f"mov.b32 %bits{i}, %thread;" for i in range(4)),
-            *([f"mov.f32 %a{i}, %scale;" for i in _all()] if name == "write" else []),
+            *([f"mov.f32 %a{i}, %scale;" for i in _VALUES] if name == "write" else []),
             *repeated(one_pass, counter="passes", label="pass"),
             *(f"xor.b32 %bits0, %bits0, %bits{i};" for i in (1, 2, 3)),
             *stored_if_unlikely("bits0", "base_a"),
         ),
         block=BLOCK,
         blocks=BLOCKS,
-        least=(7, 0),
     )
     return StreamKernel(
         program=program, name=name, loads=len(loads), stores=len(stores), arrays=len(used)
     )
 
 
-def _access(operation: str, array: str, *, load: bool, register: str = "") -> str:
-    """All accesses of one step to an array, one a line."""
-    lines: list[str] = []
-    for i in range(_UNROLL):
-        values = ", ".join(f"%{register or array}{4 * i + j}" for j in range(4))
-        place = f"[%at_{array}+{i * BLOCK * _VECTOR_BYTE}]"
-        operands = f"{{{values}}}, {place}" if load else f"{place}, {{{values}}}"
-        lines.append(f"{operation} {operands};")
-    return "\n".join(lines)
+def _accesses(array: str, register: str) -> list[tuple[str, str]]:
+    """Registers and address of all vectors of one step in an array."""
+    return [
+        (
+            ", ".join(f"%{register}{4 * i + j}" for j in range(4)),
+            f"[%at_{array}+{i * BLOCK * _VECTOR_BYTE}]",
+        )
+        for i in range(_UNROLL)
+    ]

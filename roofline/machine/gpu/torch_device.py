@@ -24,9 +24,9 @@ from roofline.machine.gpu.device import (
     HostMemory,
     Product,
     Reading,
-    Telemetry,
 )
 from roofline.machine.gpu.ptx import Program
+from roofline.machine.gpu.sensors import Telemetry
 
 # It works in the context that torch made current in this thread, on torch's stream.
 

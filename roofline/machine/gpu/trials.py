@@ -1,43 +1,59 @@
-"""Trials on a device: sizes, rounds, rates, and what the sensors report meanwhile."""
+"""Trials on a device: programs loaded, arrays allocated, sizes chosen; what failed, in words."""
 
 from __future__ import annotations
 
-import datetime
-import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal
 
-from roofline.foundation.progress import Progress
-from roofline.machine.gpu.arithmetic import ArithmeticKernel
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.progress import Say
+from roofline.foundation.units import format_capacity
+from roofline.machine.gpu.arithmetic import ArithmeticKernel, arithmetic_kernels
 from roofline.machine.gpu.device import (
-    FIXED_CLOCKS,
-    HARDWARE_SLOWDOWN,
-    HEAT,
-    POWER_BRAKE,
+    Argument,
     Call,
     Device,
-    DeviceFacts,
+    DeviceError,
     DeviceLostError,
+    DeviceMemoryError,
     Direction,
+    Function,
     HostMemory,
     Product,
     Reading,
 )
-from roofline.machine.gpu.ptx import StreamKernel
-from roofline.machine.hardware import Provenance, TheoreticalRate
-from roofline.machine.measuring.estimation import (
-    CALL_LIMIT_S,
-    PEAK_QUANTILE,
-    Burst,
-    Estimate,
-    estimate,
-    interleave,
-    repeats_for,
+from roofline.machine.gpu.ptx import (
+    BLOCKS,
+    CHUNK_BYTE,
+    Capability,
+    Program,
+    StreamKernel,
+    stream_kernels,
 )
-from roofline.machine.system.host import package_version
+from roofline.machine.measuring.estimation import Burst, Finding, repeats_for
+from roofline.machine.measuring.rounds import Candidate
 
-_MOST_REPEATS = 1 << 28
+L2 = "L2"
+
+_L2_SHARE = 4
+"""The arrays of a kernel take a quarter of the L2, so that they stay there whatever else runs."""
+
+_BEYOND_L2, _LEAST_BEYOND_L2 = 32, 4
+"""Arrays are so many times the L2, so that what it still holds hardly counts; at least so many."""
+
+_MEMORY_SHARE = 8
+"""All arrays together take no more than this part of the free memory."""
+
+_PRODUCT_SIZES = (1024, 2048, 4096, 8192, 16384)
+_PRODUCT_MEMORY_SHARE = 16
+
+_TRANSFER_BYTE = 64 << 20
+
+_MOST_CALLS = 64
+"""Calls of a burst: what is called again and again waits in a queue of limited length."""
+
 _BEST_OF = 3
 
 
@@ -67,11 +83,6 @@ class SizedProduct:
         """As `Product.label`."""
         return self.product.label
 
-    @property
-    def flop(self) -> int:
-        """A multiply-add is two."""
-        return 2 * self.size**3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -79,7 +90,7 @@ class Transfer:
 
     direction: Direction
     memory: HostMemory
-    byte: int
+    byte: int = _TRANSFER_BYTE
 
     @property
     def label(self) -> str:
@@ -87,7 +98,12 @@ class Transfer:
         return f"{self.memory} copy {self.direction}"
 
 
-Subject = ArithmeticKernel | Stream | SizedProduct | Transfer
+TRANSFERS = (
+    Transfer(direction="to device", memory="pinned"),
+    Transfer(direction="to device", memory="pageable"),
+    Transfer(direction="to host", memory="pinned"),
+    Transfer(direction="to host", memory="pageable"),
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,22 +111,25 @@ class Trial:
     """What is timed: ``repeated(n)`` gives the call that does it n times, in ``calls`` calls.
 
     ``work`` is flop or byte of one repeat. A program repeats itself inside one launch; what is
-    torch's is called again. ``doubt`` is what speaks against its figure from the start.
+    torch's is called again.
     """
 
-    subject: Subject
+    subject: ArithmeticKernel | Stream | SizedProduct | Transfer
     work: float
     repeated: Callable[[int], tuple[Call, int]]
-    most: int = _MOST_REPEATS
+    most: int = 1 << 28
     repeats: int = 1
     burst_s: float = 0.0
-    doubt: str = ""
+    threads: int = 1
+    most_bursts: int | None = None
     readings: list[Reading] = field(default_factory=list[Reading])
 
     @property
     def label(self) -> str:
         """How progress and conditions name it."""
         return self.subject.label
+
+    name = label
 
     @property
     def quantity(self) -> Literal["flop", "byte"]:
@@ -133,300 +152,225 @@ class Trial:
             call, calls = self.repeated(repeats)
             return device.times(call, calls, 1)[0]
 
-        # The first run also compiles, plans and wakes the device up.
-        run(1)
-        self.repeats = repeats_for(run, target_s, most=self.most)
-        self.burst_s = min(run(self.repeats) for _ in range(_BEST_OF))
+        with self._blamed():
+            # The first run also compiles, plans and wakes the device up.
+            run(1)
+            self.repeats = repeats_for(run, target_s, most=self.most)
+            self.burst_s = min(run(self.repeats) for _ in range(_BEST_OF))
 
     def run(self, device: Device, bursts: int) -> list[Burst]:
         """So many bursts, then one more during which the sensors are read."""
-        call, calls = self.repeated(self.repeats)
-        times_s = device.times(call, calls, bursts)
-        reading = device.watch(call, calls)
+        with self._blamed():
+            call, calls = self.repeated(self.repeats)
+            times_s = device.times(call, calls, bursts)
+            reading = device.watch(call, calls)
         if reading is not None:
             self.readings.append(reading)
         # The device's clock does not count what the host's CPUs do to others.
         return [Burst(wall_s=time_s, cpu_s=time_s, busy=1.0) for time_s in times_s]
 
-
-def lost_during(trial: Trial, error: DeviceLostError) -> DeviceLostError:
-    """A fault with what caused it, and what can be done."""
-    return DeviceLostError(
-        f"the device was lost while measuring {trial.label}: {error};"
-        f" measure again, and if it happens again leave it out (leave_out=['{trial.label}'])"
-    )
-
-
-_ROUNDS = 6
-"""Rounds that shall fit into the time: enough for drift to hit all trials alike."""
-
-_LEAST_BURSTS = 2
+    @contextmanager
+    def _blamed(self) -> Generator[None]:
+        try:
+            yield
+        except DeviceLostError as error:
+            raise DeviceLostError(
+                f"the device was lost while measuring {self.label}: {error};"
+                f" measure again, and if it happens again leave it out (leave_out=['{self.label}'])"
+            ) from None
 
 
-def rates(
-    device: Device,
-    trials: Sequence[Trial],
-    *,
-    deadline: float,
-    stretch_s: float,
-    clock: Callable[[], float],
-    progress: Progress,
-) -> list[tuple[Estimate, tuple[Burst, ...]]]:
-    """What each trial reached, and the bursts that it follows from.
-
-    Args:
-        device: what they run on.
-        trials: sized; at least one.
-        deadline: when the rounds shall be over, by `clock`.
-        stretch_s: how long each runs on end after them (0: it does not). What it keeps up is then
-            the median of that stretch alone, when the device is warm and its power cap holds.
-        clock: seconds.
-        progress: called with the fraction done, 0 to 1, and what is measured next.
-
-    Raises:
-        DeviceLostError: a fault, with the trial that caused it.
-    """
-    begin = clock()
-    left_s = max(0.0, deadline - begin)
-    per_call_s = min(left_s / len(trials) / _ROUNDS, CALL_LIMIT_S)
-    whole_s = left_s + stretch_s * len(trials)
-    share = left_s / whole_s if whole_s else 1.0
-    bursts = interleave(
-        trials,
-        lambda trial: _slice(device, trial, per_call_s),
-        deadline=deadline,
-        clock=clock,
-        progress=lambda done, trial: progress(share * done, trial.label),
-    )
-    found = [
-        estimate(trial.work_per_burst, each) for trial, each in zip(trials, bursts, strict=True)
-    ]
-    reached = [(rate, tuple(each)) for rate, each in zip(found, bursts, strict=True)]
-    if stretch_s <= 0:
-        return reached
-    for i, (trial, (cold, early)) in enumerate(zip(trials, reached, strict=True)):
-        progress(share + (1 - share) * i / len(trials), f"{trial.label}, on end")
-        late = _stretch(device, trial, stretch_s)
-        reached[i] = _warm(trial, cold, late), (*early, *late)
-    return reached
-
-
-def _slice(device: Device, trial: Trial, slice_s: float) -> list[Burst]:
-    # One more burst runs beside the reading of the sensors.
-    bursts = max(_LEAST_BURSTS, int(slice_s / trial.burst_s) - 1)
-    try:
-        return trial.run(device, bursts)
-    except DeviceLostError as error:
-        raise lost_during(trial, error) from None
-
-
-def _stretch(device: Device, trial: Trial, stretch_s: float) -> list[Burst]:
-    """Slices without a pause between them: an interrupt has to wait for one."""
-    bursts: list[Burst] = []
-    while sum(burst.wall_s for burst in bursts) < stretch_s:
-        bursts += _slice(device, trial, CALL_LIMIT_S)
-    return bursts
-
-
-def _warm(trial: Trial, cold: Estimate, stretch: Sequence[Burst]) -> Estimate:
-    on_end = estimate(trial.work_per_burst, stretch)
-    return replace(
-        on_end,
-        peak=max(cold.peak, on_end.peak),
-        bursts=cold.bursts + on_end.bursts,
-    )
-
-
-_BUSY = 0.05
-"""Load by others from which they cost something that can be seen."""
-
-_MOST_NAMES = 4
-
-FAULTY = frozenset({HEAT, HARDWARE_SLOWDOWN, POWER_BRAKE})
-"""Limits that say that something is wrong; a power cap is how the device was built."""
-
-
-def device_conditions(
-    facts: DeviceFacts,
-    before: Reading | None,
-    after: Reading | None,
-    trials: Sequence[Trial],
-    obstacle: str,
-) -> list[str]:
-    """One line for everything a reader must know; empty: all was calm.
-
-    Args:
-        facts: the device.
-        before: its sensors before anything ran.
-        after: its sensors after everything.
-        trials: with their readings.
-        obstacle: why the sensors could not be asked.
-    """
-    found: list[str] = []
-    if facts.mig:
-        found.append(
-            f"{facts.name} is a part of a device (MIG): the figures are those of the part,"
-            " and others may load the memory that it shares"
-        )
-    if facts.integrated:
-        found.append("the device shares the host's memory: what the CPU does there costs bandwidth")
-    if before is None or after is None:
-        return [*found, f"clocks, power, throttling and other users are unknown: {obstacle}"]
-    return [
-        *found,
-        *_others(before),
-        *_state(trials),
-        *_limits(trials),
-        *_memory_errors(facts, before, after),
-    ]
-
-
-def _others(before: Reading) -> list[str]:
-    if before.busy is not None and before.busy > _BUSY:
-        return [
-            f"another process uses the device ({_percent(before.busy)} before measuring);"
-            " the figures are too low where it computed"
-        ]
-    if before.other_processes:
-        them = (
-            "1 other process has"
-            if before.other_processes == 1
-            else f"{before.other_processes} other processes have"
-        )
-        return [f"{them} memory on the device, but did not compute before measuring"]
-    return []
-
-
-def _state(trials: Sequence[Trial]) -> list[str]:
-    readings = [reading for trial in trials for reading in trial.readings]
-    parts = [
-        _range("SM clock", [each.clock_hz for each in readings], 1e-6, "MHz"),
-        _range("memory clock", [each.memory_clock_hz for each in readings], 1e-6, "MHz"),
-        _range("power", [each.power_w for each in readings], 1.0, "W"),
-        _range("temperature", [each.temperature_c for each in readings], 1.0, "°C"),
-    ]
-    told = [part for part in parts if part]
-    return [f"while measuring: {', '.join(told)}"] if told else []
-
-
-def _range(name: str, values: Iterable[float | None], scale: float, unit: str) -> str:
-    known = [value * scale for value in values if value is not None]
-    if not known:
-        return ""
-    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
-    return f"{name} {low} {unit}" if low == high else f"{name} {low}–{high} {unit}"
-
-
-def _limits(trials: Sequence[Trial]) -> list[str]:
-    by_limit: dict[str, list[str]] = {}
-    for trial in trials:
-        for limit in sorted(limits_of(trial)):
-            by_limit.setdefault(limit, []).append(trial.label)
-    return [
-        f"throttled by {limit} during {_names(labels)}"
-        if limit != FIXED_CLOCKS
-        else f"held by {limit} (`nvidia-smi -q -d CLOCK`): the device could clock higher"
-        for limit, labels in by_limit.items()
-    ]
-
-
-def limits_of(trial: Trial) -> frozenset[str]:
-    """What kept the clock down while a trial ran, on any occasion."""
-    return frozenset[str]().union(*(reading.limits for reading in trial.readings))
-
-
-def doubt_of(trial: Trial) -> str:
-    """Why the figure of a trial may be too low by what the sensors said; ``""``: nothing does."""
-    wrong = sorted(limits_of(trial) & FAULTY)
-    return f"throttled by {' and '.join(wrong)} while it was measured" if wrong else ""
-
-
-def median_clock_hz(trials: Sequence[Trial]) -> tuple[float, float] | None:
-    """The highest and the median clock of the multiprocessors while they computed."""
-    clocks = [
-        reading.clock_hz
-        for trial in trials
-        for reading in trial.readings
-        if reading.clock_hz is not None and reading.clock_hz > 0
-    ]
-    return (max(clocks), statistics.median(clocks)) if clocks else None
-
-
-def _memory_errors(facts: DeviceFacts, before: Reading, after: Reading) -> list[str]:
-    found: list[str] = []
-    if before.ecc_errors is not None and after.ecc_errors is not None:
-        new = after.ecc_errors - before.ecc_errors
-        if new > 0:
-            found.append(f"{new} memory errors that ECC could not correct happened meanwhile")
-        elif after.ecc_errors > 0:
-            found.append(
-                f"{after.ecc_errors} memory errors that ECC could not correct since the start;"
-                " the device may need a reset or a repair"
-            )
-    if before.ecc is False and facts.capability >= (7, 0):
-        found.append("ECC is off")
+def products(capability: Capability) -> Sequence[Product]:
+    """torch's products that a device can have in its own units."""
+    found = [Product(dtype=dtype("float64")), Product(dtype=dtype("float32"))]
+    if capability >= (8, 0):
+        found += [Product(dtype=dtype("float32"), tf32=True), Product(dtype=dtype("bfloat16"))]
+    found.append(Product(dtype=dtype("float16")))
+    if capability >= (8, 9):
+        found += [Product(dtype=dtype(name)) for name in ("float8_e4m3fn", "float8_e5m2")]
+    if capability >= (7, 5):
+        found.append(Product(dtype=dtype("int8")))
     return found
 
 
-def _names(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:_MOST_NAMES])
-    more = len(labels) - _MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
+@dataclass(slots=True, kw_only=True)
+class Preparation:
+    """Makes the trials of a device; what could not be made one is said in ``conditions``."""
+
+    device: Device
+    report: Say
+    found: Callable[[Finding], None]
+    leave_out: Sequence[str] = ()
+    candidates: list[Candidate[Trial]] = field(default_factory=list[Candidate[Trial]])
+    conditions: list[str] = field(default_factory=list[str])
+    _loaded: dict[str, Function] = field(default_factory=dict[str, Function])
+
+    def prepare(self, *, memory_name: str, burst_s: float, product_limit_s: float) -> None:
+        """Makes all trials and sizes their bursts.
+
+        Args:
+            memory_name: the name of the device's own memory, such as ``"HBM"``.
+            burst_s: seconds of a burst.
+            product_limit_s: the longest that one product of torch's may take.
+        """
+        capability = self.device.facts.capability
+        for kernel in arithmetic_kernels(capability):
+            self._try(kernel.label, lambda each=kernel: self._arithmetic(each))
+        self._streams(memory_name)
+        for product in products(capability):
+            self._try(product.label, lambda each=product: self._product(each, product_limit_s))
+        for transfer in TRANSFERS:
+            self._try(transfer.label, lambda each=transfer: self._transfer(each))
+        self.candidates = [each for each in self.candidates if self._sized(each.trials[0], burst_s)]
+
+    def _try(self, label: str, make: Callable[[], Trial], doubt: str = "") -> None:
+        if label in self.leave_out:
+            self.conditions.append(f"left out: {label}: as asked")
+            return
+        self.report(f"preparing {label}")
+        try:
+            self.candidates.append(Candidate(trials=(make(),), kind=label, reservation=doubt))
+        except DeviceError as error:
+            self.conditions.append(f"left out: {label}: {error}")
+
+    def _sized(self, trial: Trial, burst_s: float) -> bool:
+        self.report(f"sizing {trial.label}")
+        try:
+            trial.calibrate(self.device, burst_s)
+        except DeviceError as error:
+            self.conditions.append(f"left out: {trial.label}: {error}")
+            return False
+        rate = trial.work_per_burst / trial.burst_s
+        self.found(Finding(what=trial.label, threads=1, quantity=trial.quantity, per_s=rate))
+        return True
+
+    def _program(
+        self, program: Program, grid: int, arguments: Callable[[int], list[Argument]]
+    ) -> Callable[[int], tuple[Call, int]]:
+        """What launches a program once with as many repeats as are asked for."""
+        function = self._loaded.get(program.entry) or self.device.load(program)
+        self._loaded[program.entry] = function
+        made: dict[int, Call] = {}
+
+        def repeated(repeats: int) -> tuple[Call, int]:
+            if repeats not in made:
+                made.clear()
+                made[repeats] = self.device.launch(function, grid, arguments(repeats))
+            return made[repeats], 1
+
+        return repeated
+
+    def _arithmetic(self, kernel: ArithmeticKernel) -> Trial:
+        grid = self.device.facts.multiprocessors * kernel.program.blocks
+        out = self.device.allocate(CHUNK_BYTE)
+        return Trial(
+            subject=kernel,
+            work=float(kernel.flop * grid),
+            repeated=self._program(kernel.program, grid, lambda n: [(out, 8), (n, 4)]),
+        )
+
+    def _streams(self, memory_name: str) -> None:
+        facts = self.device.facts
+        grid = facts.multiprocessors * BLOCKS
+        kernels = stream_kernels()
+        most = max(kernel.arrays for kernel in kernels)
+        self.report(f"allocating {memory_name}")
+        free_bytes = self.device.free_bytes()
+        byte = min(_BEYOND_L2 * facts.l2_bytes, free_bytes // _MEMORY_SHARE // most)
+        arrays: list[int] = []
+        while byte >= CHUNK_BYTE and not arrays:
+            try:
+                arrays = [self.device.allocate(byte) for _ in range(most)]
+            except DeviceMemoryError:
+                byte //= 2
+        # Without its own memory the L2 would be held to be all there is.
+        if not arrays or byte < grid * CHUNK_BYTE:
+            self.conditions.append(f"left out: {memory_name} and {L2}: too little memory is free")
+            return
+        doubt = self._judge(byte, free_bytes)
+        for kernel in kernels:
+            # Where all blocks together are too many for the L2, several go over the same chunk.
+            chunks = min(facts.l2_bytes // _L2_SHARE // kernel.arrays, byte) // CHUNK_BYTE
+            cached = (grid, chunks // grid) if chunks >= grid else (chunks, 1)
+            shapes = {L2: cached, memory_name: (grid, byte // (grid * CHUNK_BYTE))}
+            for level, (period, steps) in shapes.items():
+                if period < 1:
+                    continue
+                self._try(
+                    f"{level} {kernel.name}",
+                    lambda kernel=kernel, level=level, period=period, steps=steps: self._stream(
+                        kernel, level, arrays, period, steps
+                    ),
+                    "" if level == L2 else doubt,
+                )
+
+    def _judge(self, byte: int, free_bytes: int) -> str:
+        """Why arrays of that size give doubtful figures of the memory; ``""``: they do not."""
+        l2_bytes = self.device.facts.l2_bytes
+        if byte < _LEAST_BEYOND_L2 * l2_bytes:
+            self.conditions.append(
+                f"little memory: {format_capacity(free_bytes)} are free;"
+                " free the device's memory and measure again"
+            )
+            return (
+                f"too high: arrays of {format_capacity(byte)} are less than"
+                f" {_LEAST_BEYOND_L2} times the L2"
+            )
+        if byte < _BEYOND_L2 * l2_bytes:
+            self.conditions.append(
+                f"arrays were scaled down to {format_capacity(byte)}"
+                f" ({byte / l2_bytes:.0f} times the L2), since"
+                f" {format_capacity(free_bytes)} of the device's memory are free"
+            )
+        return ""
+
+    def _stream(
+        self, kernel: StreamKernel, level: str, arrays: list[int], period: int, steps: int
+    ) -> Trial:
+        grid = self.device.facts.multiprocessors * BLOCKS
+        note = f"{kernel.arrays} × {format_capacity(period * steps * CHUNK_BYTE)}, 16-byte accesses"
+
+        def arguments(passes: int) -> list[Argument]:
+            return [*((each, 8) for each in arrays), (steps, 4), (passes, 4), (period, 4)]
+
+        return Trial(
+            subject=Stream(kernel=kernel, level=level, note=note),
+            work=float(kernel.accesses * grid * steps * CHUNK_BYTE),
+            repeated=self._program(kernel.program, grid, arguments),
+        )
+
+    def _product(self, product: Product, limit_s: float) -> Trial:
+        """The size at which torch multiplies fastest, of those that are not too long."""
+        room = self.device.free_bytes() // _PRODUCT_MEMORY_SHARE
+        best: tuple[float, int, Call] | None = None
+        last_s, last_size = 0.0, 0
+        for size in _PRODUCT_SIZES:
+            too_long = last_size > 0 and last_s * (size / last_size) ** 3 > limit_s
+            if best and (too_long or 3 * size * size * product.dtype.bits // 8 > room):
+                break
+            try:
+                call = self.device.product(product, size)
+                self.device.times(call, 1, 1)
+                last_s, last_size = min(self.device.times(call, 1, 3)), size
+            except DeviceMemoryError:
+                if best is None:
+                    raise
+                self.conditions.append(
+                    f"scaled down: {product.label} to {best[1]} rows, for want of memory"
+                )
+                break
+            rate = size**3 / last_s
+            if best is None or rate > best[0]:
+                best = rate, size, call
+        assert best is not None
+        _, size, call = best
+        subject = SizedProduct(product=product, size=size)
+        return _called(subject, 2.0 * size**3, call)
+
+    def _transfer(self, transfer: Transfer) -> Trial:
+        call = self.device.transfer(transfer.direction, transfer.memory, transfer.byte)
+        return _called(transfer, float(transfer.byte), call)
 
 
-def _percent(fraction: float) -> str:
-    return f"{fraction * 100:.0f} %"
-
-
-_FAR_BELOW = 0.75
-_ABOVE = 1.05
-"""Fractions of the figure on paper from which on a measured one needs a word."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rated:
-    """A trial with the rate that it reached, in flop or byte per second."""
-
-    trial: Trial
-    rate: Estimate
-
-    @property
-    def subject(self) -> Subject:
-        """What was timed."""
-        return self.trial.subject
-
-
-def measured(reference: str, note: str = "") -> Provenance:
-    """Where a number measured now and here comes from."""
-    return Provenance(
-        source="measured",
-        reference=reference,
-        date=datetime.date.today().isoformat(),
-        tool_version=package_version("roofline"),
-        note=note,
-    )
-
-
-def method_of(rated: Rated) -> str:
-    """How its rate was found."""
-    return (
-        f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
-        f" {rated.trial.burst_s * 1e3:.1f} ms bursts by CUDA events"
-    )
-
-
-def reservations_of(each: Rated, theoretical: TheoreticalRate | None) -> str:
-    """Why its figure may be wrong, by the sensors and by the one on paper; ``""``: nothing."""
-    parts = [each.trial.doubt, doubt_of(each.trial)]
-    fraction = each.rate.peak / theoretical.per_s if theoretical else 1.0
-    percent = f"{fraction * 100:.0f} % of the figure on paper"
-    if fraction < _FAR_BELOW:
-        parts.append(f"only {percent}: other programs may be faster")
-    elif fraction > _ABOVE:
-        parts.append(f"{percent}: the device clocks higher than that, or is another variant")
-    return "; ".join(filter(None, parts))
-
-
-def bursts_of(each: Rated) -> str:
-    """How many bursts its rate follows from."""
-    return f"{each.rate.bursts} bursts"
+def _called(subject: SizedProduct | Transfer, work: float, call: Call) -> Trial:
+    return Trial(subject=subject, work=work, repeated=lambda n: (call, n), most=_MOST_CALLS)

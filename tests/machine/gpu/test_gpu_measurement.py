@@ -10,8 +10,8 @@ import pytest
 from fake_gpu import H200, LAUNCH_S, SMALL_S, FakeDevice
 
 from roofline.errors import InputError, MeasurementError
-from roofline.machine.gpu import BUDGET_S, measure_gpu
 from roofline.machine.gpu.device import Reading
+from roofline.machine.gpu.measurement import PROGRAMS, measure_gpu
 from roofline.machine.hardware import (
     ComputeCeiling,
     Effort,
@@ -197,7 +197,7 @@ def test_a_unit_without_a_kernel_of_our_own_is_doubted() -> None:
 def test_the_budget_holds(effort: Effort) -> None:
     device = FakeDevice(rates=RATES)
     measure(device, effort)
-    assert device.now == pytest.approx(BUDGET_S[effort], rel=0.15)
+    assert device.now == pytest.approx(PROGRAMS[effort].budget_s, rel=0.15)
 
 
 def test_thorough_runs_every_kernel_for_a_second() -> None:

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from fake_gpu import flop_of_loop
 
-from roofline.machine.gpu.arithmetic import ArithmeticKernel, cuda_core_kernels
-from roofline.machine.gpu.matrices import matrix_kernels
-from roofline.machine.gpu.preparation import arithmetic_kernels, warpgroup_kernels
+from roofline.machine.gpu.arithmetic import (
+    ArithmeticKernel,
+    arithmetic_kernels,
+    cuda_core_kernels,
+    matrix_kernels,
+    warpgroup_kernels,
+)
 from roofline.machine.gpu.ptx import (
     CHUNK_BYTE,
     Capability,

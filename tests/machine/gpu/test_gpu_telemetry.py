@@ -7,7 +7,7 @@ import sys
 import pytest
 from fake_nvidia import Nvml
 
-from roofline.machine.gpu.device import HEAT, POWER_CAP, Telemetry
+from roofline.machine.gpu.sensors import HEAT, POWER_CAP, Telemetry
 
 
 def test_a_reading_is_in_si_units() -> None:

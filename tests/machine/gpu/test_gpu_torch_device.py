@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 
 from roofline.errors import HardwareError  # noqa: E402
 from roofline.foundation.dtypes import dtype  # noqa: E402
-from roofline.machine.gpu import measure_gpu  # noqa: E402
 from roofline.machine.gpu.device import (  # noqa: E402
     DeviceError,
     DeviceLostError,
     DeviceMemoryError,
     Product,
-    Telemetry,
 )
+from roofline.machine.gpu.measurement import measure_gpu  # noqa: E402
 from roofline.machine.gpu.ptx import empty_program  # noqa: E402
+from roofline.machine.gpu.sensors import Telemetry  # noqa: E402
 from roofline.machine.gpu.torch_device import (  # noqa: E402
     Driver,
     TorchDevice,
