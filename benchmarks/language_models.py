@@ -121,7 +121,7 @@ def _computed(key: str, quick: bool) -> Row:
         else Effort(warm_ups=2, least=7, most=30, budget_s=2.0)
     )
     with bench(force=quick, say=tell) as here:
-        with Store.open(host_latency_file(), host_environment(), say=tell) as store:
+        with Store(host_latency_file(), host_environment()) as store:
             judge = Judge(
                 all=calibration_of(store, here.profile), known={}, lanes=lanes_of(here.profile)
             )

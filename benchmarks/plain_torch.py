@@ -354,7 +354,7 @@ def predict(rows: Sequence[Row]) -> str:
         The machine and what was learned from, in words.
     """
     profile = load_hardware("host")
-    with Store.open(host_latency_file(), host_environment(), say=print) as store:
+    with Store(host_latency_file(), host_environment()) as store:
         judge = Judge(all=calibration_of(store, profile), known={}, lanes=lanes_of(profile))
     for row in rows:
         setting = row.setting

@@ -172,7 +172,7 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
 
 def main() -> None:
     """Compares them, and writes the table."""
-    with Store.open(host_latency_file(), host_environment(), say=print) as store:
+    with Store(host_latency_file(), host_environment()) as store:
         whole = calibration_of(store, load_hardware("host"))
     runs = whole.runs
     lines = [

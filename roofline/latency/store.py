@@ -1,306 +1,50 @@
-"""What was measured and is learned from, kept in a file beside the profile of the machine.
+"""What was measured and is learned from, kept in a SQLite file beside the profile of the machine.
 
 There are runs (models with each of their operators), a cache of operators that were timed on their
-own, and short notes. Each belongs to an environment; those of another one stay where they are, and
-are not used.
+own, and short notes. Each is a row of JSON and belongs to an environment; those of another one stay
+where they are, and are not used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
 import os
-from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+import sqlite3
+import threading
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any, Literal, TypeVar
 
-from roofline.errors import FileFormatError
-from roofline.foundation.progress import Say
-from roofline.foundation.sampling import Sample
+from roofline.errors import FileFormatError, InputError, RooflineError, said_by
+from roofline.foundation.reading import refused
 from roofline.foundation.schema import from_data, to_data
-from roofline.latency.database import Database, Tables, read_only
-from roofline.latency.environment import Environment
-from roofline.latency.samples import (
-    FACTS_VERSION,
-    Facts,
-    IsolatedSample,
-    OperatorSample,
-    Origin,
-    RunSample,
-)
-from roofline.latency.sqlite_files import DamagedError
+from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
 from roofline.machine.hardware import Host
-from roofline.machine.pace import Pace
+
+T = TypeVar("T")
 
 STORE_VERSION = 1
 """Of the tables; a file with newer ones is refused."""
 
-TABLES = Tables(
-    version=STORE_VERSION,
-    statements=(
-        """CREATE TABLE environment (
-            id INTEGER PRIMARY KEY, host TEXT NOT NULL, torch TEXT NOT NULL,
-            facts_version INTEGER NOT NULL)""",
-        """CREATE TABLE run (
-            id INTEGER PRIMARY KEY, environment INTEGER NOT NULL REFERENCES environment,
-            model TEXT NOT NULL, family TEXT NOT NULL, origin TEXT NOT NULL, date TEXT NOT NULL,
-            batch INTEGER, dtype TEXT NOT NULL, threads INTEGER NOT NULL,
-            channels_last INTEGER NOT NULL, train INTEGER NOT NULL,
-            end_to_end_s REAL NOT NULL, end_to_end_iqr_s REAL NOT NULL, operators_s REAL NOT NULL,
-            free_s REAL NOT NULL, free_calls INTEGER NOT NULL, calls INTEGER NOT NULL,
-            page_faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
-        """CREATE TABLE operator (
-            run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, place INTEGER NOT NULL,
-            kind TEXT NOT NULL, variant TEXT NOT NULL, dtype TEXT NOT NULL, layout TEXT NOT NULL,
-            threads INTEGER NOT NULL, numbers TEXT NOT NULL, eager_min_time_s REAL NOT NULL,
-            calls INTEGER NOT NULL, time_s REAL NOT NULL, iqr_s REAL NOT NULL,
-            page_faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
-        """CREATE TABLE isolated (
-            environment INTEGER NOT NULL REFERENCES environment, key TEXT NOT NULL,
-            times_s TEXT NOT NULL, clock_hz REAL, core_to_core_latency_s REAL,
-            PRIMARY KEY (environment, key)) WITHOUT ROWID""",
-        """CREATE TABLE note (
-            environment INTEGER NOT NULL REFERENCES environment, name TEXT NOT NULL,
-            text TEXT NOT NULL, PRIMARY KEY (environment, name)) WITHOUT ROWID""",
-    ),
+_TABLES = (
+    "CREATE TABLE environment (id INTEGER PRIMARY KEY, data TEXT NOT NULL)",
+    # Runs have no name. ``samples`` are the operators that were timed.
+    """CREATE TABLE kept (
+        id INTEGER PRIMARY KEY, environment INTEGER NOT NULL REFERENCES environment,
+        kind TEXT NOT NULL, name TEXT, origin TEXT, samples INTEGER NOT NULL, data TEXT NOT NULL,
+        UNIQUE (environment, kind, name))""",
+    f"PRAGMA user_version = {STORE_VERSION}",
 )
 
-_RUN = (
-    *("model", "family", "origin", "date", "batch", "dtype", "threads", "channels_last", "train"),
-    *(
-        "end_to_end_s",
-        "end_to_end_iqr_s",
-        "operators_s",
-        "free_s",
-        "free_calls",
-        "calls",
-        "page_faults",
-    ),
-    *("clock_hz", "core_to_core_latency_s"),
-)
-# "group" is a word of SQL.
-_FACTS = ("kind", "variant", "dtype", "layout", "threads", "numbers", "eager_min_time_s")
-_OPERATOR = (*_FACTS, "calls", "time_s", "iqr_s", "page_faults")
+_PATIENCE_S = 10.0
+"""How long a process waits for another one that writes; each writes for milliseconds."""
 
-
-def check_finite(sample: RunSample | IsolatedSample) -> None:
-    """Refuses what SQLite would keep as something else, or what nothing can be learned from.
-
-    Raises:
-        ValueError: a number that is not finite.
-    """
-    if isinstance(sample, IsolatedSample):
-        numbers: Sequence[float] = sample.sample.times_s
-    else:
-        numbers = (
-            *(sample.end_to_end_s, sample.end_to_end_iqr_s, sample.operators_s, sample.free_s),
-            *(sample.page_faults, *(each.page_faults for each in sample.operators)),
-        )
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("only finite numbers are kept")
-
-
-def storable(text: str) -> str:
-    """`text` as it is, or, where it comes from a name that is not Unicode, with escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def environments(connection: Connection) -> list[tuple[int, Environment]]:
-    """Those that anything was kept of, with their numbers."""
-    found: list[tuple[int, Environment]] = []
-    query = "SELECT id, host, torch, facts_version FROM environment ORDER BY id"
-    for number, host, torch, version in connection.execute(query):
-        with _damage_told("environment"):
-            data = from_data(Host, json.loads(host), file="host")
-            found.append((number, Environment(host=data, torch=torch, facts_version=version)))
-    return found
-
-
-def add_environment(connection: Connection, environment: Environment) -> int:
-    """Its number from now on."""
-    values = (
-        json.dumps(to_data(environment.host), allow_nan=False),
-        environment.torch,
-        environment.facts_version,
-    )
-    return _inserted(connection, "environment", ("host", "torch", "facts_version"), values)
-
-
-def sample_counts(connection: Connection) -> list[tuple[Environment, int]]:
-    """How many operators were timed in each environment, in place and on their own."""
-    counts: dict[int, int] = defaultdict(int)
-    for query in (
-        "SELECT environment, count(*) FROM operator JOIN run ON run = id GROUP BY environment",
-        "SELECT environment, count(*) FROM isolated GROUP BY environment",
-    ):
-        for number, count in connection.execute(query):
-            counts[number] += count
-    return [(each, counts[number]) for number, each in environments(connection)]
-
-
-def add_run(connection: Connection, environment: int, run: RunSample) -> None:
-    """Adds a run with its operators, in the order they have."""
-    values = (_storable_value(getattr(run, name)) for name in _RUN)
-    number = _inserted(connection, "run", ("environment", *_RUN), (environment, *values))
-    connection.executemany(
-        _insertion("operator", ("run", "place", *_OPERATOR)),
-        ((number, place, *_operator_row(each)) for place, each in enumerate(run.operators)),
-    )
-
-
-def run_samples(connection: Connection, environment: int | None) -> tuple[RunSample, ...]:
-    """The runs of an environment, oldest first."""
-    operators = _operators(connection, environment)
-    query = f"SELECT id, {', '.join(_RUN)} FROM run WHERE environment = ? ORDER BY id"
-    found: list[RunSample] = []
-    for number, *row in connection.execute(query, (environment,)):
-        with _damage_told("run"):
-            found.append(_run(row, tuple(operators.get(number, ()))))
-    return tuple(found)
-
-
-def keep_isolated_sample(
-    connection: Connection, environment: int, key: str, sample: IsolatedSample
-) -> None:
-    """Keeps it in place of an earlier one of that key."""
-    connection.execute(
-        "INSERT OR REPLACE INTO isolated"
-        " (environment, key, times_s, clock_hz, core_to_core_latency_s)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (
-            *(environment, storable(key), _numbers_text(sample.sample.times_s)),
-            *(sample.pace.clock_hz, sample.pace.core_to_core_latency_s),
-        ),
-    )
-
-
-def isolated_sample(
-    connection: Connection, environment: int | None, key: str
-) -> IsolatedSample | None:
-    """That of a key; None: there is none."""
-    row = connection.execute(
-        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated"
-        " WHERE environment = ? AND key = ?",
-        (environment, storable(key)),
-    ).fetchone()
-    if row is None:
-        return None
-    with _damage_told("isolated"):
-        times_s, clock_hz, core_to_core_latency_s = row
-        sample = IsolatedSample(
-            sample=Sample(times_s=_numbers(times_s)),
-            pace=Pace(clock_hz=clock_hz, core_to_core_latency_s=core_to_core_latency_s),
-        )
-        check_finite(sample)
-        return sample
-
-
-def _operators(connection: Connection, environment: int | None) -> dict[int, list[OperatorSample]]:
-    """The operators of each run of an environment."""
-    found: dict[int, list[OperatorSample]] = defaultdict(list)
-    # Most calls come again in other runs.
-    known: dict[tuple[Any, ...], Facts] = {}
-    query = (
-        f"SELECT run, {', '.join(f'operator.{name}' for name in _OPERATOR)}"
-        " FROM run JOIN operator ON run = id WHERE environment = ? ORDER BY run, place"
-    )
-    with _damage_told("operator"):
-        for run, *row in connection.execute(query, (environment,)):
-            columns = tuple(row[: len(_FACTS)])
-            facts = known.get(columns)
-            if facts is None:
-                facts = known[columns] = _facts(*columns)
-            calls, time_s, iqr_s, page_faults = row[len(_FACTS) :]
-            found[run].append(
-                OperatorSample(
-                    facts=facts, calls=calls, time_s=time_s, iqr_s=iqr_s, page_faults=page_faults
-                )
-            )
-    return found
-
-
-def _run(row: Sequence[Any], operators: tuple[OperatorSample, ...]) -> RunSample:
-    values: dict[str, Any] = dict(zip(_RUN, row, strict=True))
-    if values["origin"] not in get_args(Origin):
-        raise ValueError("no such origin")
-    # SQLite knows no booleans.
-    for name in ("channels_last", "train"):
-        values[name] = bool(values[name])
-    run = RunSample(**values, operators=operators)
-    check_finite(run)
-    # What is no pace raises.
-    _ = run.pace
-    return run
-
-
-def _facts(
-    kind: str,
-    variant: str,
-    dtype: str,
-    layout: str,
-    threads: int,
-    numbers: str,
-    eager_min_time_s: float,
-) -> Facts:
-    return Facts(
-        group=kind,
-        variant=variant,
-        dtype=dtype,
-        layout=layout,
-        threads=threads,
-        numbers=_numbers(numbers),
-        eager_min_time_s=eager_min_time_s,
-    )
-
-
-def _operator_row(sample: OperatorSample) -> tuple[Any, ...]:
-    facts = sample.facts
-    return (
-        *map(storable, (facts.group, facts.variant, facts.dtype, facts.layout)),
-        *(facts.threads, _numbers_text(facts.numbers), facts.eager_min_time_s),
-        *(sample.calls, sample.time_s, sample.iqr_s, sample.page_faults),
-    )
-
-
-def _storable_value(value: object) -> object:
-    return storable(value) if isinstance(value, str) else value
-
-
-def _numbers_text(numbers: Sequence[float]) -> str:
-    """Numbers as JSON, every digit of them."""
-    return json.dumps(numbers, separators=(",", ":"), allow_nan=False)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(map(float, json.loads(text)))
-
-
-def _insertion(table: str, columns: Sequence[str]) -> str:
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-
-
-def _inserted(
-    connection: Connection, table: str, columns: Sequence[str], values: Sequence[object]
-) -> int:
-    """The number of the row."""
-    number = connection.execute(_insertion(table, columns), tuple(values)).lastrowid
-    assert number is not None
-    return number
-
-
-@contextmanager
-def _damage_told(table: str) -> Generator[None]:
-    """Takes what cannot be made of a row of `table` for damage of the file."""
-    try:
-        yield
-    except (ValueError, TypeError, RecursionError, FileFormatError):
-        raise DamagedError(f"table '{table}' holds what was never written there") from None
+_BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
+_FIX = "remove it; `roofline calibrate` measures again"
 
 
 def latency_file(profile: Path) -> Path:
@@ -308,34 +52,77 @@ def latency_file(profile: Path) -> Path:
     return profile.with_suffix(".latency.sqlite")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What samples depend on and do not say themselves.
+
+    ``torch`` is its version with its build (``"2.13.0+cpu"``), ``facts_version`` says what the
+    numbers of their facts mean. Of the ``host``, its fingerprint counts.
+    """
+
+    host: Host
+    torch: str
+    facts_version: int = FACTS_VERSION
+
+    @classmethod
+    def of(cls, host: Host, torch: str) -> Environment:
+        """The environment of what is measured now on `host` with that version of torch."""
+        return cls(host=host, torch=torch)
+
+    def difference(self, other: Environment) -> str:
+        """What makes samples of the one useless in the other, in words; ``""`` if nothing does."""
+        parts = [self.host.difference(other.host)]
+        if self.torch != other.torch:
+            parts.append(f"torch {self.torch} became {other.torch}")
+        if self.facts_version != other.facts_version:
+            parts.append(
+                "what is told of an operator changed"
+                f" (version {self.facts_version} became {other.facts_version})"
+            )
+        return "; ".join(part for part in parts if part)
+
+
 class Store:
     """The samples of one machine, as far as they were measured in one environment.
 
     Any number of processes may have the file open at once; each change is made whole or not at all.
-    A file that turns out to be damaged is set aside, and the store goes on with an empty one.
-    Every method raises InputError where the file cannot be written any more (its disk is full), and
-    RooflineError where another process keeps it locked.
+    Every method raises FileFormatError where the file turns out to be damaged, InputError where it
+    cannot be written any more (its disk is full), and RooflineError where another process keeps it
+    locked.
+
+    Args:
+        path: its file, which is made if there is none; so are its folders.
+        environment: that of what is added, and the only one of what is given.
+
+    Raises:
+        InputError: the file, or its folder, cannot be written.
+        FileFormatError: it is damaged, or a newer version has written it.
+        RooflineError: another process keeps it locked.
     """
 
-    def __init__(self, database: Database, environment: Environment) -> None:
-        self._database = database
+    def __init__(self, path: Path, environment: Environment) -> None:
         self._environment = environment
-
-    @classmethod
-    def open(cls, path: Path, environment: Environment, *, say: Say) -> Store:
-        """The store in that file, which is made if there is none.
-
-        Args:
-            path: its file; folders are made.
-            environment: that of what is added, and the only one of what is given.
-            say: called with a line if the file is damaged, which may turn out later.
-
-        Raises:
-            InputError: the file, or its folder, cannot be written.
-            FileFormatError: a newer version has written it.
-            RooflineError: another process keeps it locked.
-        """
-        return cls(Database(path, TABLES, say=say), environment)
+        self._turn = threading.RLock()
+        self._path = _real_file(path, "written")
+        with _refusals_told(self._path, "written"), contextlib.ExitStack() as stack:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Each transaction has its turn, so that threads may share a connection.
+            self._connection = sqlite3.connect(
+                self._path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+            )
+            stack.callback(self._connection.close)
+            # After a power cut the last samples may be gone; the file is whole.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            # SQLite itself would only tell at the first change.
+            for place in (self._path, self._path.parent):
+                if not os.access(place, os.W_OK, effective_ids=_BY_EFFECTIVE_ID):
+                    fix = _FIXES[sqlite3.SQLITE_READONLY]
+                    raise InputError(f"{path}: cannot be written: {place} is read-only; {fix}")
+            with self._transaction("IMMEDIATE") as connection:
+                if _checked_version(connection, self._path) == 0:
+                    for statement in _TABLES:
+                        connection.execute(statement)
+            stack.pop_all()
 
     def __enter__(self) -> Store:
         return self
@@ -349,41 +136,38 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; twice is no error."""
-        self._database.close()
+        """Close the file; twice is no error."""
+        with self._turn, contextlib.suppress(sqlite3.Error):
+            self._connection.close()
 
     def add(self, run: RunSample) -> None:
-        """Keeps a run with all of its operators.
+        """Keep a run with all of its operators.
 
         Raises:
             ValueError: a number that is not finite.
         """
-        check_finite(run)
-        self._database.change(
-            lambda connection: add_run(connection, self._made_id(connection), run)
-        )
+        self._keep("run", None, run, origin=run.origin, samples=len(run.operators))
 
     def runs(self) -> tuple[RunSample, ...]:
-        """The runs of this environment in the order they were added."""
-        return self._database.read(lambda connection: run_samples(connection, self._id(connection)))
+        """Return the runs of this environment in the order they were added."""
+        with self._transaction("DEFERRED") as connection:
+            return _runs(connection, self._id(connection))
 
     def forget_runs(self, origin: Origin) -> int:
-        """Drops the runs that a command measured in this environment, and says how many."""
-        return self._database.change(
-            lambda connection: (
-                connection.execute(
-                    "DELETE FROM run WHERE environment = ? AND origin = ?",
-                    (self._id(connection), origin),
-                ).rowcount
-            )
-        )
+        """Drop the runs that a command measured in this environment, and return their number."""
+        with self._transaction("IMMEDIATE") as connection:
+            query = "DELETE FROM kept WHERE environment = ? AND kind = 'run' AND origin = ?"
+            return connection.execute(query, (self._id(connection), origin)).rowcount
 
     def unused(self) -> tuple[str, ...]:
-        """What is in the file and not used here, and why: a line for each other environment."""
-        found = self._database.read(sample_counts)
+        """Return a line for each other environment: what is not used here, and why."""
+        with self._transaction("DEFERRED") as connection:
+            query = "SELECT environment, sum(samples) FROM kept GROUP BY environment"
+            counts: dict[int, int] = dict(connection.execute(query).fetchall())
+            found = _environments(connection)
         lines: list[str] = []
-        for other, count in found:
-            difference = other.difference(self._environment)
+        for number, other in found:
+            count, difference = counts.get(number, 0), other.difference(self._environment)
             if difference and count:
                 subject = "1 sample is not used: since it was measured"
                 if count > 1:
@@ -392,68 +176,68 @@ class Store:
         return tuple(lines)
 
     def isolated(self, key: str) -> IsolatedSample | None:
-        """The times of the operator of that key, timed on its own; None: it was not."""
-        return self._database.read(
-            lambda connection: isolated_sample(connection, self._id(connection), key)
-        )
+        """Return the times of the operator of that key, timed on its own; None: it was not."""
+        return self._found("isolated", key, lambda data: from_data(IsolatedSample, data, file=key))
 
     def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
-        """Keeps the times of an operator, in place of earlier ones.
+        """Keep the times of an operator, in place of earlier ones.
 
         Raises:
             ValueError: a time that is not finite.
         """
-        check_finite(sample)
-        self._database.change(
-            lambda connection: keep_isolated_sample(
-                connection, self._made_id(connection), key, sample
-            )
-        )
+        self._keep("isolated", key, sample, samples=1)
 
     @property
     def isolated_count(self) -> int:
-        """How many operators were timed on their own."""
-        return self._database.read(
-            lambda connection: int(
-                connection.execute(
-                    "SELECT count(*) FROM isolated WHERE environment = ?", (self._id(connection),)
-                ).fetchone()[0]
-            )
-        )
+        """Number of operators that were timed on their own."""
+        with self._transaction("DEFERRED") as connection:
+            query = "SELECT count(*) FROM kept WHERE environment = ? AND kind = 'isolated'"
+            return int(connection.execute(query, (self._id(connection),)).fetchone()[0])
 
     def note(self, name: str) -> str | None:
-        """The text that was kept under `name`; None: there is none."""
-        found = self._database.read(
-            lambda connection: connection.execute(
-                "SELECT text FROM note WHERE environment = ? AND name = ?",
-                (self._id(connection), storable(name)),
-            ).fetchone()
-        )
-        return None if found is None else str(found[0])
+        """Return the text that was kept under `name`; None: there is none."""
+        return self._found("note", name, str)
 
     def keep_note(self, name: str, text: str) -> None:
-        """Keeps a short text, such as how far a calibration came, in place of an earlier one."""
-        self._database.change(
-            lambda connection: connection.execute(
-                "INSERT OR REPLACE INTO note (environment, name, text) VALUES (?, ?, ?)",
-                (self._made_id(connection), storable(name), storable(text)),
+        """Keep a short text, such as how far a calibration came, in place of an earlier one."""
+        self._keep("note", name, text, samples=0)
+
+    def _keep(
+        self, kind: str, name: str | None, value: object, *, samples: int, origin: str = ""
+    ) -> None:
+        data = _text(value)
+        with self._transaction("IMMEDIATE") as connection:
+            number = self._id(connection)
+            if number is None:
+                statement = "INSERT INTO environment (data) VALUES (?)"
+                number = connection.execute(statement, (_text(self._environment),)).lastrowid
+            connection.execute(
+                "INSERT OR REPLACE INTO kept (environment, kind, name, origin, samples, data)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (number, kind, None if name is None else _text(name), origin, samples, data),
             )
-        )
+
+    def _found(self, kind: str, name: str, made: Callable[[Any], T]) -> T | None:
+        with self._transaction("DEFERRED") as connection:
+            query = "SELECT data FROM kept WHERE environment = ? AND kind = ? AND name = ?"
+            row = connection.execute(query, (self._id(connection), kind, _text(name))).fetchone()
+            return None if row is None else made(json.loads(row[0]))
 
     def _id(self, connection: Connection) -> int | None:
         """The number of this environment in the file; None: nothing of it is there."""
-        return next(
-            (
-                number
-                for number, each in environments(connection)
-                if not each.difference(self._environment)
-            ),
-            None,
-        )
+        for number, each in _environments(connection):
+            if not each.difference(self._environment):
+                return number
+        return None
 
-    def _made_id(self, connection: Connection) -> int:
-        number = self._id(connection)
-        return add_environment(connection, self._environment) if number is None else number
+    @contextlib.contextmanager
+    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Generator[Connection]:
+        with (
+            self._turn,
+            _refusals_told(self._path, "written"),
+            _transaction(self._connection, kind),
+        ):
+            yield self._connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +250,7 @@ class KeptRuns:
 
 
 def read_runs(path: Path, host: Host) -> KeptRuns | None:
-    """The runs in a file that is only read, such as one that came with the profile of a machine.
+    """Return the runs in a file that is only read, such as one that came with a machine's profile.
 
     Of the environments that have the fingerprint of `host` and facts as they are told today, it is
     the one that was measured in last. None: there is none, or no such file.
@@ -475,28 +259,165 @@ def read_runs(path: Path, host: Host) -> KeptRuns | None:
         InputError: it cannot be read.
         FileFormatError: it is damaged, is something else, or a newer version has written it.
     """
-
-    def work(connection: Connection) -> KeptRuns | None:
-        latest = dict(
-            connection.execute("SELECT environment, max(id) FROM run GROUP BY environment")
-        )
-        fitting = [
-            (latest[number], number, each)
-            for number, each in environments(connection)
-            if number in latest
-            and not each.host.difference(host)
-            and each.facts_version == FACTS_VERSION
-        ]
-        if not fitting:
-            return None
-        _, number, environment = max(fitting, key=lambda each: each[0])
-        notes = connection.execute("SELECT name, text FROM note WHERE environment = ?", (number,))
-        return KeptRuns(
-            environment=environment,
-            runs=run_samples(connection, number),
-            notes={str(name): str(text) for name, text in notes},
-        )
-
     if not os.path.lexists(path):
         return None
-    return read_only(path, TABLES, work)
+    path = _real_file(path, "read")
+    try:
+        return _read(path, "mode=ro", host)
+    except InputError:
+        # It cannot be locked where nothing can be written; then nobody writes to it either.
+        return _read(path, "immutable=1", host)
+
+
+def _read(path: Path, options: str, host: Host) -> KeptRuns | None:
+    with _refusals_told(path, "read"), contextlib.ExitStack() as stack:
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?{options}", uri=True, timeout=_PATIENCE_S, isolation_level=None
+        )
+        stack.callback(connection.close)
+        with _transaction(connection, "DEFERRED"):
+            if _checked_version(connection, path) == 0:
+                raise refused(str(path), "is damaged (it is empty)", _FIX)
+            query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
+            latest: dict[int, int] = dict(connection.execute(query).fetchall())
+            fitting = [
+                (latest[number], number, each)
+                for number, each in _environments(connection)
+                if number in latest
+                and not each.host.difference(host)
+                and each.facts_version == FACTS_VERSION
+            ]
+            if not fitting:
+                return None
+            _, number, environment = max(fitting, key=lambda each: each[0])
+            query = "SELECT name, data FROM kept WHERE environment = ? AND kind = 'note'"
+            notes = connection.execute(query, (number,)).fetchall()
+            return KeptRuns(
+                environment=environment,
+                runs=_runs(connection, number),
+                notes={json.loads(name): json.loads(text) for name, text in notes},
+            )
+
+
+def _environments(connection: Connection) -> list[tuple[int, Environment]]:
+    query = "SELECT id, data FROM environment ORDER BY id"
+    return [
+        (number, from_data(Environment, json.loads(data), file="environment"))
+        for number, data in connection.execute(query)
+    ]
+
+
+def _runs(connection: Connection, environment: int | None) -> tuple[RunSample, ...]:
+    query = "SELECT data FROM kept WHERE environment = ? AND kind = 'run' ORDER BY id"
+    return tuple(
+        from_data(RunSample, json.loads(data), file="run")
+        for (data,) in connection.execute(query, (environment,))
+    )
+
+
+def _text(value: object) -> str:
+    """A value as JSON, every digit of its numbers; of characters that are not Unicode, escapes.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    try:
+        return json.dumps(to_data(value), separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise ValueError("only finite numbers are kept") from None
+
+
+def _checked_version(connection: Connection, path: Path) -> int:
+    """The version of the tables of a file that is sound; 0: it is empty.
+
+    Raises:
+        FileFormatError: it is damaged, has other tables, or newer ones.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > STORE_VERSION:
+        raise refused(
+            str(path),
+            f"was written by a newer roofline (its tables have version {version}, this one reads up"
+            f" to {STORE_VERSION})",
+            "upgrade with `pip install --upgrade roofline`",
+        )
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise refused(str(path), f"is damaged ({' '.join(str(found).split())})", _FIX)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    is_empty = version == 0 and not tables
+    if not is_empty and (version != STORE_VERSION or not {"environment", "kept"} <= tables):
+        raise refused(str(path), "is damaged (it has other tables)", _FIX)
+    return version
+
+
+@contextlib.contextmanager
+def _transaction(connection: Connection, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Generator[None]:
+    try:
+        connection.execute(f"BEGIN {kind}")
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # An interrupt may come anywhere, and some errors have SQLite roll back by itself.
+        if connection.in_transaction:
+            connection.rollback()
+        raise
+
+
+def _real_file(path: Path, done: Literal["read", "written"]) -> Path:
+    """What `path` leads to: SQLite keeps its other files beside that, not beside a link to it."""
+    try:
+        found = path.resolve()
+        is_other = found.exists() and not found.is_file()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:
+        # Links in a circle are no OSError before Python 3.13, and a name with a NUL never is.
+        raise InputError(f"{path}: cannot be {done}: {error}") from None
+    if is_other:
+        raise InputError(f"{path}: is not a regular file; move it away")
+    return found
+
+
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+_FIXES = {
+    sqlite3.SQLITE_READONLY: "make it and its folder writable",
+    sqlite3.SQLITE_CANTOPEN: "make it and its folder readable and writable",
+    sqlite3.SQLITE_PERM: "make it and its folder writable",
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_IOERR: "see whether its disk is full, or fails",
+}
+
+
+@contextlib.contextmanager
+def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[None]:
+    """Turn what SQLite, the system and JSON have against `path` into one line.
+
+    Raises:
+        FileFormatError: it is damaged, or is none of SQLite's.
+        InputError: it cannot be read or written.
+        RooflineError: another process keeps it locked.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        # The lowest byte is the kind of error; text that is no UTF-8 is Python's own finding.
+        code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in _LOCKED:
+            raise RooflineError(
+                f"{path}: another process keeps it locked; try again when that is done"
+            ) from None
+        if code in _FIXES:
+            raise InputError(
+                f"{path}: cannot be {done}: {said_by(error)}; {_FIXES[code]}"
+            ) from None
+        raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None
+    except FileFormatError as error:
+        # Of what stands in a row: the file is not in its message.
+        if str(path) in str(error):
+            raise
+        raise refused(str(path), f"is damaged ({error})", _FIX) from None
+    except (json.JSONDecodeError, TypeError, RecursionError) as error:
+        raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None

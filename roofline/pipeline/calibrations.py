@@ -283,7 +283,7 @@ def calibrate(
     interrupted = False
     with (
         bench(force=force, say=tell, progress=None) as here,
-        Store.open(host_latency_file(), host_environment(), say=tell) as store,
+        Store(host_latency_file(), host_environment()) as store,
         fresh_processes(settled=True) as run,
     ):
         settings = Settings.of(here.profile, dtypes, lambda: run(int8_problem))

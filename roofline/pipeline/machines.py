@@ -9,10 +9,9 @@ from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.foundation.progress import Progress
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
-from roofline.latency.store import Store, latency_file, read_runs
+from roofline.latency.store import Environment, Store, latency_file, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.system.host import package_version
@@ -192,7 +191,7 @@ def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[s
     """What was learned on this machine, and what to say of it."""
     said: list[str] = []
     try:
-        with Store.open(file, host_environment(), say=said.append) as store:
+        with Store(file, host_environment()) as store:
             return calibration_of(store, profile), (*said, *store.unused())
     except FileFormatError as error:
         return Calibration(()), (str(error),)

@@ -435,7 +435,7 @@ def _timed_calls(
     threads = machine.roof.threads
     with (
         bench(force=force, say=say) as here,
-        Store.open(host_latency_file(), host_environment(), say=say) as store,
+        Store(host_latency_file(), host_environment()) as store,
         pace_gauge(here.topology.cores[:threads]) as pace,
     ):
         gauges = replace(Gauges(), pace=pace)

@@ -137,7 +137,7 @@ class OneByOne:
         self.reuse: Residency = residency(self.capture.records)
         at_work = [each.state is not State.FREE for each in self.capture.records]
         with (
-            Store.open(host_latency_file(), host_environment(), say=say) as store,
+            Store(host_latency_file(), host_environment()) as store,
             pace_gauge(topology.cores[: roof.threads]) as pace,
         ):
             gauges = replace(Gauges(), pace=pace)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError, argument
+from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.collection import run_sample
 from roofline.latency.families import family_of
@@ -115,8 +115,11 @@ def profile(
     is_plain = task.device == "cpu" and not task.autocast
     if learn and is_plain and not found.timed.run.are_disturbed:
         sample = sample_of(asked, found, dtype=kept_as, origin="profile")
-        with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            store.add(sample)
+        try:
+            with Store(host_latency_file(), host_environment()) as store:
+                store.add(sample)
+        except RooflineError as error:
+            tell(f"Not kept for later predictions: {error}")
     return with_findings(analysis, hardware)
 
 

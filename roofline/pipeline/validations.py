@@ -208,7 +208,7 @@ def validate(
     skipped: list[Skipped] = []
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here, fresh_processes() as process:
-        with Store.open(host_latency_file(), host_environment(), say=tell) as store:
+        with Store(host_latency_file(), host_environment()) as store:
             calibration, notes = calibration_of(store, here.profile), store.unused()
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:

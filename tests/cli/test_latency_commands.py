@@ -147,7 +147,7 @@ def test_predict_leaves_to_the_pipeline_what_is_not_given(
     predict: Fake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["predict", "net"]) == 0
-    more = {"hardware": None, "operators": "learned", "force": False}
+    more = {"hardware": None, "operators": "learned", "force": False, "no_cache": False}
     assert predict.asked == [(("net",), {"inputs": None, **MODEL_OPTIONS, **more})]
     captured = capsys.readouterr()
     assert captured.out.startswith("small takes about 2.0 µs (1.6 to 2.4 µs predicted; ")
@@ -156,9 +156,9 @@ def test_predict_leaves_to_the_pipeline_what_is_not_given(
 
 
 def test_every_option_of_predict_reaches_the_pipeline(predict: Fake) -> None:
-    line = f"predict net {GIVEN} --hardware v100 --operators measured --force"
+    line = f"predict net {GIVEN} --hardware v100 --operators measured --force --no-cache"
     assert run(words(line)) == 0
-    more = {"hardware": "v100", "operators": "measured", "force": True}
+    more = {"hardware": "v100", "operators": "measured", "force": True, "no_cache": True}
     assert predict.asked == [(("net",), {"inputs": ["1x8"], **OPTIONS_GIVEN, **more})]
 
 

@@ -93,7 +93,7 @@ def keep(
         batch=shape[0],
         threads=1,
     )
-    with Store.open(host_latency_file(), host_environment(), say=print) as store:
+    with Store(host_latency_file(), host_environment()) as store:
         store.add(sample)
 
 

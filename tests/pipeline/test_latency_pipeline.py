@@ -98,7 +98,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
 def stored() -> tuple[RunSample, ...]:
     if not host_latency_file().exists():
         return ()
-    with Store.open(host_latency_file(), host_environment(), say=print) as store:
+    with Store(host_latency_file(), host_environment()) as store:
         return store.runs()
 
 
