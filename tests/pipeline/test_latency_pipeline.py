@@ -544,11 +544,11 @@ def test_samples_that_cannot_be_written_are_read(
     before = predict(net(), asked)
     assert before.prediction is not None
 
-    def refuse(*_args: object, **_options: object) -> Store:
+    def refuse(*_args: object, **_options: object) -> None:
         raise InputError("the disk is read-only")
 
     monkeypatch.setattr(machines, "_loaded", {})
-    monkeypatch.setattr(Store, "open", refuse)
+    monkeypatch.setattr(Store, "__init__", refuse)
     assert predict(net(), asked).prediction == before.prediction
     # Those of another torch are not used.
     other = replace(host_environment(), torch="1.0")
