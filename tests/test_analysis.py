@@ -31,7 +31,7 @@ from roofline.cli.main import run
 from roofline.errors import FileFormatError
 from roofline.foundation.blocks import View
 from roofline.foundation.rows import sum_known
-from roofline.latency.earlier import EarlierRun
+from roofline.latency.samples import EarlierRun
 from roofline.placement import Bound
 from roofline.workload.operators import State
 

@@ -13,9 +13,9 @@ from roofline.analysis.totals import Coverage, MemoryPeak, Totals, fits
 from roofline.foundation import reading
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
-from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
+from roofline.latency.samples import EarlierRun
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Pass
 from roofline.result import Result

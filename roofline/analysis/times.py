@@ -8,7 +8,7 @@ from typing import Literal
 from roofline.analysis import Analysis, OperatorRow, Totals, working
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_s
-from roofline.latency.judged_runs import BOUND_MARGIN
+from roofline.latency.accuracy import BOUND_MARGIN
 
 TOLERANCE = 1 / BOUND_MARGIN
 """What clocks and ceilings are worth: what beats its roof by less is not reported."""

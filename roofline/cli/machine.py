@@ -293,7 +293,7 @@ def validate(
     of the two measurements is the noise floor of predictions. Without MODELS, a list of torchvision
     models runs. Models that fail are reported and skipped.
     """
-    from roofline.latency.thresholds import Condition, check_thresholds
+    from roofline.latency.accuracy import Condition, check_thresholds
     from roofline.latency.validation import Validation
 
     conditions = [Condition.parse(each) for each in fail_if]

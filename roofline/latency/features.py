@@ -5,13 +5,95 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, median
 from typing import Any, cast
 
-from roofline.latency.paths import convolution_path, product_layouts
-from roofline.latency.samples import INT8, Facts
+from roofline.latency.measured import Timed
+from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample
 from roofline.placement import Placement
-from roofline.workload.operators import OperatorRecord
+from roofline.run import Run
+from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
+
+_SMALL_IMAGE = 20_480
+"""Elements of an image up to which torch's own convolution is taken for batches of one."""
+
+_MANY_IMAGES = 16
+
+_HALF_TYPES = ("bfloat16", "float16")
+"""oneDNN has them where the CPU has, and a machine's samples of a type are all of one way."""
+
+
+def convolution_path(record: OperatorRecord, threads: int) -> str:
+    """The library and kind of a convolution: ``"onednn 1x1"``, ``"im2col kxk"`` …
+
+    torch's own way (im2col and a matrix product) is left for float32 where it is taken to be
+    faster: dense 1x1 kernels on one thread, and single small images. Types that oneDNN does not
+    have always take it.
+    """
+    image, weight = record.inputs[:2]
+    groups = int(record.attributes.get("groups") or 1)
+    # A convolution of one dimension is one of two, of which the first is 1.
+    kernel = (1, *weight.shape[2:]) if len(weight.shape) == 3 else weight.shape[2:]
+    if _is_transposed(record):
+        kind = "transposed"
+    elif groups > 1:
+        kind = "depthwise" if groups == image.shape[1] else "grouped"
+    else:
+        kind = "1x1" if math.prod(kernel) == 1 else "kxk"
+    if _is_onednn(record, image, groups, kernel, threads):
+        return f"onednn {kind}"
+    is_dilated = _has_more_than_1(record, "dilation") and not _is_transposed(record)
+    return f"{'dilated im2col' if is_dilated else 'im2col'} {kind}"
+
+
+def _is_onednn(
+    record: OperatorRecord,
+    image: TensorSpec,
+    groups: int,
+    kernel: tuple[int, ...],
+    threads: int,
+) -> bool:
+    if _is_transposed(record) and _is_padded_by_a_stride(record):
+        return False
+    if image.dtype.name != "float32":
+        return image.dtype.name in _HALF_TYPES
+    is_plain = not (_has_more_than_1(record, "stride") or _has_more_than_1(record, "dilation"))
+    is_pointwise = all(size == 1 for size in kernel[-2:])
+    if is_plain and is_pointwise and image.shape[0] < _MANY_IMAGES and threads == 1:
+        return False
+    # torch looks at four sizes, of volumes too.
+    is_large = image.shape[0] > 1 or math.prod(image.shape[:4]) > _SMALL_IMAGE
+    is_wide = all(size > 3 for size in kernel[-2:])
+    return groups > 1 or is_wide or is_large
+
+
+def _is_transposed(record: OperatorRecord) -> bool:
+    return record.attributes.get("transposed") is True
+
+
+def _is_padded_by_a_stride(record: OperatorRecord) -> bool:
+    padding, stride = _attribute(record, "output_padding"), _attribute(record, "stride")
+    # One stride may stand for all dimensions.
+    strides = stride * len(padding) if len(stride) == 1 else stride
+    return any(size >= step for size, step in zip(padding, strides, strict=False))
+
+
+def _has_more_than_1(record: OperatorRecord, name: str) -> bool:
+    return any(size != 1 for size in _attribute(record, name))
+
+
+def _attribute(record: OperatorRecord, name: str) -> tuple[int, ...]:
+    value: Any = record.attributes.get(name)
+    is_list = isinstance(value, (list, tuple))
+    sizes = cast("Sequence[object]", value) if is_list else (value,)
+    return tuple(size for size in sizes if type(size) is int)
+
+
+def product_layouts(left: TensorSpec, right: TensorSpec) -> str:
+    """How two matrices lie: ``n`` row by row, ``t`` otherwise (transposed, mostly)."""
+    return "".join("n" if each.layout == "contiguous" else "t" for each in (left, right))
+
 
 _PRODUCTS = ("aten.addmm", "aten.mm", "aten.bmm", "aten.baddbmm", "aten.linear")
 _CODE_TYPES = ("quint8", "qint8")
@@ -237,3 +319,68 @@ def _whole(value: Any) -> tuple[int, ...]:
         sizes = cast("Sequence[object]", value)
         return tuple(each for each in sizes if type(each) is int)
     return ()
+
+
+def run_sample(
+    placements: Sequence[Placement],
+    timed: Timed,
+    *,
+    model: str,
+    family: str,
+    origin: Origin,
+    run: Run,
+    dtype: str,
+    batch: int | None,
+    threads: int,
+) -> RunSample:
+    """What is kept of a pass; calls with equal facts are kept together.
+
+    Args:
+        placements: the operators, placed under the machine's roof.
+        timed: how long each took, and the whole.
+        model: its name.
+        family: its kin.
+        origin: the command that measured it.
+        run: how it was run.
+        dtype: the type that it mostly computed in.
+        batch: the first size of its inputs; None: not known.
+        threads: how many computed.
+    """
+    alike: dict[Facts, list[int]] = {}
+    free: list[int] = []
+    for place, each in enumerate(placements):
+        if each.record.state is State.FREE:
+            free.append(place)
+        else:
+            alike.setdefault(facts_of(each, threads), []).append(place)
+    samples = timed.operators
+    return RunSample(
+        model=model,
+        family=family,
+        origin=origin,
+        date=timed.run.date,
+        batch=batch,
+        dtype=dtype,
+        threads=threads,
+        channels_last=run.channels_last,
+        train=run.train,
+        end_to_end_s=timed.run.measured_s,
+        end_to_end_iqr_s=timed.run.end_to_end.iqr_s,
+        operators_s=sum(each.median_s for each in samples),
+        free_s=sum(samples[place].median_s for place in free),
+        free_calls=len(free),
+        calls=len(samples),
+        page_faults=timed.run.page_faults,
+        clock_hz=timed.run.clock_hz,
+        core_to_core_latency_s=timed.run.core_to_core_latency_s,
+        operators=tuple(
+            OperatorSample(
+                facts=facts,
+                calls=len(places),
+                time_s=median(samples[place].median_s for place in places),
+                iqr_s=median(samples[place].iqr_s for place in places),
+                page_faults=mean(timed.page_faults[place] for place in places),
+            )
+            for facts, places in alike.items()
+        ),
+    )

@@ -1,8 +1,12 @@
-"""A predicted time: with an interval, and where it comes from."""
+"""A predicted time: with an interval, where it comes from, and what predicts it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from roofline.placement import Placement
 
 FAULTS_MATTER = 0.03
 """The share of a settled pass from which page faults are reported, and advised against."""
@@ -84,3 +88,23 @@ class RunPrediction:
     def settled_s(self) -> float:
         """Seconds of the pass where the allocator keeps all memory, so that there are no faults."""
         return self.operators_s + (self.overhead_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """A prediction for each operator (None: it is free, or only its bound is known), and the whole.
+
+    ``run`` is null where an operator that does something could not be predicted; ``notes`` say so.
+    """
+
+    operators: tuple[Prediction | None, ...] = ()
+    run: RunPrediction | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Predicts(Protocol):
+    """What predicts the operators of a pass."""
+
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
+        """Predictions for placed operators on so many threads, and for the pass."""
+        ...

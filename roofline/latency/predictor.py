@@ -11,8 +11,7 @@ from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.learning import Z_80
-from roofline.latency.predicted import Predicted
-from roofline.latency.prediction import FAULTS_MATTER, Prediction, RunPrediction
+from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
 from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement

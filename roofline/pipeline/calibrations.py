@@ -15,8 +15,7 @@ from roofline.errors import InputError, RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
-from roofline.latency.curriculum import DESIGN, Subject, designs, models
-from roofline.latency.int8_curriculum import int8_designs, int8_models
+from roofline.latency.curriculum import DESIGN, Subject, designs, int8_designs, int8_models, models
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import INT8, RunSample
@@ -171,7 +170,7 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
             return kept[0]
 
         return _measured_runs(here, step, teams, dtype, once)
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import team
     from roofline.quantization.native_variants import in_int8, int8_kernels
 
     def packed(asked: Workload, threads: int) -> torch.nn.Module:

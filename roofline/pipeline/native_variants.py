@@ -49,9 +49,7 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
     Raises:
         ModelError: the variant cannot be made, or one of both raised.
     """
-    from roofline.latency.measuring.gauges import Gauges
-    from roofline.latency.measuring.rounds import run_rounds
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import Gauges, run_rounds, team
     from roofline.machine.measuring.pace_gauge import pace_gauge
     from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
     from roofline.workload.capture.passes import one_at_a_time

@@ -24,7 +24,7 @@ from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import Sample
 from roofline.foundation.text import printable
 from roofline.latency.allocator import allocator_here
-from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
@@ -188,9 +188,7 @@ def compiled_rounds(
     import torch
     from torch._inductor import config
 
-    from roofline.latency.measuring.gauges import Gauges
-    from roofline.latency.measuring.rounds import Effort, run_rounds
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds, team
     from roofline.machine.measuring.pace_gauge import pace_gauge
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged

@@ -14,9 +14,8 @@ from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.calibrated import no_calibration
 from roofline.latency.features import facts_of
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.predicted import Predicted
-from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.measuring.rounds import Gauges
+from roofline.latency.prediction import Predicted, Prediction, RunPrediction
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from roofline.analysis import Analysis
 from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say, silent
-from roofline.latency.collection import run_sample
-from roofline.latency.families import family_of
+from roofline.latency.curriculum import family_of
+from roofline.latency.features import run_sample
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import Origin, RunSample
 from roofline.latency.store import Store

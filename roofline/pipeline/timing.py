@@ -14,8 +14,7 @@ from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measured import RunMeasurement, Timed
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort
+from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace
@@ -156,7 +155,7 @@ def measure(
         MeasurementError: its operators cannot be timed.
     """
     from roofline.latency.measuring.in_place import measure_in_place
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import team
 
     if not 1 <= threads <= on.profile.threads:
         raise HardwareError(
@@ -231,7 +230,7 @@ def measure_again(
 ) -> MeasuredAgain:
     """Whole passes, once more."""
     from roofline.latency.measuring.in_place import measure_whole
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import team
 
     with (
         team(threads, on.topology.cores),

@@ -22,8 +22,7 @@ from roofline.errors import MeasurementError, RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort, run_rounds
+from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import Candidate
@@ -69,7 +68,7 @@ def times_of_swaps(
     """
     import torch
 
-    from roofline.latency.measuring.team import team
+    from roofline.latency.measuring.rounds import team
     from roofline.machine.library.default_settings import default_settings
 
     known: dict[object, SwapTimes] = {}
@@ -105,8 +104,8 @@ def _timed(
     last_level_bytes: int,
     effort: Effort,
 ) -> SwapTimes:
+    from roofline.latency.measuring.calls import Turns, plan_for
     from roofline.latency.measuring.isolated import cycle_of
-    from roofline.latency.measuring.turns import Turns, plan_for
 
     turns: list[Turns] = []
     for call in (*before, *after):

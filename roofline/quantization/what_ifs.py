@@ -22,7 +22,7 @@ from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted, printable
-from roofline.latency.predicted import Predicts
+from roofline.latency.prediction import Predicts
 from roofline.placement import Bound, Placement, Roof
 from roofline.quantization.changed_records import ChangedPass, Step
 from roofline.quantization.kept_weights import (

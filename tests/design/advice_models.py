@@ -8,8 +8,7 @@ from typing import Any
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.rules import findings_of
-from roofline.latency.predicted import Predicted
-from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.prediction import Predicted, Prediction, RunPrediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.runs import captured_pass

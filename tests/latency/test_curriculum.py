@@ -6,8 +6,7 @@ from collections import Counter
 
 import torch
 
-from roofline.latency.curriculum import Subject, designs, models
-from roofline.latency.int8_curriculum import int8_designs, int8_models
+from roofline.latency.curriculum import Subject, designs, int8_designs, int8_models, models
 from roofline.pipeline.calibrations import Step
 from roofline.workload.models.designs import design
 

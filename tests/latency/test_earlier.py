@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from roofline.latency.earlier import EarlierRun, earlier_run
 from roofline.latency.features import facts_of
-from roofline.latency.samples import Facts, OperatorSample, RunSample
+from roofline.latency.samples import EarlierRun, Facts, OperatorSample, RunSample, earlier_run
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
 from roofline.run import Run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.latency.curriculum import DESIGN, designs, grid, models
-from roofline.latency.families import family_of
+from roofline.latency.curriculum import DESIGN, designs, family_of, grid, models
 from roofline.pipeline.validations import DEFAULT_MODELS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.latency.measuring.gauges import Gauges, Passage, process_faults
+from roofline.latency.measuring.rounds import Gauges, Passage, process_faults
 
 
 class Hands:

@@ -13,9 +13,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from roofline.errors import MeasurementError, ModelError
-from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.in_place import InPlace, growth, measure_in_place, measure_whole
-from roofline.latency.measuring.rounds import Effort
+from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.run import Run
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs

@@ -16,11 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measuring import isolated
-from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of
-from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of, plan_for
 from roofline.latency.measuring.isolated import cycle_of, measure_call, measure_unique
-from roofline.latency.measuring.rounds import Effort
-from roofline.latency.measuring.turns import plan_for
+from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import IsolatedSample
 from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
+from roofline.latency.measuring.rounds import Effort, Gauges, Rounds, run_rounds
 from roofline.machine.pace import Pace
 
 

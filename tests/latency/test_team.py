@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from roofline.latency.measuring import team as module
-from roofline.latency.measuring.team import team
+from roofline.latency.measuring import rounds as module
+from roofline.latency.measuring.rounds import team
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="the system has no such thing"

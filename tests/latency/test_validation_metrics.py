@@ -13,8 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError, ThresholdError
-from roofline.latency.accuracy import FIGURES, ValidationTotals, accuracy_of
-from roofline.latency.thresholds import Condition, check_thresholds
+from roofline.latency.accuracy import (
+    FIGURES,
+    Condition,
+    ValidationTotals,
+    accuracy_of,
+    check_thresholds,
+)
 from roofline.latency.validation import (
     ModelValidation,
     RatioValidation,

@@ -269,7 +269,7 @@ def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Alternat
 
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_calls_can_be_made_again_from_their_records(channels_last: bool) -> None:
-    from roofline.latency.measuring.turns import Turns, plan_for
+    from roofline.latency.measuring.calls import Turns, plan_for
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         y = layers(x).permute(0, 2, 1).contiguous().bfloat16().float()

@@ -13,7 +13,7 @@ from torch import nn
 
 from roofline.analysis import Analysis, read_analysis
 from roofline.foundation.sampling import Sample
-from roofline.latency.collection import run_sample
+from roofline.latency.features import run_sample
 from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.samples import Origin
 from roofline.latency.store import Store, latency_file

@@ -21,8 +21,7 @@ from torch import nn
 from roofline.analysis import Analysis, minimum_times_of
 from roofline.errors import HardwareError, InputError, MeasurementError, ModelError
 from roofline.latency.curriculum import Subject
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort
+from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunSample
 from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder

@@ -7,8 +7,8 @@ from datetime import date
 
 from roofline.analysis import Analysis
 from roofline.foundation.blocks import Facts, Report, View
-from roofline.latency.earlier import EarlierRun
 from roofline.latency.prediction import RunPrediction
+from roofline.latency.samples import EarlierRun
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html

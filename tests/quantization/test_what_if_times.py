@@ -12,7 +12,7 @@ from torch import nn
 from roofline.analysis import Analysis
 from roofline.design.advice.times import Time
 from roofline.errors import InputError
-from roofline.latency.predicted import Predicted
+from roofline.latency.prediction import Predicted
 from roofline.placement import Placement
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_ifs import records_of_torch, what_if

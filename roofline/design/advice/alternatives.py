@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline.analysis import Analysis, Basis, OperatorRow, working
 from roofline.design.advice.times import Time
-from roofline.latency.predicted import Predicts
+from roofline.latency.prediction import Predicts
 from roofline.placement import Placement, Roof
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State

@@ -27,7 +27,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.latency.paths import convolution_path
+from roofline.latency.features import convolution_path
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, ridge_flop_per_byte
 from roofline.workload.tensors import Role

@@ -20,7 +20,7 @@ from roofline.design.advice.subject import Proposal, Subject, left_out, minimum_
 from roofline.design.advice.times import Saving
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_bytes, format_s
-from roofline.latency.predicted import Predicts
+from roofline.latency.prediction import Predicts
 
 _OVERHEADS = {
     "convolution": "dispatch of convolution",

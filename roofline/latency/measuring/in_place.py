@@ -18,8 +18,7 @@ from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.foundation.progress import Progress
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
-from roofline.latency.measuring.gauges import Gauges, process_faults
-from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
+from roofline.latency.measuring.rounds import Effort, Gauges, Rounds, process_faults, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run
 from roofline.workload.capture.failures import model_error

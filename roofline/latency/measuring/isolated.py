@@ -21,11 +21,8 @@ from roofline.errors import MeasurementError, said_by
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
-from roofline.latency.measuring.calls import Call
-from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort, run_rounds
-from roofline.latency.measuring.team import team
-from roofline.latency.measuring.turns import Turns, plan_for
+from roofline.latency.measuring.calls import Call, Turns, plan_for
+from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds, team
 from roofline.latency.samples import IsolatedSample
 from roofline.machine.library.default_settings import default_settings
 
