@@ -109,6 +109,18 @@ class PredictedKeywords(RunKeywords, total=False):
     no_cache: bool
 
 
+class StepKeywords(InferenceKeywords, total=False):
+    """A training step on one machine; see `RunOptions` for each."""
+
+    cold: bool
+    optimizer: Optimizer | None
+    loss: Loss | None
+    autocast: str | torch.dtype | None
+    channels_last: bool
+    device: str | None
+    scale_gradients: bool
+
+
 class OnMachinesKeywords(PassKeywords, total=False):
     """An inference pass or a training step on several machines; see `RunOptions` for each."""
 

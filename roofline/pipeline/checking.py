@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
 from roofline.design.gate import (
@@ -27,9 +26,8 @@ from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on
-from roofline.pipeline.machines import Hardware
-from roofline.pipeline.runs import captured_pass as captured_pass_of
-from roofline.run import RunOptions, check_counts
+from roofline.pipeline.runs import captured_pass
+from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +43,7 @@ _UNMEASURED = (
 )
 
 
+@takes(RunKeywords)
 def check(
     model: Model | Analysis | Cost,
     inputs: Any = None,
@@ -52,18 +51,8 @@ def check(
     against: str | Path | None = None,
     fail_if: Sequence[str] | str = (),
     update: bool = False,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     progress: Progress | None = None,
+    **run: Unpack[RunKeywords],
 ) -> Check:
     """What a model costs, held against what it cost before: FLOP, bytes, memory, launches, times.
 
@@ -76,14 +65,12 @@ def check(
             analysis; None: there is none, and conditions name their limits.
         fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
             and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
-            peak_memory_bytes, launches, unknown_operators, eager_min_time_s, eager_min_time_s,
+            peak_memory_bytes, launches, unknown_operators, eager_min_time_s,
             fused_min_time_s, model_min_time_s and predicted_s.
         update: write what it costs now to ``against``, where there may be a baseline, and nothing
-            else; conditions are then not judged.
-        hardware: as for `analyze`; None: this machine, if it was measured or a condition asks for a
-            time, else counts alone.
-        inputs, dtype, batch, seq, threads, train, optimizer, loss, autocast, channels_last, device,
-            progress: as for `analyze`.
+            else; conditions are then not judged. Without ``hardware``, times are judged where
+            this machine was measured or a condition asks for one.
+        inputs, progress: as for `analyze`.
 
     Raises:
         InputError: a condition that is none, a baseline that is missing or of other inputs, a file
@@ -93,41 +80,11 @@ def check(
     conditions = parse_conditions(fail_if)
     baseline = _baseline(against, conditions, update=update)
     if isinstance(model, (Cost, Analysis)):
-        now, notes = _known(
-            model,
-            inputs=inputs,
-            hardware=hardware,
-            dtype=dtype,
-            batch=batch,
-            seq=seq,
-            threads=threads,
-            train=train or None,
-            optimizer=optimizer,
-            loss=loss,
-            autocast=autocast,
-            channels_last=channels_last or None,
-            device=device,
-        )
+        now, notes = _known(model, {"inputs": inputs, **run})
     else:
-        now, notes = _counted(
-            model,
-            inputs,
-            RunOptions(
-                dtype=dtype,
-                train=train,
-                optimizer=optimizer,
-                loss=loss,
-                autocast=autocast,
-                channels_last=channels_last,
-                device=device,
-            ),
-            conditions=conditions,
-            hardware=hardware,
-            batch=batch,
-            seq=seq,
-            threads=threads,
-            progress=progress,
-        )
+        options = RunOptions.of(inputs, **run)
+        options.run()
+        now, notes = _counted(model, inputs, options, conditions=conditions, progress=progress)
     file = str(against) if against is not None else ""
     if update and against is not None:
         write_baseline(now, against, overwrite=True)
@@ -143,10 +100,10 @@ def check(
     return Check(now=now, baseline=baseline, file=file, conditions=texts, notes=notes)
 
 
-def _known(counted: Cost | Analysis, **given: Any) -> tuple[Cost, tuple[str, ...]]:
+def _known(counted: Cost | Analysis, given: Mapping[str, Any]) -> tuple[Cost, tuple[str, ...]]:
     """The cost of what was counted already, and what was noticed then; options have no effect."""
     for name, value in given.items():
-        if value is not None:
+        if value is not None and value is not False:
             raise InputError(f"{name} has no effect on what was counted already; leave it out")
     if isinstance(counted, Cost):
         return counted, ()
@@ -201,31 +158,21 @@ def _counted(
     options: RunOptions,
     *,
     conditions: Sequence[Condition],
-    hardware: Hardware | None,
-    batch: int | None,
-    seq: int | None,
-    threads: int | None,
     progress: Progress | None,
 ) -> tuple[Cost, tuple[str, ...]]:
     """What the model costs now, and what was noticed on the way."""
-    options.run()
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     asks_for_time = any(each.quantity.is_time for each in conditions)
-    counts_only = hardware is None and not asks_for_time and not catalog.host_file().exists()
+    counts_only = (
+        options.hardware is None and not asks_for_time and not catalog.host_file().exists()
+    )
+    threads = None if counts_only else options.threads
     (known,) = (
         (KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ())),)
         if counts_only
-        else known_machines([hardware], threads)
+        else known_machines([options.hardware], threads)
     )
-    options = replace(options, batch=batch, seq=seq)
-    captured = captured_pass_of(model, inputs, options, on=known.device)
-    analysis = placed_on(
-        captured,
-        known,
-        threads=None if counts_only else threads,
-        cold=False,
-        progress=progress,
-    )
+    captured = captured_pass(model, inputs, options, on=known.device)
+    analysis = placed_on(captured, known, threads=threads, cold=False, progress=progress)
     cost = cost_of(analysis, versions=versions(), date=today())
     if counts_only:
         return cost, (*captured.notes, _UNMEASURED)

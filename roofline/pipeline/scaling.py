@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError, nearest
@@ -19,9 +19,8 @@ from roofline.pipeline.analyses import (
     placed_on,
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
-from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import CapturedPass, Workload, captured_workload, workload_of
-from roofline.run import Run, RunOptions, check_counts
+from roofline.run import Run, RunKeywords, RunOptions, StepKeywords, takes
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
@@ -196,6 +195,7 @@ def _kept_wide(analysis: Analysis) -> str:
     )
 
 
+@takes(StepKeywords)
 def scale(
     model: Model,
     inputs: Any = None,
@@ -208,22 +208,11 @@ def scale(
     bucket: int | str | None = None,
     sharded: bool = False,
     checkpoint: str | None = None,
-    scale_gradients: bool = False,
     measured: bool = False,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    cold: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool = False,
-    device: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[StepKeywords],
 ) -> Scaling:
     """What a training step comes to with a copy of the model on each of several ranks.
 
@@ -232,8 +221,7 @@ def scale(
     module that is given is left as it was.
 
     Args:
-        model, inputs, hardware, dtype, batch, seq, threads, cold, optimizer, loss, autocast,
-            channels_last, device, progress: as for `analyze`.
+        model, inputs, progress: as for `analyze`.
         data_parallel: how many ranks there are.
         link_bandwidth: byte/s each way between any two ranks, a number or ``"25GB/s"``; None: that
             of the hardware's links.
@@ -246,8 +234,6 @@ def scale(
         sharded: each rank keeps a part of the optimizer's states, and updates that.
         checkpoint: modules that keep nothing for the backward pass and run again for it:
             ``"blocks"``, or a path such as ``"layer*.*"``.
-        scale_gradients: the loss is scaled, and gradients are unscaled and checked before the
-            update, as `torch.amp.GradScaler` does.
         measured: runs the step here and takes the times that its operators really took.
         force: with `measured`, although others compute.
         say: told, in words, what is waited for.
@@ -258,63 +244,46 @@ def scale(
         HardwareError: unknown hardware.
         MeasurementError: the step is to be measured, and cannot be.
     """
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    options = RunOptions.of(inputs, **run, train=True)
     settings = settings_of(
         data_parallel, algorithm=algorithm, accumulate=accumulate, bucket=bucket, sharded=sharded
     )
     given = given_wire(link_bandwidth, link_latency)
-    if isinstance(hardware, (list, tuple, set)):
-        raise InputError("hardware: expected one machine, which every rank is")
     if checkpoint is not None and not isinstance(checkpoint, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"checkpoint: expected blocks or a path, got {checkpoint!r}")
     if measured:
-        check_measured(checkpoint=checkpoint, scale_gradients=scale_gradients, cold=cold)
-    options = RunOptions(
-        dtype=dtype,
-        train=True,
-        optimizer=optimizer,
-        loss=loss,
-        scale_gradients=scale_gradients,
-        autocast=autocast,
-        channels_last=channels_last,
-        device=device,
-    )
-    (known,) = known_machines([hardware], threads)
-    run = options.run(known.device)
+        check_measured(
+            checkpoint=checkpoint, scale_gradients=options.scale_gradients, cold=options.cold
+        )
+    (known,) = known_machines([options.hardware], options.threads)
+    on_rank = options.run(known.device)
     if given is None and settings.ranks > 1:
         # Before the model is built, and a machine measured for nothing.
         check_links(known)
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    passed, paths = _captured(asked, options, run, checkpoint)
+    asked = workload_of(model, inputs, run=on_rank, batch=options.batch, seq=options.seq)
+    passed, paths = _captured(asked, options, on_rank, checkpoint)
     captured = passed.capture
-    analysis = placed_on(passed, known, threads=threads, cold=cold, progress=progress)
+    analysis = placed_on(
+        passed, known, threads=options.threads, cold=options.cold, progress=progress
+    )
     if measured:
         from roofline.pipeline.profiles import profile
 
+        names = RunKeywords.__annotations__
         timed = profile(
             model,
             inputs,
-            hardware=hardware,
-            dtype=dtype,
-            batch=batch,
-            seq=seq,
-            threads=threads,
-            train=True,
-            optimizer=optimizer,
-            loss=loss,
-            autocast=autocast,
-            channels_last=channels_last,
-            device=device,
             force=force,
             progress=progress,
             say=say,
+            **options.keywords(*names),
         )
         analysis = _as_measured(analysis, timed)
     kind, _ = times_of(analysis)
     wire = given
     if wire is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
         wire = wire_of(analysis.hardware, at_best=kind == "bound")
-    task = _task(model, inputs, batch, seq, options, run, accumulate) if measured else None
+    task = _task(model, inputs, options, on_rank, accumulate) if measured else None
     step = Step(
         analysis=analysis,
         gradients=captured.gradients,
@@ -343,8 +312,6 @@ def _captured(
 def _task(
     model: Model,
     inputs: Any,
-    batch: int | None,
-    seq: int | None,
     options: RunOptions,
     run: Run,
     accumulate: int,
@@ -358,8 +325,8 @@ def _task(
     return TrainingTask(
         model=model,
         inputs=inputs,
-        batch=batch,
-        seq=seq,
+        batch=options.batch,
+        seq=options.seq,
         optimizer=run.optimizer,
         autocast=run.autocast or None,
         accumulate=accumulate,
