@@ -9,8 +9,13 @@ import pytest
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels.compute import COMPUTE_KERNELS
-from roofline.machine.theory.microarchitectures import CORES, Core, core_named, identify_core
-from roofline.machine.theory.microarchitectures.identification import macos_core
+from roofline.machine.theory.microarchitectures import (
+    CORES,
+    Core,
+    core_named,
+    identify_core,
+    macos_core,
+)
 
 
 def x86(vendor: str, family: int, model: int, name: str = "?", stepping: int = 1) -> str:
