@@ -9,7 +9,7 @@ import pytest
 
 from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
-from roofline.machine.kernels.compute import ComputeKernel, TileKernel
+from roofline.machine.kernels.register_loop import ComputeKernel, TileKernel
 from roofline.machine.kernels.stream import StreamKernel, element_bits, random_state, stream_state
 from roofline.machine.system.host import describe_host
 from tests.machine.kernel_results import LENGTH, assert_result, initial_state

@@ -7,9 +7,10 @@ kernel whose code is not what it declares is refused.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -122,8 +123,7 @@ def can_run(unit: VectorUnit, architecture: str, instruction_sets: Iterable[str]
 def stream_unit(architecture: str, instruction_sets: Iterable[str]) -> VectorUnit | None:
     """The unit with the widest loads and stores of such a host; None if no known unit fits."""
     available = set(instruction_sets)
-    fitting = (unit for unit in _STREAM_UNITS if can_run(unit, architecture, available))
-    return next(fitting, None)
+    return next((unit for unit in _STREAM_UNITS if can_run(unit, architecture, available)), None)
 
 
 def sve_vector_bits() -> int | None:
@@ -136,6 +136,7 @@ def sve_vector_bits() -> int | None:
 
 _LABEL = re.compile(r"\s*([.\w$]+):")
 _JUMP = re.compile(r"\s*(?:j[a-z]+|b|b\.[a-z]+|cbn?z\s+\w+,|tbn?z\s+\w+,\s*#?\d+,)\s+([.\w$]+)\s*$")
+_END = re.compile(r"\.?L?func_end|\s*\.cfi_endproc")
 _STACK = re.compile(r"\(%[re](?:sp|bp)\b|\[(?:sp|x29|fp)\b")
 _NON_TEMPORAL = re.compile(r"vmovnt|movnt|stnp")
 _COMMENT = re.compile(r"(##|//|#(?![-\d])|;).*")
@@ -165,26 +166,48 @@ class LoopContract:
 
 
 class Kernel(Protocol):
-    """What can be compiled, checked and timed."""
+    """What can be compiled, checked and timed: its name, what it needs, what its loop must be."""
 
     @property
-    def label(self) -> str:
-        """How progress and errors name it."""
-        ...
+    def label(self) -> str: ...
 
     @property
-    def unit(self) -> VectorUnit:
-        """What it needs of the CPU and of the compiler."""
-        ...
+    def unit(self) -> VectorUnit: ...
 
     @property
-    def contract(self) -> LoopContract:
-        """What its loop must become."""
-        ...
+    def contract(self) -> LoopContract: ...
 
     def ir(self) -> str:
         """``void kernel(ptr state, i64 offset, i64 length)`` as LLVM IR text."""
         ...
+
+
+def counted_loop(
+    entry: Iterable[str],
+    body: Iterable[str],
+    leave: Iterable[str],
+    *,
+    declarations: Iterable[str] = (),
+    step: int = 1,
+) -> str:
+    """LLVM IR of a kernel whose loop counts to `length` in steps of `step`; its parts in lines."""
+    lines = [
+        *declarations,
+        "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
+        "entry:",
+        *entry,
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
+        *body,
+        f"  %i.next = add i64 %i, {step}",
+        "  %more = icmp ult i64 %i.next, %length",
+        "  br i1 %more, label %loop, label %exit",
+        "exit:",
+        *leave,
+        *("  ret void", "}", ""),
+    ]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +234,13 @@ class HotLoop:
     def accesses(self) -> tuple[int, int]:
         """Values loaded from memory and stored to it."""
         memory = [line for line in self.instructions if _MEMORY.match(line)]
-        stores = sum(_values(line) for line in memory if _stores(line))
+        # AT&T syntax writes the destination last; Arm says it in the name.
+        stores = sum(
+            _values(line)
+            for line in memory
+            if (_ARM_STORE if "[" in line else _X86_STORE).match(line)
+        )
         return sum(map(_values, memory)) - stores, stores
-
-
-def _stores(line: str) -> bool:
-    # AT&T syntax writes the destination last; Arm says it in the name.
-    return bool((_ARM_STORE if "[" in line else _X86_STORE).match(line))
 
 
 def _values(line: str) -> int:
@@ -239,11 +262,10 @@ def hot_loop(assembly: str) -> HotLoop:
     ]
     if not loops:
         raise MeasurementError("the compiled kernel has no loop; this is a defect of roofline")
-    body = max(loops, key=len)
     return HotLoop(
         tuple(
             text
-            for line in body
+            for line in max(loops, key=len)
             if (text := line.strip()) and not text.startswith(".") and not _LABEL.match(line)
         )
     )
@@ -251,18 +273,10 @@ def hot_loop(assembly: str) -> HotLoop:
 
 def _function(assembly: str, name: str) -> list[str]:
     lines = [_COMMENT.sub("", line) for line in assembly.splitlines()]
-    starts = [
-        i
-        for i, line in enumerate(lines)
-        if (match := _LABEL.match(line)) and match[1].removeprefix("_") == name
-    ]
-    if not starts:
-        raise MeasurementError(f"the compiled code has no function '{name}'")
-    first = starts[0]
-    last = first + 1
-    while last < len(lines) and not re.match(r"\.?L?func_end|\s*\.cfi_endproc", lines[last]):
-        last += 1
-    return lines[first:last]
+    for first, line in enumerate(lines):
+        if (match := _LABEL.match(line)) and match[1].removeprefix("_") == name:
+            return list(itertools.takewhile(lambda each: not _END.match(each), lines[first:]))
+    raise MeasurementError(f"the compiled code has no function '{name}'")
 
 
 def check(kernel: Kernel, assembly: str) -> HotLoop:
@@ -271,43 +285,33 @@ def check(kernel: Kernel, assembly: str) -> HotLoop:
     Raises:
         MeasurementError: values spilled to the stack, or the loop breaks the kernel's contract.
     """
-    loop, contract = hot_loop(assembly), kernel.contract
+    loop = hot_loop(assembly)
     if loop.stack_accesses:
         raise MeasurementError(
             f"kernel '{kernel.label}' spills: {loop.stack_accesses} stack accesses in its loop;"
             " use fewer accumulators"
         )
-    for fault in _faults(contract, loop):
+    for fault in _faults(kernel.contract, loop):
         raise MeasurementError(f"kernel '{kernel.label}' was compiled {fault}")
     return loop
 
 
-def _faults(contract: LoopContract, loop: HotLoop) -> list[str]:
+def _faults(contract: LoopContract, loop: HotLoop) -> Iterator[str]:
     """How a loop breaks its contract, in words that follow "was compiled"."""
-    page_faults = [
-        f"to {found} of {wanted} wanted instructions '{pattern}'"
-        for pattern, wanted in contract.instructions
-        if (found := loop.count(pattern)) != wanted
-    ]
-    if (found := loop.accesses()) != (contract.loads, contract.stores):
-        page_faults.append(
-            f"to {found[0]} of {contract.loads} loads and {found[1]} of {contract.stores} stores"
-        )
+    for pattern, wanted in contract.instructions:
+        if (found := loop.count(pattern)) != wanted:
+            yield f"to {found} of {wanted} wanted instructions '{pattern}'"
+    loads, stores = loop.accesses()
+    if (loads, stores) != (contract.loads, contract.stores):
+        yield f"to {loads} of {contract.loads} loads and {stores} of {contract.stores} stores"
     if loop.non_temporal_stores != contract.stores * contract.non_temporal:
-        page_faults.append(f"to {loop.non_temporal_stores} non-temporal stores")
-    memory = [line for line in loop.instructions if _MEMORY.match(line)]
+        yield f"to {loop.non_temporal_stores} non-temporal stores"
     if contract.vector_bits is not None:
         wide = re.compile(_REGISTER[contract.vector_bits])
-        narrow = [line for line in memory if not wide.match(line)]
-        page_faults += [f"with '{line}', not {contract.vector_bits} bits" for line in narrow]
-    wanted = [re.compile(pattern) for pattern, _ in contract.instructions]
-    others = len(loop.instructions) - len(
-        {
-            i
-            for i, line in enumerate(loop.instructions)
-            if _MEMORY.match(line) or any(each.match(line) for each in wanted)
-        }
-    )
+        for line in loop.instructions:
+            if _MEMORY.match(line) and not wide.match(line):
+                yield f"with '{line}', not {contract.vector_bits} bits"
+    expected = [_MEMORY, *(re.compile(pattern) for pattern, _ in contract.instructions)]
+    others = sum(not any(each.match(line) for each in expected) for line in loop.instructions)
     if others > contract.others:
-        page_faults.append(f"with {others} other instructions, more than {contract.others}")
-    return page_faults
+        yield f"with {others} other instructions, more than {contract.others}"

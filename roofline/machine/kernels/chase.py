@@ -20,6 +20,7 @@ from roofline.machine.kernels.assembly import (
     Architecture,
     LoopContract,
     VectorUnit,
+    counted_loop,
 )
 
 # Two registers are added in one cycle on every mainstream CPU. They are subtracted, which is the
@@ -43,11 +44,7 @@ class ClockKernel:
     """A loop of `CHAIN` additions, each of which waits for the one before it."""
 
     architecture: Architecture
-
-    @property
-    def label(self) -> str:
-        """How progress and errors name it."""
-        return "clock"
+    label: str = "clock"
 
     @property
     def unit(self) -> VectorUnit:
@@ -72,29 +69,14 @@ class ClockKernel:
 
     def ir(self) -> str:
         """The kernel as LLVM IR text."""
-        lines = [
-            "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
-            "entry:",
+        entry = (
             "  %a = load i64, ptr %state, align 8",
             "  %at = getelementptr i8, ptr %state, i64 8",
             "  %first = load i64, ptr %at, align 8",
-            "  br label %loop",
-            "loop:",
-            "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
-            f"  %x0 = phi i64 [ %first, %entry ], [ %x{CHAIN}, %loop ]",
-        ]
-        lines += [f"  %x{k + 1} = sub i64 %x{k}, %a" for k in range(CHAIN)]
-        lines += [
-            "  %i.next = add i64 %i, 1",
-            "  %more = icmp ult i64 %i.next, %length",
-            "  br i1 %more, label %loop, label %exit",
-            "exit:",
-            f"  store i64 %x{CHAIN}, ptr %at, align 8",
-            "  ret void",
-            "}",
-            "",
-        ]
-        return "\n".join(lines)
+        )
+        chain = (f"  %x{k + 1} = sub i64 %x{k}, %a" for k in range(CHAIN))
+        body = (f"  %x0 = phi i64 [ %first, %entry ], [ %x{CHAIN}, %loop ]", *chain)
+        return counted_loop(entry, body, [f"  store i64 %x{CHAIN}, ptr %at, align 8"])
 
 
 # The kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)``; `length` is how
@@ -114,11 +96,7 @@ class HopKernel:
     """Two threads in turn: each waits for its number on the line, and writes the next."""
 
     unit: VectorUnit
-
-    @property
-    def label(self) -> str:
-        """How progress and errors name it."""
-        return "hop"
+    label: str = "hop"
 
     @property
     def contract(self) -> LoopContract:
@@ -197,11 +175,7 @@ class ChaseKernel:
     """Dependent loads, with the plain instructions that every CPU of `unit`'s architecture has."""
 
     unit: VectorUnit
-
-    @property
-    def label(self) -> str:
-        """How progress and errors name it."""
-        return "pointer chase"
+    label: str = "pointer chase"
 
     @property
     def contract(self) -> LoopContract:
@@ -212,26 +186,12 @@ class ChaseKernel:
 
     def ir(self) -> str:
         """The kernel as LLVM IR text."""
-        loads = [f"  %p{u + 1} = load ptr, ptr %p{u}" for u in range(UNROLL)]
-        return "\n".join(
-            [
-                "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
-                "entry:",
-                "  %start = load ptr, ptr %state",
-                "  br label %loop",
-                "loop:",
-                "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
-                f"  %p0 = phi ptr [ %start, %entry ], [ %p{UNROLL}, %loop ]",
-                *loads,
-                f"  %i.next = add i64 %i, {UNROLL}",
-                "  %more = icmp ult i64 %i.next, %length",
-                "  br i1 %more, label %loop, label %exit",
-                "exit:",
-                f"  store ptr %p{UNROLL}, ptr %state",
-                "  ret void",
-                "}",
-                "",
-            ]
+        loads = (f"  %p{u + 1} = load ptr, ptr %p{u}" for u in range(UNROLL))
+        return counted_loop(
+            ["  %start = load ptr, ptr %state"],
+            [f"  %p0 = phi ptr [ %start, %entry ], [ %p{UNROLL}, %loop ]", *loads],
+            [f"  store ptr %p{UNROLL}, ptr %state"],
+            step=UNROLL,
         )
 
 

@@ -322,7 +322,9 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
         register_loop.request_permission()
     text = assembly(kernel)
     loop = check(kernel, text)
-    engine = llvm.create_mcjit_compiler(_assembled(text), _machine(kernel.unit.llvm_features))
+    escaped = text.replace("\\", "\\5C").replace('"', "\\22").splitlines()
+    module = llvm.parse_assembly("\n".join(f'module asm "{line}"' for line in escaped))
+    engine = llvm.create_mcjit_compiler(module, _machine(kernel.unit.llvm_features))
     engine.add_object_file(llvm.ObjectFileRef.from_data(_harness(kernel.unit.architecture)))
     engine.finalize_object()
     return CompiledKernel(
@@ -331,12 +333,4 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
         _call=_KERNEL(engine.get_function_address("kernel")),
         _bench=_BENCH(engine.get_function_address("bench")),
         _engine=engine,
-    )
-
-
-def _assembled(text: str) -> Any:
-    """A module whose code is an assembly text."""
-    escaped = text.replace("\\", "\\5C").replace('"', "\\22")
-    return _llvm().parse_assembly(
-        "\n".join(f'module asm "{line}"' for line in escaped.splitlines())
     )

@@ -11,18 +11,12 @@ from collections.abc import Callable, Iterable
 
 from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.kernels import assembly
-from roofline.machine.kernels.assembly import VectorUnit, can_run, sve_vector_bits
-from roofline.machine.kernels.register_loop import (
-    SLOT_BYTE,
-    UNROLL,
-    ComputeKernel,
-    Operation,
-    TileKernel,
-    tile_kernel,
-)
+from roofline.machine.kernels.assembly import VectorUnit, can_run
+from roofline.machine.kernels.register_loop import ComputeKernel, Operation, tile_kernel
 
 FLOP_PER_FMA = 2
 
+_INT32, _INT16, _UINT8 = dtype("int32"), dtype("int16"), dtype("uint8")
 _SVE_STEP_BITS = 128
 _IR_NAMES = {
     "float64": "double",
@@ -46,7 +40,7 @@ def ir_type(unit: VectorUnit, element: DType) -> str:
     return f"<{unit.lanes(element.bits)} x {name}>" if unit.bits else name
 
 
-def arm_instruction(unit: VectorUnit, names: str, element: DType) -> str:
+def _arm_instruction(unit: VectorUnit, names: str, element: DType) -> str:
     """A regular expression for Arm's instructions `names` (``"fmla|fmad"``) on `element`."""
     width = _ARM_WIDTH[element.bits]
     if unit.scalable:
@@ -58,43 +52,44 @@ def arm_instruction(unit: VectorUnit, names: str, element: DType) -> str:
     return rf"(?:{names})(?:\.{arrangement}\s|\s+v\d+\.{arrangement})"
 
 
-def _suffix(unit: VectorUnit, element: DType) -> str:
-    """What LLVM appends to the name of an overloaded intrinsic: ``"v16f32"``."""
-    if unit.scalable:
-        return f"nxv{_SVE_STEP_BITS // element.bits}f{element.bits}"
-    return f"v{unit.lanes(element.bits)}f{element.bits}" if unit.bits else f"f{element.bits}"
-
-
 def _x86_float(unit: VectorUnit, name: str, element: DType) -> str:
     kind = ("p" if unit.bits else "s") + {64: "d", 32: "s", 16: "h"}[element.bits]
     return rf"{name}{kind}\s+{_X86_REGISTER[unit.bits]}"
 
 
-def fma(unit: VectorUnit, element: DType, *, square: bool = False) -> Operation:
+# Operations: what an accumulator goes through in one step.
+
+
+def _fma(unit: VectorUnit, element: DType, *, square: bool = False) -> Operation:
     """x + m * a, or x + a * a (`square`), rounded once."""
     m = "{a}" if square else "{m}"
-    kind, function = ir_type(unit, element), f"@llvm.fma.{_suffix(unit, element)}"
+    bits = element.bits
+    if unit.scalable:
+        suffix = f"nxv{_SVE_STEP_BITS // bits}f{bits}"
+    else:
+        suffix = f"v{unit.lanes(bits)}f{bits}" if unit.bits else f"f{bits}"
+    kind, function = ir_type(unit, element), f"@llvm.fma.{suffix}"
     if unit.architecture == "x86_64":
         machine = _x86_float(unit, r"vfmadd\d{3}", element)
     else:
         names = "fmla|fmad" if unit.scalable else "fmla" if unit.bits else "fmadd"
-        machine = arm_instruction(unit, names, element)
+        machine = _arm_instruction(unit, names, element)
     return Operation(
         # The accumulator is the addend: an x = fma(x, m, a) costs a move for every multiply-add on
         # Arm, and never settles at a finite value.
         code=(f"{{y}} = call {kind} {function}({kind} {m}, {kind} {{a}}, {kind} {{x}})",),
         declarations=(f"declare {kind} {function}({kind}, {kind}, {kind})",),
         machine=(machine,),
-        flop=unit.lanes(element.bits) * FLOP_PER_FMA,
+        flop=unit.lanes(bits) * FLOP_PER_FMA,
     )
 
 
-def add(unit: VectorUnit, element: DType) -> Operation:
+def _add(unit: VectorUnit, element: DType) -> Operation:
     """x + a."""
     if unit.architecture == "x86_64":
         machine = _x86_float(unit, "vadd", element)
     else:
-        machine = arm_instruction(unit, "fadd", element)
+        machine = _arm_instruction(unit, "fadd", element)
     return Operation(
         code=(f"{{y}} = fadd {ir_type(unit, element)} {{x}}, {{a}}",),
         machine=(machine,),
@@ -102,14 +97,14 @@ def add(unit: VectorUnit, element: DType) -> Operation:
     )
 
 
-def multiply_and_add(unit: VectorUnit, element: DType) -> Operation:
+def _multiply_and_add(unit: VectorUnit, element: DType) -> Operation:
     """Integers, modulo 2**32: x + x * m, or, one element at a time, a + x * m.
 
     x + m * a would be no work: the product is the same in every step.
     """
     kind = ir_type(unit, element)
     if unit.architecture == "aarch64":
-        machine = (arm_instruction(unit, "mla|mad", element) if unit.bits else r"madd\s+w\d",)
+        machine = (_arm_instruction(unit, "mla|mad", element) if unit.bits else r"madd\s+w\d",)
     elif unit.bits:
         register = _X86_REGISTER[unit.bits]
         machine = (rf"vpmulld\s+{register}", rf"vpaddd\s+{register}")
@@ -124,21 +119,20 @@ def multiply_and_add(unit: VectorUnit, element: DType) -> Operation:
 
 
 _BYTE_PRODUCTS = {
-    128: "ssse3.pmadd.ub.sw.128",
-    256: "avx2.pmadd.ub.sw",
-    512: "avx512.pmaddubs.w.512",
+    128: ("ssse3.pmadd.ub.sw.128", "sse2.pmadd.wd"),
+    256: ("avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
+    512: ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512"),
 }
-_PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 
 
-def byte_dot(unit: VectorUnit) -> Operation:
+def _byte_products(unit: VectorUnit) -> Operation:
     """x + the products of x's bytes (unsigned) with m's (signed), four a lane; a is ones (int16).
 
     In three instructions, as it is done without VNNI; sums of two products saturate at 16 bits. The
     accumulator is a factor too, since a product of m and a would be the same in every step.
     """
     byte, half, word = (f"<{unit.bits // bits} x i{bits}>" for bits in (8, 16, 32))
-    products, sums = f"@llvm.x86.{_BYTE_PRODUCTS[unit.bits]}", f"@llvm.x86.{_PAIR_SUMS[unit.bits]}"
+    products, sums = (f"@llvm.x86.{name}" for name in _BYTE_PRODUCTS[unit.bits])
     register = _X86_REGISTER[unit.bits]
     return Operation(
         code=(
@@ -156,41 +150,7 @@ def byte_dot(unit: VectorUnit) -> Operation:
     )
 
 
-def sum_of_products(
-    unit: VectorUnit, function: str, mnemonic: str, types: tuple[str, str], products: int
-) -> Operation:
-    """One instruction that adds `products` products of elements of m and a to each 32-bit lane.
-
-    `types` are the IR types of the sums and of the factors.
-    """
-    total, factor = types
-    if unit.architecture == "x86_64":
-        machine = rf"(?:{{vex}}\s+)?{mnemonic}\s+{_X86_REGISTER[unit.bits]}"
-    else:
-        machine = arm_instruction(unit, mnemonic, DType("int32", 32, "int"))
-    return Operation(
-        code=(
-            f"{{y}} = call {total} @llvm.{function}({total} {{x}}, {factor} {{m}}, {factor} {{a}})",
-        ),
-        declarations=(f"declare {total} @llvm.{function}({total}, {factor}, {factor})",),
-        machine=(machine,),
-        flop=unit.lanes(32) * products * 2,
-    )
-
-
-__all__ = [
-    "COMPUTE_KERNELS",
-    "FLOP_PER_FMA",
-    "SLOT_BYTE",
-    "UNROLL",
-    "ComputeKernel",
-    "TileKernel",
-    "compute_kernels",
-    "fma_kernel",
-    "sve_vector_bits",
-]
-
-_INT32, _UINT8 = dtype("int32"), dtype("uint8")
+# Kernels: each from the data type and the unit of a row.
 
 
 def _kernel(
@@ -199,20 +159,27 @@ def _kernel(
     unit: VectorUnit,
     *operations: Operation,
     accumulators: tuple[int, int] | None = None,
+    factors: tuple[DType, DType] | None = None,
+    sums: DType | None = None,
+    packed: DType | None = None,
 ) -> ComputeKernel:
-    """A kernel whose factors and sums are of one type; `accumulators` of its first, second form."""
-    kind = ir_type(unit, element)
+    """A kernel with `accumulators` of its first and second form.
+
+    Factors and sums are of the `element` type by default; `packed` is what factors are handed over
+    as.
+    """
     first, second = accumulators or (unit.accumulators, unit.second_accumulators)
+    m, a = factors or (element, element)
     return ComputeKernel(
         name=name,
         dtype=element,
         unit=unit,
         accumulators=first,
         second_accumulators=second,
-        factors=(element, element),
-        sums=element,
-        factor_types=(kind, kind),
-        accumulator_type=kind,
+        factors=(m, a),
+        sums=sums or element,
+        factor_types=(ir_type(unit, packed or m), ir_type(unit, packed or a)),
+        accumulator_type=ir_type(unit, sums or element),
         operations=operations,
     )
 
@@ -220,12 +187,12 @@ def _kernel(
 def fma_kernel(element: DType, unit: VectorUnit, accumulators: int | None = None) -> ComputeKernel:
     """Fused multiply-adds of floating-point numbers, with as many sums as fit by default."""
     sums = (accumulators, accumulators) if accumulators else None
-    return _kernel("fma", element, unit, fma(unit, element), accumulators=sums)
+    return _kernel("fma", element, unit, _fma(unit, element), accumulators=sums)
 
 
 def _fma_add(element: DType, unit: VectorUnit) -> ComputeKernel:
     """Multiply-adds and additions in turn: more than the FMA peak where adders are extra."""
-    operations = (fma(unit, element, square=True), add(unit, element))
+    operations = (_fma(unit, element, square=True), _add(unit, element))
     if unit.registers == 32:
         return _kernel("fma-add", element, unit, *operations, accumulators=(28, 24))
     # Four instructions at a time want more sums than 16 registers hold: m is left out for one more,
@@ -239,85 +206,64 @@ def _mul_add(element: DType, unit: VectorUnit) -> ComputeKernel:
     vectors = {16: (12, 12), 32: (28, 24)}[unit.registers]
     # Scalars live in the general registers; two of them hold the counter and its end.
     scalars = {"x86_64": (11, 11), "aarch64": (20, 16)}[unit.architecture]
-    return _kernel(
-        "mul-add",
-        element,
-        unit,
-        multiply_and_add(unit, element),
-        accumulators=vectors if unit.bits else scalars,
-    )
+    sums = vectors if unit.bits else scalars
+    return _kernel("mul-add", element, unit, _multiply_and_add(unit, element), accumulators=sums)
 
 
 def _byte_dot(element: DType, unit: VectorUnit) -> ComputeKernel:
     """int8 without VNNI, in three instructions."""
-    sums = {16: (12, 10), 32: (20, 16)}[unit.registers]
-    kernel = _kernel("dot", element, unit, byte_dot(unit), accumulators=sums)
-    half = dtype("int16")
-    return dataclasses.replace(
-        kernel,
-        factors=(element, half),
+    return _kernel(
+        *("dot", element, unit, _byte_products(unit)),
+        accumulators={16: (12, 10), 32: (20, 16)}[unit.registers],
+        factors=(element, _INT16),
         sums=_INT32,
-        factor_types=(ir_type(unit, element), ir_type(unit, half)),
-        accumulator_type=ir_type(unit, _INT32),
     )
 
 
-def _products(
-    name: str, function: str, mnemonic: str, products: int, *, unsigned: bool = False
-) -> Callable[[DType, VectorUnit], ComputeKernel]:
-    """What makes the kernel of an instruction that adds `products` products to a 32-bit lane."""
+_Maker = Callable[[DType, VectorUnit], ComputeKernel]
+
+
+def _products(name: str, function: str, mnemonic: str, products: int) -> _Maker:
+    """One instruction that adds `products` products of elements of m and a to each 32-bit lane."""
 
     def kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
         sums = dtype("float32") if element.kind == "float" else _INT32
         # On x86 the elements are handed over four bytes at a time, which every LLVM accepts.
-        packed = ir_type(unit, _INT32 if unit.architecture == "x86_64" else element)
-        total = ir_type(unit, sums)
-        return ComputeKernel(
-            name=name,
-            dtype=element,
-            unit=unit,
-            accumulators=unit.accumulators,
-            second_accumulators=unit.second_accumulators,
-            factors=(_UINT8 if unsigned else element, element),
-            sums=sums,
-            factor_types=(packed, packed),
-            accumulator_type=total,
-            operations=(sum_of_products(unit, function, mnemonic, (total, packed), products),),
+        packed = _INT32 if unit.architecture == "x86_64" else element
+        total, factor = ir_type(unit, sums), ir_type(unit, packed)
+        if unit.architecture == "x86_64":
+            machine = rf"(?:{{vex}}\s+)?{mnemonic}\s+{_X86_REGISTER[unit.bits]}"
+        else:
+            machine = _arm_instruction(unit, mnemonic, _INT32)
+        call = f"call {total} @llvm.{function}({total} {{x}}, {factor} {{m}}, {factor} {{a}})"
+        operation = Operation(
+            code=(f"{{y}} = {call}",),
+            declarations=(f"declare {total} @llvm.{function}({total}, {factor}, {factor})",),
+            machine=(machine,),
+            flop=unit.lanes(32) * products * 2,
+        )
+        # Of vpdpbusd one factor is unsigned.
+        m = _UINT8 if mnemonic == "vpdpbusd" else element
+        return _kernel(
+            *(name, element, unit, operation), factors=(m, element), sums=sums, packed=packed
         )
 
     return kernel
 
 
-_Row = tuple[Callable[[DType, VectorUnit], ComputeKernel], str, tuple[VectorUnit, ...]]
-_PLAIN = (
-    assembly.SCALAR,
-    assembly.SSE,
-    assembly.AVX2,
-    assembly.AVX512,
-    assembly.ARM_SCALAR,
-    assembly.NEON,
-)
-_ROWS: tuple[_Row, ...] = (
+_X86 = (assembly.SCALAR, assembly.SSE, assembly.AVX2, assembly.AVX512)
+_PLAIN = (*_X86, assembly.ARM_SCALAR, assembly.NEON)
+_ARM_HALF = (assembly.ARM_SCALAR_FP16, assembly.NEON_FP16)
+
+_ROWS: tuple[tuple[_Maker, str, tuple[VectorUnit, ...]], ...] = (
     (fma_kernel, "float64 float32", (*_PLAIN, assembly.SVE)),
-    (
-        fma_kernel,
-        "float16",
-        (assembly.AVX512_FP16, assembly.ARM_SCALAR_FP16, assembly.NEON_FP16, assembly.SVE),
-    ),
+    (fma_kernel, "float16", (assembly.AVX512_FP16, *_ARM_HALF, assembly.SVE)),
     (_fma_add, "float64 float32", _PLAIN),
-    (_fma_add, "float16", (assembly.ARM_SCALAR_FP16, assembly.NEON_FP16)),
+    (_fma_add, "float16", _ARM_HALF),
     (_mul_add, "int32", (*_PLAIN, assembly.SVE)),
     (_byte_dot, "int8", (assembly.SSE, assembly.AVX2, assembly.AVX512_BYTES)),
-    (
-        _products("dot", "x86.avx512.vpdpbusd.256", "vpdpbusd", 4, unsigned=True),
-        "int8",
-        (assembly.AVX_VNNI,),
-    ),
-    (
-        _products("dot", "x86.avx512.vpdpbusd.512", "vpdpbusd", 4, unsigned=True),
-        "int8",
-        (assembly.AVX512_VNNI,),
-    ),
+    (_products("dot", "x86.avx512.vpdpbusd.256", "vpdpbusd", 4), "int8", (assembly.AVX_VNNI,)),
+    (_products("dot", "x86.avx512.vpdpbusd.512", "vpdpbusd", 4), "int8", (assembly.AVX512_VNNI,)),
     (_products("dot", "x86.avx2.vpdpbssd.256", "vpdpbssd", 4), "int8", (assembly.AVX_VNNI_INT8,)),
     (
         _products("dot", "x86.avx512bf16.dpbf16ps.512", "vdpbf16ps", 2),
@@ -344,6 +290,7 @@ _ROWS: tuple[_Row, ...] = (
     (_products("mmla", "aarch64.sve.bfmmla", "bfmmla", 4), "bfloat16", (assembly.SVE_BF16,)),
     (_products("mmla", "aarch64.sve.smmla.nxv4i32", "smmla", 8), "int8", (assembly.SVE_I8MM,)),
 )
+
 """What makes a kernel, for which data types, on which units: a row more is all that a new
 instruction takes."""
 

@@ -21,7 +21,7 @@ from typing import Literal
 
 from roofline.errors import MeasurementError
 from roofline.foundation.dtypes import DType, dtype
-from roofline.machine.kernels.assembly import LoopContract, VectorUnit
+from roofline.machine.kernels.assembly import LoopContract, VectorUnit, counted_loop
 
 SLOT_BYTE = 64
 SCALABLE_SLOT_BYTE = 256
@@ -97,21 +97,21 @@ class ComputeKernel:
 
     def _steps(self) -> list[tuple[int, int, Operation]]:
         """One iteration: the accumulator of each step, how many it had before, the operation."""
-        if self.shares:
-            return self._shared_steps()
-        order = range(self.accumulators)[:: 1 if self.form == 1 else -1]
+        turn = 1 if self.form == 1 else -1
         kinds = len(self.operations)
-        return [(j, u, self.operations[(j + u) % kinds]) for u in range(self.unroll) for j in order]
-
-    def _shared_steps(self) -> list[tuple[int, int, Operation]]:
-        """The steps where each operation has sums of its own: runs of one, then of the other."""
-        times = self.accumulators * self.unroll // len(self.operations)
+        if not self.shares:
+            order = range(self.accumulators)[::turn]
+            return [
+                (j, u, self.operations[(j + u) % kinds]) for u in range(self.unroll) for j in order
+            ]
+        # Each operation has sums of its own: runs of one, then of the other.
+        times = self.accumulators * self.unroll // kinds
         starts = itertools.accumulate(self.shares, initial=0)
         parts = list(zip(starts, self.shares, self.operations, strict=False))
         return [
             (start + n % share, n // share, operation)
             for begin in range(0, times, _RUN)
-            for start, share, operation in parts[:: 1 if self.form == 1 else -1]
+            for start, share, operation in parts[::turn]
             for n in range(begin, min(begin + _RUN, times))
         ]
 
@@ -127,55 +127,29 @@ class ComputeKernel:
             wanted.update(operation.machine)
         return LoopContract(instructions=tuple(wanted.items()))
 
-    def _slots(self) -> list[str]:
-        """IR that loads the factors and the accumulators."""
-        lines: list[str] = []
-        kinds = [*self.factor_types, *[self.accumulator_type] * self.accumulators]
-        names = ["%m", "%a", *(f"%first{j}" for j in range(self.accumulators))]
-        for slot, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-            lines += [
+    def ir(self) -> str:
+        """The kernel as LLVM IR text."""
+        acc, sums = self.accumulator_type, range(self.accumulators)
+        kinds = {"%m": self.factor_types[0], "%a": self.factor_types[1]}
+        kinds |= {f"%first{j}": acc for j in sums}
+        entry: list[str] = []
+        for slot, (name, kind) in enumerate(kinds.items()):
+            entry += [
                 f"  {name}.at = getelementptr i8, ptr %state, i64 {slot * self.slot_byte}",
                 f"  {name} = load {kind}, ptr {name}.at, align {_ALIGNMENT}",
             ]
-        return lines
-
-    def ir(self) -> str:
-        """The kernel as LLVM IR text."""
-        acc = self.accumulator_type
         steps = self._steps()
         repeats = collections.Counter(j for j, *_ in steps)
-        after = [f"%acc{j}.{repeats[j]}" for j in range(self.accumulators)]
-        body: list[str] = []
+        after = {j: f"%acc{j}.{repeats[j]}" for j in sums}
+        body = [
+            f"  %acc{j}.0 = phi {acc} [ %first{j}, %entry ], [ {after[j]}, %loop ]" for j in sums
+        ]
         for j, u, operation in steps:
             names = {"x": f"%acc{j}.{u}", "y": f"%acc{j}.{u + 1}", "t": f"%t{j}.{u}."}
             body += ["  " + line.format(m="%m", a="%a", **names) for line in operation.code]
-        return "\n".join(
-            [
-                *dict.fromkeys(line for each in self.operations for line in each.declarations),
-                "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
-                "entry:",
-                *self._slots(),
-                "  br label %loop",
-                "loop:",
-                "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]",
-                *(
-                    f"  %acc{j}.0 = phi {acc} [ %first{j}, %entry ], [ {last}, %loop ]"
-                    for j, last in enumerate(after)
-                ),
-                *body,
-                "  %i.next = add i64 %i, 1",
-                "  %more = icmp ult i64 %i.next, %length",
-                "  br i1 %more, label %loop, label %exit",
-                "exit:",
-                *(
-                    f"  store {acc} {last}, ptr %first{j}.at, align {_ALIGNMENT}"
-                    for j, last in enumerate(after)
-                ),
-                "  ret void",
-                "}",
-                "",
-            ]
-        )
+        leave = (f"  store {acc} {after[j]}, ptr %first{j}.at, align {_ALIGNMENT}" for j in sums)
+        declared = dict.fromkeys(line for each in self.operations for line in each.declarations)
+        return counted_loop(entry, body, leave, declarations=declared)
 
     def second_form(self) -> ComputeKernel:
         """The same work with another number of sums, unrolled more, in the opposite order."""
@@ -218,48 +192,40 @@ class TileKernel(ComputeKernel):
         """Bytes of the state for one tile."""
         return _TILE_BYTE
 
-    def _sources(self, accumulator: int) -> tuple[int, int]:
-        """The numbers of the tiles that are multiplied for an accumulator."""
-        if self.form == 1:
-            return self.accumulators, self.accumulators + 1
-        return self.accumulators + accumulator // 2, self.accumulators + 2 + accumulator % 2
-
     def ir(self) -> str:
         """The kernel as LLVM IR text."""
-        sums = range(self.accumulators)
-        factors = range(self.accumulators, _TILES)
-        slot = {tile: 2 + tile for tile in sums}
+        count, multiply = self.accumulators, f"@llvm.x86.{_MULTIPLY[self.dtype.name]}"
+        factors = range(count, _TILES)
+        slot = {tile: 2 + tile for tile in range(count)}
         slot |= {tile: 2 * i // len(factors) for i, tile in enumerate(factors)}
-        multiply = _MULTIPLY[self.dtype.name]
-        lines = [
-            f"@config = private constant [64 x i8] [{', '.join(f'i8 {b}' for b in _CONFIG)}]",
-            *(f"declare void @llvm.x86.{name}({kinds})" for name, kinds in _CALLS.items()),
-            f"declare void @llvm.x86.{multiply}(i8, i8, i8)",
-            "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
-            "entry:",
-            "  call void @llvm.x86.ldtilecfg(ptr @config)",
-        ]
+        entry = ["  call void @llvm.x86.ldtilecfg(ptr @config)"]
         for tile, position in slot.items():
-            lines += [
+            entry += [
                 f"  %at{tile} = getelementptr i8, ptr %state, i64 {position * _TILE_BYTE}",
                 f"  call void @llvm.x86.tileloadd64(i8 {tile}, ptr %at{tile}, i64 {_ROW_BYTE})",
             ]
-        lines += ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
-        for _ in range(self.unroll):
-            for j in sums:
-                left, right = self._sources(j)
-                lines.append(f"  call void @llvm.x86.{multiply}(i8 {j}, i8 {left}, i8 {right})")
-        lines += [
-            "  %i.next = add i64 %i, 1",
-            "  %more = icmp ult i64 %i.next, %length",
-            "  br i1 %more, label %loop, label %exit",
-            "exit:",
+        pairs = [
+            (count, count + 1) if self.form == 1 else (count + j // 2, count + 2 + j % 2)
+            for j in range(count)
         ]
-        lines += [
-            f"  call void @llvm.x86.tilestored64(i8 {j}, ptr %at{j}, i64 {_ROW_BYTE})" for j in sums
+        products = [
+            f"  call void {multiply}(i8 {j}, i8 {left}, i8 {right})"
+            for j, (left, right) in enumerate(pairs)
         ]
-        lines += ["  call void @llvm.x86.tilerelease()", "  ret void", "}", ""]
-        return "\n".join(lines)
+        stores = (
+            f"  call void @llvm.x86.tilestored64(i8 {j}, ptr %at{j}, i64 {_ROW_BYTE})"
+            for j in range(count)
+        )
+        return counted_loop(
+            entry,
+            products * self.unroll,
+            [*stores, "  call void @llvm.x86.tilerelease()"],
+            declarations=(
+                f"@config = private constant [64 x i8] [{', '.join(f'i8 {b}' for b in _CONFIG)}]",
+                *(f"declare void @llvm.x86.{name}({kinds})" for name, kinds in _CALLS.items()),
+                f"declare void {multiply}(i8, i8, i8)",
+            ),
+        )
 
     def second_form(self) -> TileKernel:
         """Four sums of two by two factors instead of six of one pair."""
@@ -298,13 +264,7 @@ def request_permission() -> None:
     system = ctypes.CDLL(None, use_errno=True)
     if system.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA):
         code = ctypes.get_errno()
-        reason = (
-            "the kernel or the hypervisor does not offer them"
-            if code
-            in (
-                errno.EINVAL,
-                errno.EOPNOTSUPP,
-            )
-            else os.strerror(code)
-        )
+        is_absent = code in (errno.EINVAL, errno.EOPNOTSUPP)
+        absent = "the kernel or the hypervisor does not offer them"
+        reason = absent if is_absent else os.strerror(code)
         raise MeasurementError(f"the operating system refuses AMX tiles: {reason}")

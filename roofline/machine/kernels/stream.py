@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,7 +56,7 @@ class Form:
     combine: Literal["xor", "or"] = "xor"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StreamKernel:
     """One pass over `streams` arrays, with `loads` and `stores` of each element's place.
 
@@ -73,7 +72,6 @@ class StreamKernel:
     stores: int
     arithmetic: int
     flop_per_element: int
-    body: Callable[[StreamKernel, int], list[str]]
     form: Form
     second: Form
 
@@ -126,85 +124,102 @@ class StreamKernel:
         )
 
     @property
-    def vector(self) -> str:
-        """The IR type of one vector."""
+    def _vector(self) -> str:
         return f"<{self.unit.lanes(32)} x float>"
 
     @property
-    def bits(self) -> str:
-        """The IR type of one vector's bits."""
+    def _bits(self) -> str:
         return f"<{self.unit.lanes(32)} x i32>"
 
     @property
     def _sums(self) -> int:
         return min(self.vectors, _READ_SUMS) if self.name == "read" else 0
 
-    def load(self, result: str, stream: int, u: int, kind: str) -> list[str]:
+    def _load(self, result: str, stream: int, u: int) -> list[str]:
         """IR that loads vector `u` of `stream` into `result`."""
         at = f"%from{stream}.{u}"
+        kind = self._bits if self._sums else self._vector
         return [
             f"  {at} = getelementptr i8, ptr %here{stream}, i64 {u * self.vector_bytes}",
             f"  {result} = load {kind}, ptr {at}, align {self.vector_bytes}",
         ]
 
-    def store(self, us: range) -> list[str]:
+    def _work(self, u: int) -> list[str]:
+        """IR that loads vectors `u` of the streams and computes what is stored."""
+        match self.name.removesuffix("-nt"):
+            case "read":
+                before, into = f"%seen{u - self._sums}", self.form.combine
+                combined = f"  %seen{u} = {into} {self._bits} {before}, %b{u}"
+                return [*self._load(f"%b{u}", 0, u), combined]
+            case "copy":
+                return self._load(f"%a{u}", 1, u)
+            case "triad":
+                return [
+                    *self._load(f"%b{u}", 1, u),
+                    *self._load(f"%c{u}", 2, u),
+                    f"  %p{u} = fmul contract {self._vector} %s, %c{u}",
+                    f"  %a{u} = fadd contract {self._vector} %b{u}, %p{u}",
+                ]
+            case "update":
+                # s - a and not s * a: repeated a million times it neither grows nor fades away.
+                return [*self._load(f"%b{u}", 0, u), f"  %a{u} = fsub {self._vector} %s, %b{u}"]
+            case _:
+                return []
+
+    def _store(self, us: range) -> list[str]:
         """IR that stores vectors `us`, which lie side by side, to stream 0."""
         values = ["%s" if self.name.startswith("write") else f"%a{u}" for u in us]
-        if not self._pairs:
-            return [
-                line
-                for u, value in zip(us, values, strict=True)
-                for line in self._store(self.vector, value, u)
+        kind, starts = self._vector, us
+        pairs: list[list[str]] = [[]] * len(us)
+        # Arm's non-temporal store takes two registers; LLVM would tear one in two for it.
+        if self.non_temporal and self.unit.architecture == "aarch64":
+            lanes, starts = 2 * self.unit.lanes(32), us[::2]
+            kind, mask = f"<{lanes} x float>", ", ".join(f"i32 {lane}" for lane in range(lanes))
+            pairs = [
+                [
+                    f"  %both{u} = shufflevector {self._vector} {one}, {self._vector} {other},"
+                    f" <{lanes} x i32> <{mask}>"
+                ]
+                for u, one, other in zip(starts, values[::2], values[1::2], strict=True)
             ]
-        lanes = self.unit.lanes(32)
+            values = [f"%both{u}" for u in starts]
+        hint = ", !nontemporal !0" if self.non_temporal else ""
         lines: list[str] = []
-        both = f"<{2 * lanes} x float>"
-        mask = ", ".join(f"i32 {lane}" for lane in range(2 * lanes))
-        for u, one, other in zip(us[::2], values[::2], values[1::2], strict=True):
+        for u, value, pair in zip(starts, values, pairs, strict=True):
             lines += [
-                f"  %both{u} = shufflevector {self.vector} {one}, {self.vector} {other},"
-                f" <{2 * lanes} x i32> <{mask}>",
-                *self._store(both, f"%both{u}", u),
+                *pair,
+                f"  %to{u} = getelementptr i8, ptr %here0, i64 {u * self.vector_bytes}",
+                f"  store {kind} {value}, ptr %to{u}, align {self.vector_bytes}{hint}",
             ]
         return lines
-
-    @property
-    def _pairs(self) -> bool:
-        # Arm's non-temporal store takes two registers; LLVM would tear one in two for it.
-        return self.non_temporal and self.unit.architecture == "aarch64"
-
-    def _store(self, kind: str, value: str, u: int) -> list[str]:
-        hint = ", !nontemporal !0" if self.non_temporal else ""
-        return [
-            f"  %to{u} = getelementptr i8, ptr %here0, i64 {u * self.vector_bytes}",
-            f"  store {kind} {value}, ptr %to{u}, align {self.vector_bytes}{hint}",
-        ]
 
     def _pass(self) -> list[str]:
         """IR of one iteration."""
         order = range(self.vectors)
         if self.form.crosswise:
-            return [line for u in (*order[::2], *order[1::2]) for line in self.body(self, u)]
+            return [line for u in (*order[::2], *order[1::2]) for line in self._work(u)]
         # Arm moves two registers in one instruction.
         batch = max(self.form.batch, 2 if self.unit.architecture == "aarch64" else 1)
         lines: list[str] = []
         for start in order[::batch]:
             us = order[start : start + batch]
-            lines += [line for u in us for line in self.body(self, u)]
-            if self.stores:
-                lines += self.store(us)
+            lines += [line for u in us for line in self._work(u)]
+            lines += self._store(us) if self.stores else []
         return lines
 
     def ir(self) -> str:
         """The kernel as LLVM IR text."""
-        lanes, vector, bits = self.unit.lanes(32), self.vector, self.bits
+        lanes, vector, bits = self.unit.lanes(32), self._vector, self._bits
+        streams, sums = range(self.streams), self._sums
         lines = ["define void @kernel(ptr %state, i64 %offset, i64 %length) {", "entry:"]
-        for s in range(self.streams):
+        for s in streams:
             lines += [
                 f"  %slot{s} = getelementptr ptr, ptr %state, i64 {s}",
                 f"  %base{s} = load ptr, ptr %slot{s}",
                 f"  %first{s} = getelementptr i8, ptr %base{s}, i64 %offset",
             ]
+        # The last value of sum j in an iteration is that of the last vector that goes into it.
+        last = [f"%seen{self.vectors - sums + j}" for j in range(sums)]
         lines += [
             # The factor comes from memory, once: a constant would be folded into every use.
             f"  %factor.at = getelementptr i8, ptr %state, i64 {FACTOR_BYTE}",
@@ -215,22 +230,15 @@ class StreamKernel:
             "  %end = getelementptr i8, ptr %first0, i64 %length",
             "  br label %loop",
             "loop:",
+            *(f"  %here{s} = phi ptr [ %first{s}, %entry ], [ %next{s}, %loop ]" for s in streams),
             *(
-                f"  %here{s} = phi ptr [ %first{s}, %entry ], [ %next{s}, %loop ]"
-                for s in range(self.streams)
+                f"  %seen{j - sums} = phi {bits} [ zeroinitializer, %entry ], [ {end}, %loop ]"
+                for j, end in enumerate(last)
             ),
-        ]
-        # The last value of sum j in an iteration is that of the last vector that goes into it.
-        last = [f"%seen{self.vectors - self._sums + j}" for j in range(self._sums)]
-        lines += [
-            f"  %seen{j - self._sums} = phi {bits} [ zeroinitializer, %entry ], [ {end}, %loop ]"
-            for j, end in enumerate(last)
-        ]
-        lines += self._pass()
-        lines += [
+            *self._pass(),
             *(
                 f"  %next{s} = getelementptr i8, ptr %here{s}, i64 {self.block_bytes}"
-                for s in range(self.streams)
+                for s in streams
             ),
             "  %more = icmp ult ptr %next0, %end",
             "  br i1 %more, label %loop, label %exit, !llvm.loop !1",
@@ -247,11 +255,6 @@ class StreamKernel:
             ]
         return "\n".join([*lines, "  ret void", "}", *_METADATA, ""])
 
-    def combined(self, u: int) -> str:
-        """IR that combines loaded vector `u` with what `read` has seen before."""
-        before = f"%seen{u - self._sums}"
-        return f"  %seen{u} = {self.form.combine} {self.bits} {before}, %b{u}"
-
 
 # What is fastest in all levels together, and a different loop that is as fast, found on Zen 5. Four
 # lines of `read` lose 5 % in the first level and sixteen half of the speed in the second; batches
@@ -259,73 +262,23 @@ class StreamKernel:
 # second.
 _ONE, _OTHER = Form(), Form(number=2, lines=4)
 _BATCHED = Form(number=2, lines=4, batch=4)
-_READ = Form(crosswise=True), Form(number=2, combine="or")
-_WRITE = Form(), Form(number=2, lines=16)
-_UPDATE = Form(lines=4), Form(number=2, lines=16)
-_TRIAD_NT = Form(lines=4, batch=4), Form(number=2)
-
-
-def _read(kernel: StreamKernel, u: int) -> list[str]:
-    return [*kernel.load(f"%b{u}", 0, u, kernel.bits), kernel.combined(u)]
-
-
-def _write(_kernel: StreamKernel, _u: int) -> list[str]:
-    return []
-
-
-def _copy(kernel: StreamKernel, u: int) -> list[str]:
-    return kernel.load(f"%a{u}", 1, u, kernel.vector)
-
-
-def _triad(kernel: StreamKernel, u: int) -> list[str]:
-    return [
-        *kernel.load(f"%b{u}", 1, u, kernel.vector),
-        *kernel.load(f"%c{u}", 2, u, kernel.vector),
-        f"  %p{u} = fmul contract {kernel.vector} %s, %c{u}",
-        f"  %a{u} = fadd contract {kernel.vector} %b{u}, %p{u}",
-    ]
-
-
-def _update(kernel: StreamKernel, u: int) -> list[str]:
-    return [
-        *kernel.load(f"%b{u}", 0, u, kernel.vector),
-        # s - a and not s * a: repeated a million times it neither grows nor fades away.
-        f"  %a{u} = fsub {kernel.vector} %s, %b{u}",
-    ]
-
-
-_Row = tuple[
-    MemoryKernel, int, int, int, int, int, Callable[[StreamKernel, int], list[str]], Form, Form
-]
-_ROWS: tuple[_Row, ...] = (
-    ("read", 1, 1, 0, 1, 0, _read, *_READ),
-    ("write", 1, 0, 1, 0, 0, _write, *_WRITE),
-    ("copy", 2, 1, 1, 0, 0, _copy, _ONE, _BATCHED),
-    ("triad", 3, 2, 1, 2, 2, _triad, _ONE, _OTHER),
-    ("update", 1, 1, 1, 2, 1, _update, *_UPDATE),
-    ("write-nt", 1, 0, 1, 0, 0, _write, _ONE, _OTHER),
-    ("copy-nt", 2, 1, 1, 0, 0, _copy, _ONE, _BATCHED),
-    ("triad-nt", 3, 2, 1, 2, 2, _triad, *_TRIAD_NT),
-)
+_SIXTEEN = Form(number=2, lines=16)
+_ROWS: dict[MemoryKernel, tuple[int, int, int, int, int, Form, Form]] = {
+    "read": (1, 1, 0, 1, 0, Form(crosswise=True), Form(number=2, combine="or")),
+    "write": (1, 0, 1, 0, 0, _ONE, _SIXTEEN),
+    "copy": (2, 1, 1, 0, 0, _ONE, _BATCHED),
+    "triad": (3, 2, 1, 2, 2, _ONE, _OTHER),
+    "update": (1, 1, 1, 2, 1, Form(lines=4), _SIXTEEN),
+    "write-nt": (1, 0, 1, 0, 0, _ONE, _OTHER),
+    "copy-nt": (2, 1, 1, 0, 0, _ONE, _BATCHED),
+    "triad-nt": (3, 2, 1, 2, 2, Form(lines=4, batch=4), Form(number=2)),
+}
+"""Streams, loads, stores, arithmetic, FLOP of an element; then both forms."""
 
 
 def stream_kernels(unit: VectorUnit, *, non_temporal: bool) -> tuple[StreamKernel, ...]:
     """The stream kernels of a vector unit; those past the caches only if `non_temporal`."""
-    kernels = (
-        StreamKernel(
-            name=name,
-            unit=unit,
-            streams=streams,
-            loads=loads,
-            stores=stores,
-            arithmetic=arithmetic,
-            flop_per_element=flop,
-            body=body,
-            form=form,
-            second=second,
-        )
-        for name, streams, loads, stores, arithmetic, flop, body, form, second in _ROWS
-    )
+    kernels = (StreamKernel(name, unit, *row) for name, row in _ROWS.items())
     return tuple(kernel for kernel in kernels if non_temporal or not kernel.non_temporal)
 
 
