@@ -192,7 +192,7 @@ def test_a_team_that_comes_late_takes_the_size_of_one_thread_untried() -> None:
 def test_a_team_that_others_hold_up_is_not_left_out_for_being_slow() -> None:
     host = Host(share=0.01)
     planner = Planner(host.timer, share_s=0.05)
-    planner.add(Dispatch(name="region", note="", candidates=(candidate(host, 1, 1e-3),)), 2)
+    planner.add(Dispatch(label="region", note="", candidates=(candidate(host, 1, 1e-3),)), 2)
     assert [job.threads for job in planner.jobs] == [2]
     assert planner.conditions() == ()
 
@@ -303,7 +303,9 @@ def test_a_library_may_leave_a_thread_idle_on_a_calm_host() -> None:
 
 def test_overheads_leave_disturbed_batches_out() -> None:
     host = Host()
-    subject = Dispatch(name="dispatch of add", note="1 + 1", candidates=(candidate(host, 1, 1e-6),))
+    subject = Dispatch(
+        label="dispatch of add", note="1 + 1", candidates=(candidate(host, 1, 1e-6),)
+    )
     job = Job(
         subject=subject, threads=1, size="", work=1, run=host.call(1e-6), call_s=1e-6, tried=1
     )

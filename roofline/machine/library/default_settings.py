@@ -25,18 +25,14 @@ def default_settings() -> Generator[None]:
         for holder, name, value in _defaults():
             stack.enter_context(_attribute(holder, name, value))
         stack.enter_context(_not_deterministic())
-        if not hasattr(_onednn(), "matmul"):
+        if not hasattr(torch.backends.mkldnn, "matmul"):
             stack.enter_context(_highest_precision())
         stack.enter_context(torch.autocast("cpu", enabled=False))
         yield
 
 
-def _onednn() -> Any:
-    return torch.backends.mkldnn
-
-
 def _defaults() -> Iterator[tuple[Any, str, object]]:
-    onednn = _onednn()
+    onednn: Any = torch.backends.mkldnn
     yield onednn, "enabled", True
     # Since torch 2.4 and 2.9; the setting of precision before that is torch's global one.
     if hasattr(onednn, "deterministic"):

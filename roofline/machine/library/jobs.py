@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import counted
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import WorkingSet
-from roofline.machine.measuring.estimation import BURST_S, CALL_LIMIT_S, Burst
+from roofline.machine.measuring.estimation import BURST_S, CALL_LIMIT_S, Burst, Quantity
 
-# The clock of the process adds what other threads have used only at the scheduler's ticks, which
-# are longer than a burst.
+Clock = Callable[[], float]
+Run = Callable[[], object]
 
 _TASKS = Path("/proc/self/task")
 _SCHEDULED_THREAD = 0b110
@@ -25,29 +27,28 @@ _SCHEDULED_THREAD = 0b110
 def running_clock() -> Clock:
     """A clock of the CPU seconds of the threads that there are now, all together.
 
-    Where threads' clocks cannot be read, the clock of the process.
+    The clock of the process adds what other threads have used only at the scheduler's ticks, which
+    are longer than a burst; it is taken where threads' clocks cannot be read.
     """
+    clocks: list[int] = []
+
+    def total_s() -> float:
+        total = 0.0
+        for each in clocks:
+            try:
+                total += time.clock_gettime(each)
+            except OSError:
+                # A thread that ended counts no more; the burst then looks disturbed.
+                if len(clocks) == 1:
+                    raise
+        return total
+
     try:
-        clocks = [(~int(task.name) << 3) | _SCHEDULED_THREAD for task in _TASKS.iterdir()]
-        _total_s(clocks)
+        clocks += [(~int(task.name) << 3) | _SCHEDULED_THREAD for task in _TASKS.iterdir()]
+        total_s()
     except (OSError, AttributeError):
         return time.process_time
-    return lambda: _total_s(clocks)
-
-
-def _total_s(clocks: list[int]) -> float:
-    total_s = 0.0
-    for each in clocks:
-        try:
-            total_s += time.clock_gettime(each)
-        except OSError:
-            # A thread that ended counts no more; the burst then looks disturbed.
-            if len(clocks) == 1:
-                raise
     return total_s
-
-
-Run = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,7 @@ class Arithmetic:
     kernel: str
     dtype: DType
     candidates: tuple[Candidate, ...]
+    quantity: ClassVar[Quantity] = "flop"
 
     @property
     def label(self) -> str:
@@ -81,6 +83,7 @@ class Stream:
     working_set: WorkingSet
     candidates: tuple[Candidate, ...]
     overhead_s: float
+    quantity: ClassVar[Quantity] = "byte"
 
     @property
     def label(self) -> str:
@@ -92,20 +95,13 @@ class Stream:
 class Dispatch:
     """A call whose arithmetic costs next to nothing; ``note`` says what it is."""
 
-    name: str
+    label: str
     note: str
     candidates: tuple[Candidate, ...]
-
-    @property
-    def label(self) -> str:
-        """How progress and conditions name it: ``"dispatch of linear"``."""
-        return self.name
+    quantity: ClassVar[Quantity] = "call"
 
 
 Subject = Arithmetic | Stream | Dispatch
-
-
-Clock = Callable[[], float]
 
 _FIRST_CALL_S = 0.5
 """A first call also loads, plans and compiles; one that took longer is not made again."""
@@ -166,8 +162,7 @@ class Job:
     @property
     def label(self) -> str:
         """How progress and samples name it: ``"torch float32 gemm, 2 threads"``."""
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"torch {self.subject.label}, {threads}"
+        return f"torch {self.subject.label}, {counted(self.threads, 'thread')}"
 
     @property
     def repeats(self) -> int:
@@ -177,16 +172,14 @@ class Job:
     def bursts(self, timer: Timer, share_s: float) -> list[Burst]:
         """The bursts of one round, of a job that has `share_s` seconds for all rounds."""
         begin, round_s = timer.wall(), min(share_s / _ROUNDS, CALL_LIMIT_S)
-        self._burst(timer)  # Caches hold what ran before, and threads sleep.
-        found = [self._burst(timer)]
+        what = self.run, self.threads, self.repeats
+        timer.burst(*what)  # Caches hold what ran before, and threads sleep.
+        found = [timer.burst(*what)]
         count = max(_LEAST_BURSTS, int(round_s / (self.call_s * self.repeats)) - 1)
         # Where others hold up the bursts, their number must not hold up the rounds.
         while len(found) < count and timer.wall() - begin < _OVERDRAFT * round_s:
-            found.append(self._burst(timer))
+            found.append(timer.burst(*what))
         return found
-
-    def _burst(self, timer: Timer) -> Burst:
-        return timer.burst(self.run, self.threads, self.repeats)
 
 
 def choose(
@@ -228,12 +221,11 @@ def choose(
 
 def call_seconds(run: Run, timer: Timer, *, threads: int, most_s: float) -> float:
     """Seconds of a call, the least of a few, so that neither planning nor others count."""
-    times = [_undisturbed_s(timer.burst(run, threads), threads)]
-    if times[0] > _FIRST_CALL_S:
-        return times[0]
-    times.append(_undisturbed_s(timer.burst(run, threads), threads))
-    while len(times) < _TRIES and sum(times[1:]) < 3 * most_s:
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < _TRIES and sum(times[1:]) < 3 * most_s):
         times.append(_undisturbed_s(timer.burst(run, threads), threads))
+        if times[0] > _FIRST_CALL_S:
+            break
     return min(times)
 
 

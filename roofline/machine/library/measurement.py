@@ -11,6 +11,7 @@ import torch
 
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.progress import Progress
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_s
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
@@ -111,27 +112,22 @@ def stream_subjects(
         overhead_s: seconds that a call of a kernel takes without any memory.
     """
     for each in sets:
-        for kernel in _STREAMS:
+        byte, make = each.bytes_per_thread * each.threads, arena.in_place
+        if each.level == DRAM:
+            byte, make = min(_PIECE_BYTE * each.threads, byte), arena.in_turn
+        for kernel, streams in _STREAMS.items():
+            size = _stream_size(kernel, byte // _ELEMENT_BYTE, each.threads)
+            candidate = Candidate(
+                size=f"{streams} x {size} float32",
+                work=streams * size * _ELEMENT_BYTE,
+                make=partial(make, kernel, byte, each.threads),
+            )
             yield Stream(
                 kernel=kernel,
                 working_set=each,
-                candidates=(_candidate(kernel, each, arena),),
+                candidates=(candidate,),
                 overhead_s=overhead_s(kernel),
             )
-
-
-def _candidate(kernel: MemoryKernel, each: WorkingSet, arena: Arena) -> Candidate:
-    total = each.bytes_per_thread * each.threads
-    byte = total
-    make = arena.in_place
-    if each.level == DRAM:
-        byte, make = min(_PIECE_BYTE * each.threads, total), arena.in_turn
-    size = _stream_size(kernel, byte // _ELEMENT_BYTE, each.threads)
-    return Candidate(
-        size=f"{_STREAMS[kernel]} x {size} float32",
-        work=_STREAMS[kernel] * size * _ELEMENT_BYTE,
-        make=lambda: make(kernel, byte, each.threads),
-    )
 
 
 def smallest(kernel: MemoryKernel) -> Run:
@@ -176,10 +172,13 @@ class Planner:
         if alone and self._timer.wall() > self._deadline:
             self.jobs.append(dataclasses.replace(alone, threads=threads, tried=1))
             return
+        # For a team, sizes from the best of one thread on.
+        sizes = [each.size for each in subject.candidates]
+        place = sizes.index(alone.size) if alone else 0
         try:
             job = choose(
                 subject,
-                _candidates(subject, alone),
+                subject.candidates[place:],
                 self._timer,
                 threads=threads,
                 most_s=min(_MOST_CALL_S, self._share_s / _CALLS_PER_SHARE),
@@ -193,7 +192,7 @@ class Planner:
             least_s = alone.call_s * job.work / alone.work
             self.jobs.append(dataclasses.replace(job, call_s=min(job.call_s, least_s)))
         elif isinstance(subject, Stream) and self._drowns(job, subject.overhead_s):
-            self._drowned.append(f"{subject.working_set.level} on {_threads(threads)}")
+            self._drowned.append(f"{subject.working_set.level} on {counted(threads, 'thread')}")
         elif threads == 1 and job.call_s > self._share_s / _LEAST_CALLS_PER_SHARE:
             self._slow[subject.label] = job.call_s
         else:
@@ -223,18 +222,6 @@ class Planner:
             f" {_CALLS_PER_DISPATCH:g} times what it takes to start it"
         )
         return (*refused, *slow, *([drowned] if levels else []))
-
-
-def _candidates(subject: Subject, alone: Job | None) -> tuple[Candidate, ...]:
-    """All sizes, or for a team those from the best of one thread on."""
-    if alone is None:
-        return subject.candidates
-    sizes = [each.size for each in subject.candidates]
-    return subject.candidates[sizes.index(alone.size) :]
-
-
-def _threads(threads: int) -> str:
-    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 _PRODUCT_ELEMENTS = (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.float16)
@@ -347,7 +334,7 @@ def region(threads: int) -> Dispatch:
 
 def _dispatch(name: str, note: str, run: Run) -> Dispatch:
     candidate = Candidate(size=note, work=1, make=lambda: run)
-    return Dispatch(name=name, note=note, candidates=(candidate,))
+    return Dispatch(label=name, note=note, candidates=(candidate,))
 
 
 _PATIENCE = 2.0
@@ -419,14 +406,10 @@ def _measured(
     # Switching torch's thread count costs, so all of one count come together, in every round too.
     for team in teams:
         torch.set_num_threads(team)
-        overhead_s = _call_overhead(timer, team)
+        calls = dispatches if team == 1 else [region(team)]
         own = [each for each in sets if each.threads == team]
-        streams = stream_subjects(own, arena, overhead_s)
-        for subject in (
-            *(dispatches if team == 1 else [region(team)]),
-            *streams,
-            *arithmetic,
-        ):
+        streams = stream_subjects(own, arena, _call_overhead(timer, team))
+        for subject in (*calls, *streams, *arithmetic):
             report(f"torch: choosing the size of {subject.label}")
             planner.add(subject, team)
     deadline = begin + budget_s

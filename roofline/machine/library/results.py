@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
-from roofline.machine.library.jobs import Arithmetic, Dispatch, Job, Stream, Subject
+from roofline.machine.library.jobs import Arithmetic, Dispatch, Job, Stream
 from roofline.machine.measuring.estimation import (
     BUSY,
     PEAK_QUANTILE,
     Burst,
     Estimate,
-    Quantity,
     Series,
     estimate,
     provenance,
@@ -64,8 +64,7 @@ class Outcome:
         idle = self.job.threads > 1 and self.usual < BUSY and not self.doubt
         busy = f"{self.usual * self.job.threads:.1f} of {self.job.threads} threads busy"
         team = f"; {busy}" if idle else ""
-        bursts = "1 burst" if self.rate.bursts == 1 else f"{self.rate.bursts} bursts"
-        return f"{bursts}{left_out}{team}"
+        return f"{counted(self.rate.bursts, 'burst')}{left_out}{team}"
 
 
 def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Outcome]:
@@ -79,57 +78,46 @@ def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Out
     contended = sum(alone) > _CONTENDED * len(alone)
     found = [_outcome(job, of, contended) for job, of in zip(jobs, bursts, strict=True)]
     rates = {each.job.subject.label: each.rate.sustained for each in found if each.job.threads == 1}
-    return [_beside_one_thread(each, rates.get(each.job.subject.label)) for each in found]
-
-
-def _beside_one_thread(team: Outcome, alone_per_s: float | None) -> Outcome:
-    """Threads that wait for each other spin: they seem busy, and only their rate tells."""
-    slow = alone_per_s is not None and team.rate.sustained < _SLOWER * alone_per_s
-    if team.job.threads == 1 or team.doubt or not slow:
-        return team
-    doubt = (
-        f"slower than on 1 thread: its {team.job.threads} threads may not have run at the same"
-        f" time; {_REMEDY}"
-    )
-    return dataclasses.replace(team, doubt=doubt)
+    for i, each in enumerate(found):
+        alone_per_s = rates.get(each.job.subject.label)
+        if alone_per_s is None or each.job.threads == 1 or each.doubt:
+            continue
+        # Threads that wait for each other spin: they seem busy, and only their rate tells.
+        if each.rate.sustained < _SLOWER * alone_per_s:
+            doubt = (
+                f"slower than on 1 thread: its {each.job.threads} threads may not have run at the"
+                f" same time; {_REMEDY}"
+            )
+            found[i] = dataclasses.replace(each, doubt=doubt)
+    return found
 
 
 def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
     # A library need not keep all threads busy, so a team's burst is disturbed when others of the
     # same job got more CPU and were faster. A thread alone has nobody to wait for.
-    usual = 1.0
-    if job.threads > 1:
+    threads, usual = job.threads, 1.0
+    if threads > 1:
         usual = sorted(each.busy for each in bursts)[-_BEST_CALLS:][0] or 1.0
     best = [each.wall_s for each in bursts if each.busy >= BUSY * usual]
     fair_s = _SAME * statistics.median(best) if best else 0.0
-    judged = tuple(_judged(each, usual, fair_s, job.threads) for each in bursts)
-    rate = estimate(job.work, judged)
-    return Outcome(
-        job=job,
-        bursts=judged,
-        rate=rate,
-        usual=usual,
-        doubt=_doubt(job.threads, rate, usual, contended),
+    judged = tuple(
+        dataclasses.replace(
+            each,
+            busy=1.0 if threads > 1 and each.wall_s <= fair_s else min(1.0, each.busy / usual),
+        )
+        for each in bursts
     )
-
-
-def _judged(burst: Burst, usual: float, fair_s: float, threads: int) -> Burst:
-    """The burst, as busy as it was beside the job's undisturbed ones."""
-    as_fast = threads > 1 and burst.wall_s <= fair_s
-    return dataclasses.replace(burst, busy=1.0 if as_fast else min(1.0, burst.busy / usual))
-
-
-def _doubt(threads: int, rate: Estimate, usual: float, contended: bool) -> str:
-    """Why a rate may be too low; ``""``: nothing speaks against it."""
+    rate = estimate(job.work, judged)
+    doubt = ""
     # Even a library that uses one thread of a team keeps that one busy.
     if rate.only_disturbed or usual * threads < BUSY:
-        return f"too low: every call was disturbed; {_REMEDY}"
-    if usual < BUSY and (contended or rate.spread > _UNSTEADY):
-        return (
+        doubt = f"too low: every call was disturbed; {_REMEDY}"
+    elif usual < BUSY and (contended or rate.spread > _UNSTEADY):
+        doubt = (
             f"may be too low: other processes ran, and no call kept {threads} threads busy;"
             f" {_REMEDY}"
         )
-    return ""
+    return Outcome(job=job, bursts=judged, rate=rate, usual=usual, doubt=doubt)
 
 
 def compute_ceilings(found: Iterable[Outcome], version: str) -> tuple[ComputeCeiling, ...]:
@@ -183,32 +171,27 @@ def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwi
 
 def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
     """What calls cost that compute nothing, in seconds."""
-    return tuple(
-        Overhead(
-            name=each.job.subject.name,
-            threads=each.job.threads,
-            time=_duration(each, each.job.subject, version),
-        )
-        for each in found
-        if isinstance(each.job.subject, Dispatch)
-    )
-
-
-def _duration(each: Outcome, subject: Dispatch, version: str) -> Duration:
-    clean = tuple(burst.wall_s for burst in each.bursts if burst.is_clean)
-    times_s = clean or tuple(burst.wall_s for burst in each.bursts)
-    sample = Sample(times_s=times_s)
+    calls: list[Overhead] = []
     low = 1 - PEAK_QUANTILE
-    return Duration(
-        fast_s=min(sample.median_s, quantile(times_s, low)),
-        median_s=sample.median_s,
-        spread=sample.spread,
-        provenance=provenance(
-            f"{low * 100:.0f}th percentile (fast) and median of interleaved bursts of"
-            f" {each.job.repeats} calls of torch {version} from Python",
-            "; ".join(part for part in (subject.note, each.note, each.doubt) if part),
-        ),
-    )
+    for each in found:
+        subject = each.job.subject
+        if not isinstance(subject, Dispatch):
+            continue
+        clean = tuple(burst.wall_s for burst in each.bursts if burst.is_clean)
+        times_s = clean or tuple(burst.wall_s for burst in each.bursts)
+        sample = Sample(times_s=times_s)
+        time = Duration(
+            fast_s=min(sample.median_s, quantile(times_s, low)),
+            median_s=sample.median_s,
+            spread=sample.spread,
+            provenance=provenance(
+                f"{low * 100:.0f}th percentile (fast) and median of interleaved bursts of"
+                f" {each.job.repeats} calls of torch {version} from Python",
+                "; ".join(part for part in (subject.note, each.note, each.doubt) if part),
+            ),
+        )
+        calls.append(Overhead(name=subject.label, threads=each.job.threads, time=time))
+    return tuple(calls)
 
 
 def sample_series(each: Outcome) -> Series:
@@ -216,23 +199,13 @@ def sample_series(each: Outcome) -> Series:
     calls = each.job.repeats
     return Series(
         label=each.job.label,
-        quantity=_quantity(each.job.subject),
+        quantity=each.job.subject.quantity,
         work=calls * each.job.work,
         bursts=tuple(
             Burst(wall_s=calls * burst.wall_s, cpu_s=calls * burst.cpu_s, busy=burst.busy)
             for burst in each.bursts
         ),
     )
-
-
-def _quantity(subject: Subject) -> Quantity:
-    match subject:
-        case Arithmetic():
-            return "flop"
-        case Stream():
-            return "byte"
-        case Dispatch():
-            return "call"
 
 
 def _method(version: str) -> str:
