@@ -7,9 +7,11 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from roofline.errors import MeasurementError
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent
 from roofline.machine.system.system_files import control_group, read, whole_number
 from roofline.machine.system.topology import ROOT, Topology
@@ -24,6 +26,7 @@ _BUSY_FIELDS = (0, 1, 2, 5, 6)
 """Of a line in /proc/stat: user, nice, system, irq, softirq; guests are in user already."""
 
 _STEAL_FIELD = 7
+_DECIMAL = re.compile(r"[0-9]{1,20}\.[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +69,19 @@ def read_activity(
     }
     group = control_group(root)
     watched = [rows[f"cpu{cpu}"] for cpu in cpus if f"cpu{cpu}" in rows]
+    total = rows.get("cpu", [])
+    load = read(root / "proc/loadavg").partition(" ")[0]
+    ticks = os.sysconf("SC_CLK_TCK")
+    busy = sum(row[field] for row in watched for field in _BUSY_FIELDS if field < len(row))
     return Activity(
-        steal_s=_seconds([row[_STEAL_FIELD] for row in [rows.get("cpu", [])] if len(row) > 7]),
+        steal_s=total[_STEAL_FIELD] / ticks if len(total) > _STEAL_FIELD else 0.0,
         throttled=group.throttled_periods(),
-        load=_load(read(root / "proc/loadavg")),
+        load=float(load) if _DECIMAL.fullmatch(load) else None,
         throttled_s=group.throttled_s(),
-        busy_s=_seconds([_busy_ticks(row) for row in watched]) if watched else None,
+        busy_s=busy / ticks if watched else None,
         own_s=own_clock(),
         watched=len(watched),
     )
-
-
-def _busy_ticks(row: list[int]) -> int:
-    return sum(row[field] for field in _BUSY_FIELDS if field < len(row))
-
-
-def _seconds(ticks: list[int]) -> float:
-    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else 0.0
-
-
-def _load(text: str) -> float | None:
-    first = text.split()[:1]
-    whole, _, fraction = first[0].partition(".") if first else ("", "", "")
-    if whole_number(whole) is None or whole_number(fraction) is None:
-        return None
-    return float(first[0])
 
 
 def minor_faults() -> int:
@@ -137,18 +128,14 @@ def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: i
     if taken is not None and taken > _NOTABLE_COMPETITION:
         found.append(
             f"competitors: other processes took {format_percent(taken)} of the time of the"
-            f" {_cpus(after.watched)} that may be used; stop them and measure again"
+            f" {counted(after.watched, 'CPU')} that may be used; stop them and measure again"
         )
     if before.load is not None and before.load > 0.5 * cpus:
         found.append(
-            f"load: {before.load:.1f} tasks were running on {_cpus(cpus)} when the measurement"
-            " began"
+            f"load: {before.load:.1f} tasks were running on {counted(cpus, 'CPU')} when the"
+            " measurement began"
         )
     return found
-
-
-def _cpus(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"
 
 
 _LOOK_S = 0.25
@@ -184,11 +171,8 @@ def check_quiet(
     Raises:
         MeasurementError: they do, and `force` is not set.
     """
-
-    def ask() -> Activity:
-        return read_activity(cpus=topology.allowed_cpus or topology.cores)
-
-    look = read_now or ask
+    cpus = topology.allowed_cpus or topology.cores
+    look = read_now or partial(read_activity, cpus=cpus)
     before, begin = look(), clock()
     sleep(_LOOK_S)
     after = look()

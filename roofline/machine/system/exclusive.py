@@ -30,22 +30,22 @@ def end_with(pipe: int) -> None:
         pipe: a file descriptor of either end, whose other end is held by that process alone; on
             Windows the handle of the process.
     """
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
 
+    def wait_and_end() -> None:
+        if hasattr(select, "poll"):
+            closed = select.poll()
+            # For nothing that comes or could be sent: only that the other end is gone.
+            closed.register(pipe, 0)
+            closed.poll()
+        else:
+            from multiprocessing.connection import wait
 
-def _end_with(pipe: int) -> None:
-    if hasattr(select, "poll"):
-        closed = select.poll()
-        # For nothing that comes or could be sent: only that the other end is gone.
-        closed.register(pipe, 0)
-        closed.poll()
-    else:
-        from multiprocessing.connection import wait
+            wait([pipe])
+        if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
 
-        wait([pipe])
-    if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    threading.Thread(target=wait_and_end, daemon=True).start()
 
 
 _POLL_S = 0.2
@@ -84,15 +84,31 @@ def alone_on_this_machine(
     Raises:
         MeasurementError: another measurement took longer than the limit.
     """
-    file, obstacle = _open(folder)
-    if file is None:
-        say(f"cannot make sure that no other roofline measurement is running: {obstacle}")
+    without = "cannot make sure that no other roofline measurement is running"
+    # Others may write to the folder too: what they put there under that name is not followed.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        file = os.open(lock_file(folder), flags, 0o600)
+    except OSError as error:
+        where = "the folder for temporary files" if folder is None else str(folder)
+        say(f"{without}: {where} cannot be written ({error.strerror})")
         yield
         return
+    begin, waiting = clock(), False
     try:
-        obstacle = _take(file, say, wait_limit_s, sleep, clock)
+        while (obstacle := _try(file)) == _LOCKED:
+            other = _other(file)
+            if not waiting:
+                say(f"another roofline measurement is running{other}; waiting for it")
+                waiting = True
+            if wait_limit_s is not None and clock() - begin >= wait_limit_s:
+                raise MeasurementError(
+                    f"another roofline measurement is still running{other} after"
+                    f" {format_s(wait_limit_s)}; measure again when it is done"
+                )
+            sleep(_POLL_S)
         if obstacle:
-            say(f"cannot make sure that no other roofline measurement is running: {obstacle}")
+            say(f"{without}: {obstacle}")
         _held.append(file)
         yield
     finally:
@@ -111,41 +127,6 @@ def lock_file(folder: Path | None = None) -> Path:
     user = os.getuid() if hasattr(os, "getuid") else "user"
     machine = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:64]
     return (folder or Path(tempfile.gettempdir())) / f"roofline-{machine}-{user}.lock"
-
-
-def _open(folder: Path | None) -> tuple[int | None, str]:
-    """The lock's file, opened, or why that is not possible."""
-    # Others may write to the folder too: what they put there under that name is not followed.
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    try:
-        return os.open(lock_file(folder), flags, 0o600), ""
-    except OSError as error:
-        where = "the folder for temporary files" if folder is None else str(folder)
-        return None, f"{where} cannot be written ({error.strerror})"
-
-
-def _take(
-    file: int,
-    say: Say,
-    wait_limit_s: float | None,
-    sleep: Callable[[float], None],
-    clock: Callable[[], float],
-) -> str:
-    """Waits until the lock is this process's own; why there is none, or ``""``."""
-    begin = clock()
-    waiting = False
-    while (obstacle := _try(file)) == _LOCKED:
-        other = _other(file)
-        if not waiting:
-            say(f"another roofline measurement is running{other}; waiting for it")
-            waiting = True
-        if wait_limit_s is not None and clock() - begin >= wait_limit_s:
-            raise MeasurementError(
-                f"another roofline measurement is still running{other} after"
-                f" {format_s(wait_limit_s)}; measure again when it is done"
-            )
-        sleep(_POLL_S)
-    return obstacle
 
 
 def _try(file: int) -> str:

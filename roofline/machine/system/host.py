@@ -27,7 +27,7 @@ _HEADER_BYTE = 4
 _UNKNOWN = (0, 0xFFFF)
 _MOST_SLOTS = 3
 
-_CHANNEL = re.compile(r"channel[ _-]?[a-z0-9]", re.IGNORECASE)
+_CHANNEL = re.compile(r".*?channel[ _-]?[a-z0-9]", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +76,18 @@ def memory_modules(tables: bytes) -> list[MemoryModule]:
     for body, texts in _structures(tables):
         if body[0] != _MEMORY_DEVICE or len(body) < 0x22:
             continue
-        width, size = (struct.unpack_from("<H", body, at)[0] for at in (0x0A, 0x0C))
+        width, size, rate = (struct.unpack_from("<H", body, at)[0] for at in (0x0A, 0x0C, 0x20))
         if size == 0:
             continue
-        channel = _channel(_text(texts, body[at]) for at in (0x10, 0x11))
-        (rate,) = struct.unpack_from("<H", body, 0x20)
+        # The channel is in the name of a slot or its bank, behind what names its socket.
+        numbers = (body[at] for at in (0x10, 0x11))
+        names = (texts[each - 1] for each in numbers if 0 < each <= len(texts))
+        matches = (_CHANNEL.match(name.decode("ascii", "replace")) for name in names)
+        channel = next((match[0] for match in matches if match), "")
         if not channel or rate in _UNKNOWN or width in _UNKNOWN or width % 8:
             return []
         found.append(MemoryModule(channel=channel, transfer_per_s=rate * 1e6, bus_bytes=width // 8))
     return found
-
-
-def _channel(locators: Iterable[str]) -> str:
-    """The channel in the names of a slot and its bank, with what stands before it: its socket."""
-    for text in locators:
-        if match := _CHANNEL.search(text):
-            return text[: match.end()]
-    return ""
 
 
 def _structures(tables: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -103,13 +98,8 @@ def _structures(tables: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
         end = tables.find(b"\0\0", at + length)
         if length < _HEADER_BYTE or end < 0 or tables[at] == _END:
             return
-        body = tables[at : at + length]
-        yield body, tables[at + length : end].split(b"\0")
+        yield tables[at : at + length], tables[at + length : end].split(b"\0")
         at = end + 2
-
-
-def _text(texts: list[bytes], number: int) -> str:
-    return texts[number - 1].decode("ascii", "replace") if 0 < number <= len(texts) else ""
 
 
 # Only what the CPU has *and* the operating system enabled counts; each of these sources says that.
@@ -133,21 +123,14 @@ def baseline(architecture: str) -> tuple[str, ...]:
     return _BASELINES.get(architecture, ())
 
 
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_SAME_ON_MACS = ("sse", "sse2", "sse4_1", "sse4_2", "f16c", "fma", *_AVX512)
 _MACOS = {
-    "hw.optional.sse": "sse",
-    "hw.optional.sse2": "sse2",
+    **{f"hw.optional.{name}": name for name in _SAME_ON_MACS},
     "hw.optional.sse3": "pni",
     "hw.optional.supplementalsse3": "ssse3",
-    "hw.optional.sse4_1": "sse4_1",
-    "hw.optional.sse4_2": "sse4_2",
-    "hw.optional.f16c": "f16c",
-    "hw.optional.fma": "fma",
     "hw.optional.avx1_0": "avx",
     "hw.optional.avx2_0": "avx2",
-    "hw.optional.avx512f": "avx512f",
-    "hw.optional.avx512bw": "avx512bw",
-    "hw.optional.avx512dq": "avx512dq",
-    "hw.optional.avx512vl": "avx512vl",
     "hw.optional.neon": "asimd",
     "hw.optional.AdvSIMD": "asimd",
     "hw.optional.neon_fp16": "asimdhp fphp",
@@ -158,6 +141,7 @@ _MACOS = {
     "hw.optional.arm.FEAT_SME": "sme",
     "hw.optional.arm.FEAT_SME2": "sme2",
 }
+"""By the names that macOS reports them under."""
 
 
 def macos_sets(ask: Callable[[str], str]) -> tuple[str, ...]:
@@ -165,44 +149,27 @@ def macos_sets(ask: Callable[[str], str]) -> tuple[str, ...]:
     return _joined(names for key, names in _MACOS.items() if ask(key) == "1")
 
 
+_SAME_IN_LLVM = (
+    *("sse", "sse2", "ssse3", "f16c", "fma", "avx", "avx2", "avx512f", "avx512bw", "avx512cd"),
+    *("avx512dq", "avx512vl", "avx512ifma", "avx512vbmi"),
+    *("bf16", "i8mm", "sve", "sve2", "sme", "sme2"),
+)
 _COMPILER = {
-    "sse": "sse",
-    "sse2": "sse2",
+    **{name: name for name in _SAME_IN_LLVM},
     "sse3": "pni",
-    "ssse3": "ssse3",
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
-    "f16c": "f16c",
-    "fma": "fma",
-    "avx": "avx",
-    "avx2": "avx2",
     "avxvnni": "avx_vnni",
     "avxvnniint8": "avx_vnni_int8",
     "avxvnniint16": "avx_vnni_int16",
     "avxifma": "avx_ifma",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512cd": "avx512cd",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi",
     "avx512vnni": "avx512_vnni",
     "avx512bf16": "avx512_bf16",
     "avx512fp16": "avx512_fp16",
-    "amx-tile": "amx_tile",
-    "amx-bf16": "amx_bf16",
-    "amx-int8": "amx_int8",
-    "amx-fp16": "amx_fp16",
+    **{f"amx-{name}": f"amx_{name}" for name in ("tile", "bf16", "int8", "fp16")},
     "neon": "asimd",
     "fullfp16": "asimdhp fphp",
     "dotprod": "asimddp",
-    "bf16": "bf16",
-    "i8mm": "i8mm",
-    "sve": "sve",
-    "sve2": "sve2",
-    "sme": "sme",
-    "sme2": "sme2",
 }
 _WITH_SVE = {"bf16": "svebf16", "i8mm": "svei8mm"}
 """One architectural feature, for which the kernel has a name per kind of vector."""
@@ -243,18 +210,28 @@ def describe_host(root: Path = ROOT, compiler_features: CompilerFeatures | None 
     the architecture demands of every CPU.
     """
     macos = sys.platform == "darwin" and root == ROOT
-    cpuinfo = {} if macos else table(read(root / "proc/cpuinfo"))
-    model = sysctl("machdep.cpu.brand_string") if macos else _linux_model(root, cpuinfo)
-    sets = macos_sets(sysctl) if macos else _linux_sets(cpuinfo)
+    if macos:
+        model, sets = sysctl("machdep.cpu.brand_string"), macos_sets(sysctl)
+    else:
+        cpuinfo = table(read(root / "proc/cpuinfo"))
+        model = _linux_model(root, cpuinfo)
+        sets = relevant((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
     if not sets and compiler_features is not None:
         sets = compiler_sets(compiler_features())
+    kernel = f"{platform.system()} {platform.release()}"
+    release = table(read(root / "etc/os-release"), "=").get("PRETTY_NAME", "").strip('"')
+    versions = {name: package_version(name) for name in _PACKAGES}
     return Host(
         cpu_model=_printable(model) or _printable(platform.processor()) or UNKNOWN_CPU,
         architecture=architecture(),
-        operating_system=_operating_system(root),
+        operating_system=", ".join(filter(None, (_printable(release), kernel))),
         instruction_sets=sets or baseline(architecture()),
         available_cpus=describe_topology(root).available_cpus,
-        versions=_versions(),
+        versions={
+            **{name: version for name, version in versions.items() if version != "unknown"},
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
     )
 
 
@@ -281,17 +258,6 @@ def _linux_model(root: Path, cpuinfo: dict[str, str]) -> str:
     return " ".join(each for each in (board, identity) if each)
 
 
-def _linux_sets(cpuinfo: dict[str, str]) -> tuple[str, ...]:
-    flags = cpuinfo.get("flags") or cpuinfo.get("Features") or ""
-    return relevant(flags.split())
-
-
-def _operating_system(root: Path) -> str:
-    kernel = f"{platform.system()} {platform.release()}"
-    name = table(read(root / "etc/os-release"), "=").get("PRETTY_NAME", "").strip('"')
-    return f"{_printable(name)}, {kernel}" if _printable(name) else kernel
-
-
 @functools.cache
 def package_version(package: str) -> str:
     """The installed version of a distribution; ``"unknown"`` if it is not installed."""
@@ -299,15 +265,6 @@ def package_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
-
-
-def _versions() -> dict[str, str]:
-    versions = {name: package_version(name) for name in _PACKAGES}
-    return {
-        **{name: version for name, version in versions.items() if version != "unknown"},
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-    }
 
 
 def total_memory_bytes(root: Path = ROOT) -> int | None:
@@ -340,9 +297,12 @@ def available_memory_bytes(
     free = (ask_system or _unused_bytes)() if free is None else free
     room = control_group(root).available_memory_bytes()
     limit = (address_limit or _address_limit_bytes)()
-    addresses = (
-        None if limit is None else max(0, limit - _address_space_bytes(root)) // _ADDRESS_SHARE
-    )
+    addresses = None
+    if limit is not None:
+        # Bytes of addresses that this process has; 0 where that is not shown.
+        pages = read(root / "proc/self/statm").partition(" ")[0]
+        used = int(pages) * os.sysconf("SC_PAGE_SIZE") if pages.isdecimal() else 0
+        addresses = max(0, limit - used) // _ADDRESS_SHARE
     return min(each for each in (free, room, addresses) if each is not None)
 
 
@@ -353,12 +313,6 @@ def _address_limit_bytes() -> int | None:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
-
-
-def _address_space_bytes(root: Path) -> int:
-    """Bytes of addresses that this process has; 0 where that is not shown."""
-    pages = read(root / "proc/self/statm").partition(" ")[0]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE") if pages.isdecimal() else 0
 
 
 def _unused_bytes() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import Host
 from roofline.machine.system.host import (
@@ -47,33 +48,22 @@ def read_frequency(root: Path, cpus: tuple[int, ...]) -> Frequency:
     folder = root / "sys/devices/system/cpu"
     scaling = [folder / f"cpu{cpu}/cpufreq" for cpu in cpus]
     governors = {read(each / "scaling_governor") for each in scaling}
+
+    def most_hz(name: str) -> float | None:
+        kilohertz = [whole_number(read(each / name)) for each in scaling]
+        return max((each * 1e3 for each in kilohertz if each), default=None)
+
+    off, on = read(folder / "intel_pstate/no_turbo"), read(folder / "cpufreq/boost")
+    told = {"0": True, "1": False}.get(off)
+    flags = table(read(root / "proc/cpuinfo")).get("flags", "").split()
     return Frequency(
         governors=tuple(sorted(name for name in governors if name.isidentifier())),
         driver=read(scaling[0] / "scaling_driver") if scaling else "",
-        limit_hz=_most_hz([each / "scaling_max_freq" for each in scaling]),
-        most_hz=_most_hz([each / "cpuinfo_max_freq" for each in scaling]),
-        boost=_boost(folder),
-        hypervisor=_is_virtual(root),
+        limit_hz=most_hz("scaling_max_freq"),
+        most_hz=most_hz("cpuinfo_max_freq"),
+        boost={"0": False, "1": True}.get(on) if told is None else told,
+        hypervisor="hypervisor" in flags or bool(read(root / "sys/hypervisor/type")),
     )
-
-
-def _most_hz(files: list[Path]) -> float | None:
-    kilohertz = [number for file in files if (number := whole_number(read(file)))]
-    return max(kilohertz) * 1e3 if kilohertz else None
-
-
-def _boost(folder: Path) -> bool | None:
-    off = read(folder / "intel_pstate/no_turbo")
-    on = read(folder / "cpufreq/boost")
-    if off in ("0", "1"):
-        return off == "0"
-    return on == "1" if on in ("0", "1") else None
-
-
-def _is_virtual(root: Path) -> bool:
-    flags = table(read(root / "proc/cpuinfo")).get("flags", "").split()
-    kind = read(root / "sys/hypervisor/type")
-    return "hypervisor" in flags or bool(kind)
 
 
 def frequency_conditions(frequency: Frequency) -> list[str]:
@@ -126,6 +116,9 @@ def read_situation(
 ) -> Situation:
     """This host now; `root` stands for ``/`` (a fake one in tests). Takes a few milliseconds."""
     topology = describe_topology(root)
+    # The word in brackets of "always [madvise] never".
+    text = read(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    huge_pages = text.partition("[")[2].partition("]")[0]
     return Situation(
         host=describe_host(root, compiler_features),
         topology=topology,
@@ -134,14 +127,8 @@ def read_situation(
         available_bytes=available_memory_bytes(root),
         memory_bytes=total_memory_bytes(root),
         memory_limit_bytes=control_group(root).memory_limit_bytes(),
-        huge_pages=_huge_pages(read(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_pages=huge_pages if huge_pages in ("always", "madvise", "never") else "",
     )
-
-
-def _huge_pages(text: str) -> str:
-    """The word in brackets of ``"always [madvise] never"``."""
-    chosen = text.partition("[")[2].partition("]")[0]
-    return chosen if chosen in ("always", "madvise", "never") else ""
 
 
 def circumstances(
@@ -175,42 +162,33 @@ def core_conditions(topology: Topology) -> list[str]:
     if topology.hidden_siblings:
         siblings = _counted(topology.hidden_siblings, "SMT sibling")
         found.append(f"one thread per physical core: {siblings} left out")
-    found += _kind_conditions(topology)
-    if topology.quota_cpus is not None:
-        found.append(_quota_condition(topology.quota_cpus, topology.available_cpus))
-    return found
-
-
-def _kind_conditions(topology: Topology) -> list[str]:
     used = next((kind for kind in topology.kinds if kind.cores), None)
-    if used is None:
-        return []
-    place = topology.kinds.index(used)
-    found = [
-        f"only {used.name} cores may be used (affinity): the host's {faster.name} cores are faster"
-        for faster in topology.kinds[:place]
-    ]
-    found += [
-        f"{_counted(len(slower.cores), f'{slower.name} core')} left out: bursts start and end"
-        f" together, so one slower core would set the pace of all {used.name} cores"
-        for slower in topology.kinds[place + 1 :]
-        if slower.cores
-    ]
+    if used is not None:
+        place = topology.kinds.index(used)
+        found += [
+            f"only {used.name} cores may be used (affinity): the host's {faster.name} cores are"
+            " faster"
+            for faster in topology.kinds[:place]
+        ]
+        found += [
+            f"{_counted(len(slower.cores), f'{slower.name} core')} left out: bursts start and end"
+            f" together, so one slower core would set the pace of all {used.name} cores"
+            for slower in topology.kinds[place + 1 :]
+            if slower.cores
+        ]
+    if topology.quota_cpus is not None:
+        said = f"the container may use {topology.quota_cpus:g} CPUs' worth of time"
+        if topology.quota_cpus < topology.available_cpus:
+            said += (
+                ", less than one thread takes: it is stopped for the rest of each scheduler"
+                " period, and what it sustains over seconds is lower than the bursts say"
+            )
+        found.append(said)
     return found
 
 
 def _counted(count: int, what: str) -> str:
-    return f"{count} {what} is" if count == 1 else f"{count} {what}s are"
-
-
-def _quota_condition(quota_cpus: float, threads: int) -> str:
-    said = f"the container may use {quota_cpus:g} CPUs' worth of time"
-    if quota_cpus < threads:
-        return (
-            f"{said}, less than one thread takes: it is stopped for the rest of each scheduler"
-            " period, and what it sustains over seconds is lower than the bursts say"
-        )
-    return said
+    return f"{counted(count, what)} {'is' if count == 1 else 'are'}"
 
 
 def unknown_conditions(host: Host, topology: Topology) -> list[str]:

@@ -94,7 +94,13 @@ class ControlGroup:
 
     def throttled_s(self) -> float:
         """Seconds that its tasks, or those of one above it, waited for new quota, all together."""
-        return sum(_throttled_s(folder) for folder in self.cpu)
+        tables = [_table(folder / "cpu.stat") for folder in self.cpu]
+        return sum(
+            each["throttled_usec"] * 1e-6
+            if "throttled_usec" in each
+            else each.get("throttled_time", 0) * 1e-9
+            for each in tables
+        )
 
     def memory_limit_bytes(self) -> int | None:
         """Bytes that this group, or one above it, may use in all; None: no limit."""
@@ -151,22 +157,10 @@ def _chain(root: Path, mount_point: str, mounted: str, path: str) -> tuple[Path,
 
 def _quota(folder: Path) -> float | None:
     version_2 = read(folder / "cpu.max").split()
-    if len(version_2) == 2:
-        return _ratio(*version_2)
-    return _ratio(read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us"))
-
-
-def _ratio(quota: str, period: str) -> float | None:
-    """Without a limit the quota is a word or negative; neither is a whole number."""
-    time, per = whole_number(quota), whole_number(period)
+    version_1 = (read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us"))
+    # Without a limit the quota is a word or negative; neither is a whole number.
+    time, per = map(whole_number, version_2 if len(version_2) == 2 else version_1)
     return time / per if time and per else None
-
-
-def _throttled_s(folder: Path) -> float:
-    table = _table(folder / "cpu.stat")
-    if "throttled_usec" in table:
-        return table["throttled_usec"] * 1e-6
-    return table.get("throttled_time", 0) * 1e-9
 
 
 def _memory_limit(folder: Path) -> int | None:

@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,53 +81,34 @@ class CoreKind:
 
 def core_kinds(root: Path, cores: tuple[int, ...]) -> tuple[CoreKind, ...]:
     """The kinds of core of this host, the fastest first; empty where all are alike or not told."""
-    groups = _x86_groups(root) or _capacity_groups(root, cores)
+    x86 = [
+        (name, cpu_list(read(root / f"sys/devices/{folder}/cpus"))) for name, folder in _X86_KINDS
+    ]
+    groups = [(name, cpus) for name, cpus in x86 if cpus] or _capacity_groups(root, cores)
     # A core that no group names could be of any speed, so nothing is known.
     named = {cpu for _, members in groups for cpu in members}
     if len(groups) < 2 or not named >= set(cores):
         return ()
-    usable = set(cores)
     return tuple(
-        CoreKind(name=name, cores=tuple(cpu for cpu in members if cpu in usable))
+        CoreKind(name=name, cores=tuple(cpu for cpu in members if cpu in cores))
         for name, members in groups
     )
 
 
-Groups = list[tuple[str, tuple[int, ...]]]
-
-
-def _x86_groups(root: Path) -> Groups:
-    found = [
-        (name, cpu_list(read(root / "sys/devices" / folder / "cpus")))
-        for name, folder in _X86_KINDS
-    ]
-    return [(name, cpus) for name, cpus in found if cpus]
-
-
-def _capacity_groups(root: Path, cores: tuple[int, ...]) -> Groups:
+def _capacity_groups(root: Path, cores: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
     """Groups by the capacity that the kernel's scheduler reckons with: 1024 is the fastest core."""
     folder = root / "sys/devices/system/cpu"
     online = set(cpu_list(read(folder / "online"))) | set(cores)
     told = {cpu: whole_number(read(folder / f"cpu{cpu}/cpu_capacity")) for cpu in online}
     capacities = {cpu: capacity for cpu, capacity in told.items() if capacity}
-    members = _grouped(capacities)
-    return [(_name(i, len(members)), cpus) for i, cpus in enumerate(members)]
-
-
-def _grouped(capacities: Mapping[int, int]) -> list[tuple[int, ...]]:
     groups: list[list[int]] = []
     for cpu in sorted(capacities, key=lambda each: (-capacities[each], each)):
         if groups and capacities[cpu] >= _ALIKE * capacities[groups[-1][0]]:
             groups[-1].append(cpu)
         else:
             groups.append([cpu])
-    return [tuple(group) for group in groups]
-
-
-def _name(place: int, count: int) -> str:
-    if place == 0:
-        return "performance"
-    return "efficiency" if place == count - 1 else "middle"
+    names = ["performance", *["middle"] * (len(groups) - 2), "efficiency"]
+    return [(name, tuple(cpus)) for name, cpus in zip(names, groups, strict=False)]
 
 
 ROOT = Path("/")
@@ -179,7 +160,12 @@ def describe_topology(root: Path = ROOT) -> Topology:
     """The CPUs, cores and caches of this host; `root` stands for ``/`` (a fake one in tests)."""
     if sys.platform == "darwin" and root == ROOT:
         return macos_topology(sysctl)
-    affinity = _affinity(root)
+    if root == ROOT and hasattr(os, "sched_getaffinity"):
+        affinity = tuple(sorted(os.sched_getaffinity(0)))
+    else:
+        told = table(read(root / "proc/self/status")).get("Cpus_allowed_list", "")
+        # Never empty, since something runs this.
+        affinity = cpu_list(told) or tuple(range(os.cpu_count() or 1))
     physical = _one_per_core(root, affinity)
     kinds = core_kinds(root, physical)
     cores = next((kind.cores for kind in kinds if kind.cores), physical)
@@ -195,15 +181,6 @@ def describe_topology(root: Path = ROOT) -> Topology:
         allowed_cpus=affinity,
         online_cpus=len(cpu_list(read(root / "sys/devices/system/cpu/online"))) or None,
     )
-
-
-def _affinity(root: Path) -> tuple[int, ...]:
-    """The CPUs that this process may run on; never empty, since something runs it."""
-    if root == ROOT and hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    status = table(read(root / "proc/self/status"))
-    told = cpu_list(status.get("Cpus_allowed_list", ""))
-    return told or tuple(range(os.cpu_count() or 1))
 
 
 def _cpu_folder(root: Path, cpu: int) -> Path:
@@ -303,13 +280,11 @@ def macos_topology(ask: Callable[[str], str]) -> Topology:
         hidden_siblings=max(0, logical - cores),
         quota_cpus=None,
         caches=tuple(caches),
-        kinds=_mac_kinds(cores, slower) if slower else (),
+        kinds=(
+            CoreKind(name="performance", cores=tuple(range(cores))),
+            CoreKind(name="efficiency", cores=tuple(range(cores, cores + slower))),
+        )
+        if slower
+        else (),
         online_cpus=number("hw.logicalcpu") or None,
-    )
-
-
-def _mac_kinds(fast: int, slow: int) -> tuple[CoreKind, ...]:
-    return (
-        CoreKind(name="performance", cores=tuple(range(fast))),
-        CoreKind(name="efficiency", cores=tuple(range(fast, fast + slow))),
     )
