@@ -73,7 +73,7 @@ HOME = {
         ),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
         *(f"quantization/{name}.py" for name in QUANTIZATION_WITH_TORCH),
-        "machine/links/",
+        "machine/links.py",
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),

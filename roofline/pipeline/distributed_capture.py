@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roofline.machine.links.measurement import LIMIT_S, in_ranks
+from roofline.machine.links import LIMIT_S, in_ranks
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:

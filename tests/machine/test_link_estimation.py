@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.links import measure_links
-from roofline.machine.links.measurement import link_of
+from roofline.machine.links import link_of, measure_links
 from tests.builders import SOURCE
 
 

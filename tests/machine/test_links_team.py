@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 
 from roofline.errors import InputError, MeasurementError, RooflineError
-from roofline.machine.links.measurement import in_ranks
+from roofline.machine.links import in_ranks
 
 LIMIT_S = 240.0
 
@@ -97,7 +97,7 @@ ASKER = """
 import sys
 sys.path.append(sys.argv[1])
 from forever import tells_and_never_ends
-from roofline.machine.links.measurement import in_ranks
+from roofline.machine.links import in_ranks
 in_ranks(tells_and_never_ends, sys.argv[2], ranks=2, limit_s=600.0)
 """
 

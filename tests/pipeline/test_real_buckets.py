@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from roofline.errors import RooflineError
-from roofline.machine.links.measurement import in_ranks
+from roofline.machine.links import in_ranks
 from roofline.pipeline import distributed_capture
 from roofline.pipeline.distributed_capture import (
     ComputingTimes,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
-from roofline.foundation.text import counted
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.measuring.estimation import BURST_S, CALL_LIMIT_S, Burst, Quantity
@@ -162,7 +161,8 @@ class Job:
     @property
     def label(self) -> str:
         """How progress and samples name it: ``"torch float32 gemm, 2 threads"``."""
-        return f"torch {self.subject.label}, {counted(self.threads, 'thread')}"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"torch {self.subject.label}, {threads}"
 
     @property
     def repeats(self) -> int:

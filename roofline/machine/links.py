@@ -1,4 +1,4 @@
-"""Measures links between processes of this host over gloo, each process one rank of a team."""
+"""Links between processes of this host over gloo, each process one rank of a team."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.sampling import Sample, quantile
@@ -44,7 +44,7 @@ told = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)
 import pickle
 sys.path[:] = pickle.loads(told.recv_bytes())
-from roofline.machine.links.measurement import run_rank
+from roofline.machine.links import run_rank
 run_rank(told.recv_bytes(), told, answers)
 """
 
@@ -75,31 +75,31 @@ def in_ranks(
         RooflineError: whatever one of them raised.
     """
     deadline = time.monotonic() + limit_s
-    with tempfile.TemporaryDirectory(prefix="roofline-ranks-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="roofline-ranks-") as folder,
+        contextlib.ExitStack() as started,
+    ):
         meeting = str(Path(folder) / "meeting")
-        with _processes(ranks) as processes:
-            for rank, each in enumerate(processes):
-                place = _Place(
-                    rank, ranks, meeting, threads, limit_s, tuple(cores[rank : rank + 1])
-                )
-                each.tell(pickle.dumps((place, function, args)))
-            return _answers(processes, deadline, limit_s)
+        processes: list[_Process] = []
+        for _ in range(ranks):
+            processes.append(_Process())
+            # None is left when this closes.
+            started.callback(processes[-1].end)
+        for rank, each in enumerate(processes):
+            place = _Place(rank, ranks, meeting, threads, limit_s, tuple(cores[rank : rank + 1]))
+            each.tell(pickle.dumps((place, function, args)))
+        return _answers(processes, deadline, limit_s)
 
 
-class _Place:
+class _Place(NamedTuple):
     """Where in the team a process is."""
 
-    def __init__(
-        self,
-        rank: int,
-        ranks: int,
-        meeting: str,
-        threads: int | None,
-        limit_s: float,
-        cores: tuple[Sequence[int], ...],
-    ) -> None:
-        self.rank, self.ranks, self.meeting = rank, ranks, meeting
-        self.threads, self.limit_s, self.cores = threads, limit_s, cores
+    rank: int
+    ranks: int
+    meeting: str
+    threads: int | None
+    limit_s: float
+    cores: tuple[Sequence[int], ...]
 
 
 class _Process:
@@ -146,19 +146,6 @@ class _Process:
         self.running.wait()
         self._ask.close()
         self.answers.close()
-
-
-@contextlib.contextmanager
-def _processes(ranks: int) -> Generator[list[_Process]]:
-    """So many processes; none is left when this closes."""
-    started: list[_Process] = []
-    try:
-        for _ in range(ranks):
-            started.append(_Process())  # noqa: PERF401  those that were started must be ended
-        yield started
-    finally:
-        for each in started:
-            each.end()
 
 
 def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> list[Any]:
@@ -216,8 +203,11 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
         said = f"{type(error).__name__}: {said_by(error)}"
         result = False, error if own else RooflineError(said.partition("\n")[0][:300])
     answers.send_bytes(pickle.dumps(result))
+    # Who failed has told, and is ended.
     if result[0]:
-        _leave()
+        from torch import distributed
+
+        distributed.destroy_process_group()
 
 
 def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T:
@@ -246,16 +236,66 @@ def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T
     return function(place.rank, place.ranks, *args)
 
 
-def _leave() -> None:
-    """Goes, once all is done: who failed has told, and is ended."""
-    from torch import distributed
-
-    distributed.destroy_process_group()
-
-
 def _loopback() -> str:
     """The name of the device that leads back to this host."""
     return "lo0" if sys.platform == "darwin" else "lo"
+
+
+_WARM_UPS = 3
+_Times = dict[int, list[float]]
+"""Seconds of every exchange, by bytes of the data of one rank."""
+
+
+def _collectives() -> Any:
+    # torch leaves the types of its collectives open, which strict checking takes for unknown.
+    from torch import distributed
+
+    return distributed
+
+
+def _timed_all_reduces(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> _Times:
+    """The seconds of every all-reduce of float32, by size, as one rank sees them.
+
+    Sizes take turns, so that what comes and goes meets all of them. Before each, ranks wait for one
+    another.
+    """
+    import torch
+
+    distributed = _collectives()
+    data = {byte: torch.zeros(max(1, byte // 4)) for byte in sizes_bytes}
+    for each in data.values():
+        for _ in range(_WARM_UPS):
+            distributed.all_reduce(each)
+    times: _Times = {byte: [] for byte in sizes_bytes}
+    for _ in range(rounds):
+        for byte, each in data.items():
+            distributed.barrier()
+            begin = time.perf_counter()
+            distributed.all_reduce(each)
+            times[byte].append(time.perf_counter() - begin)
+    return times
+
+
+def _timed_messages(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> _Times:
+    """The seconds of a message there and back, by size, between the first two ranks."""
+    import torch
+
+    distributed = _collectives()
+    times: _Times = {byte: [] for byte in sizes_bytes}
+    for byte in sizes_bytes:
+        data = torch.zeros(max(1, byte // 4))
+        for each in range(_WARM_UPS + rounds):
+            distributed.barrier()
+            begin = time.perf_counter()
+            if rank == 0:
+                distributed.send(data, 1)
+                distributed.recv(data, 1)
+            elif rank == 1:
+                distributed.recv(data, 0)
+                distributed.send(data, 0)
+            if each >= _WARM_UPS:
+                times[byte].append(time.perf_counter() - begin)
+    return times
 
 
 FAST = 0.05
@@ -333,10 +373,8 @@ def measure_links(*, rounds: int = _ROUNDS) -> tuple[Link, ...]:
     Raises:
         MeasurementError: a process died, or it took too long.
     """
-    from roofline.machine.links.exchanges import timed_all_reduces, timed_messages
-
-    sums = in_ranks(timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
-    messages = in_ranks(timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
+    sums = in_ranks(_timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
+    messages = in_ranks(_timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
     return (
         # An exchange is over when it is for the last rank.
         link_of(
