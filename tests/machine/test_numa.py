@@ -1,194 +1,208 @@
-"""Ways between memory nodes, on machines whose every rate is written here."""
+"""Ways between memory nodes, on a fake machine and on nodes whose rates are written here."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from roofline.machine.hardware import Duration, HardwareProfile, Provenance
+from roofline.machine import numa
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.hierarchy.cache_sizes import Hierarchy
+from roofline.machine.kernels.assembly import stream_unit
+from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.crew import Array, Crew
 from roofline.machine.measuring.estimation import Burst
-from roofline.machine.nodes.numa import (
-    Instruments,
-    NumaFindings,
-    Place,
-    Plan,
-    measure_links,
-    parts,
-    place,
-    plan,
-)
+from roofline.machine.numa import NumaFindings, measure_node_links, parts, place, usable_nodes
+from roofline.machine.system.situation import Situation
 from roofline.machine.system.topology import Node, pages_migrate, read_nodes
+from tests.machine.fake_machine import SITUATION, FakeMachine, install
 from tests.machine.host_trees import Tree
 
 GIB = 1 << 30
 MIB = 1 << 20
+UNIT = stream_unit("x86_64", ("avx", "fma"))
+assert UNIT is not None
+(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
+NO_CACHES = Hierarchy(levels=(), memory_latency=None, conditions=())
 
 
-def provenance(reference: str) -> Provenance:
-    return Provenance(source="measured", reference=reference, date="2026-01-31")
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    monkeypatch.setattr(numa, "pages_migrate", lambda root: False)
+    return install(monkeypatch)
 
 
 def node(number: int, cpus: tuple[int, ...], free_bytes: int | None = 8 * GIB) -> Node:
     return Node(number=number, cpus=cpus, memory_bytes=16 * GIB, free_bytes=free_bytes)
 
 
-@dataclass
+def situation(*cpus: tuple[int, ...], free_bytes: int | None = None) -> Situation:
+    cores = tuple(cpu for mine in cpus for cpu in mine)
+    topology = dataclasses.replace(SITUATION.topology, cores=cores, available_cpus=len(cores))
+    nodes = tuple(node(number, mine, free_bytes) for number, mine in enumerate(cpus))
+    return dataclasses.replace(SITUATION, nodes=nodes, topology=topology)
+
+
+def links(machine: FakeMachine, situation: Situation, readings: int = 10**6) -> NumaFindings:
+    left = iter(range(readings))
+    read: Any = machine.compile(READ)
+    return measure_node_links(
+        situation, read, NO_CACHES, in_time=lambda: next(left, None) is not None
+    )
+
+
+def test_every_way_between_two_nodes_is_measured(machine: FakeMachine) -> None:
+    found = links(machine, situation((0,), (1,)))
+    assert [(each.source, each.target) for each in found.links] == [
+        ("node 0", "memory of node 0"),
+        ("node 1", "memory of node 1"),
+        ("node 0", "memory of node 1"),
+        ("node 1", "memory of node 0"),
+    ]
+    for each in found.links:
+        assert (each.kernel, each.threads) == ("read", 1)
+        assert each.sustained_bytes_per_s == pytest.approx(10e9, rel=1e-3)
+        assert each.provenance.source == "measured"
+    assert found.conditions == ()
+
+
+def test_all_cores_of_a_node_read(machine: FakeMachine) -> None:
+    found = links(machine, situation((0, 1), (2, 3)))
+    assert [each.threads for each in found.links] == [2] * 4
+    assert found.links[2].sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
+
+
+@dataclasses.dataclass
 class FakeNuma:
     """Nodes of `cores` cores each; a core reads the memory `hops` nodes away at 40 / (1 + hops)."""
 
     cores: int
-    log: list[str] = field(default_factory=list)
-    open_teams: int = 0
+    log: list[str] = dataclasses.field(default_factory=list)
+    crews: list[Crew] = dataclasses.field(default_factory=list)
 
-    @contextlib.contextmanager
-    def team(self, cpus: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        self.open_teams += 1
-        yield cpus
-        self.open_teams -= 1
+    def place(self, crew: Crew, byte: int) -> Array:
+        """Memory that says in each byte on which node it is: that of who wrote it first."""
+        self.crews.append(crew)
+        here = len(self.crews) - 1
+        self.log.append(f"write {byte} on {here}")
+        return np.full(8 * MIB, here, dtype=np.uint8)
 
-    def place(self, team: tuple[int, ...], byte: int) -> int:
-        """Memory is the node that it is on: that of who wrote it first."""
-        self.log.append(f"write {byte} on {team[0] // self.cores}")
-        return team[0] // self.cores
+    def trial(self, compiled: object, kernel: object, memory: list[Array]) -> Any:
+        fake, target = self, int(memory[0][0])
 
-    def read(self, team: tuple[int, ...], memory: int) -> tuple[float, list[Burst]]:
-        assert self.open_teams
-        here = team[0] // self.cores
-        self.log.append(f"read {here} {memory}")
-        bytes_per_s = len(team) * 40e9 / (1 + abs(here - memory))
-        return 40e6, [Burst(wall_s=40e6 / bytes_per_s, cpu_s=0.0, busy=1.0)] * 4
+        class FakeTrial:
+            work_per_burst, most_bursts = 40e6, None
 
-    def latency(self, team: tuple[int, ...], memory: int) -> Duration:
-        seconds = 80e-9 * (1 + abs(team[0] // self.cores - memory))
-        return Duration(fast_s=seconds, median_s=seconds, provenance=provenance("chase"))
+            def calibrate(self, crew: Crew) -> None:
+                assert crew.threads == len(memory)
 
-    @property
-    def instruments(self) -> Instruments[tuple[int, ...], int]:
-        return Instruments(team=self.team, place=self.place, read=self.read, latency=self.latency)
+            def run(self, crew: Crew, bursts: int) -> list[Burst]:
+                source = fake.crews.index(crew)
+                fake.log.append(f"read {source} {target}")
+                bytes_per_s = crew.threads * 40e9 / (1 + abs(source - target))
+                return [Burst(wall_s=40e6 / bytes_per_s, cpu_s=0.0, busy=1.0)] * 4
+
+        return FakeTrial()
 
 
-def fake_plan(nodes: int, cores: int) -> Plan:
-    all_nodes = [node(n, tuple(range(n * cores, (n + 1) * cores))) for n in range(nodes)]
-    return plan(
-        all_nodes,
-        cores=tuple(range(nodes * cores)),
-        bytes_per_node=256 * MIB,
-        available_bytes=8 * GIB,
-    )
-
-
-def measure(fake: FakeNuma, what: Plan, readings: int = 10**6, **options: bool) -> NumaFindings:
-    left = iter(range(readings))
-    return measure_links(
-        what,
-        fake.instruments,
-        provenance=provenance,
-        in_time=lambda: next(left, None) is not None,
-        **options,
-    )
+@pytest.fixture
+def fake(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeNuma:
+    fake = FakeNuma(cores=1)
+    monkeypatch.setattr(numa, "place", fake.place)
+    monkeypatch.setattr(numa, "part_trial", fake.trial)
+    return fake
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
-def test_every_way_of_a_machine_is_found_as_it_is(nodes: int) -> None:
-    fake = FakeNuma(cores=3)
-    found = measure(fake, fake_plan(nodes, 3))
+def test_every_way_of_a_machine_is_found_as_it_is(
+    nodes: int, machine: FakeMachine, fake: FakeNuma
+) -> None:
+    found = links(machine, situation(*[(3 * n, 3 * n + 1, 3 * n + 2) for n in range(nodes)]))
     assert len(found.links) == nodes**2
     for link in found.links:
-        source, target = int(link.source.split()[-1]), int(link.target.split()[-1])
-        hops = abs(source - target)
+        hops = abs(int(link.source.split()[-1]) - int(link.target.split()[-1]))
         assert link.peak_bytes_per_s == pytest.approx(3 * 40e9 / (1 + hops))
         assert link.sustained_bytes_per_s == pytest.approx(3 * 40e9 / (1 + hops))
         assert link.threads == 3
-        assert link.latency is not None
-        assert link.latency.median_s == pytest.approx(80e-9 * (1 + hops))
     assert [link.source for link in found.links[:nodes]] == [f"node {n}" for n in range(nodes)]
     assert [link.target for link in found.links[:nodes]] == [
         f"memory of node {n}" for n in range(nodes)
     ]
-    assert found.conditions == ()
-    assert fake.open_teams == 0
     # A profile takes them: no two are the same.
     HardwareProfile(name="fake", device="cpu", threads=3 * nodes, links=found.links)
 
 
-def test_memory_is_written_once_by_its_own_node_and_ways_take_turns() -> None:
-    fake = FakeNuma(cores=1)
-    measure(fake, fake_plan(2, 1))
-    assert fake.log[:2] == [f"write {256 * MIB} on 0", f"write {256 * MIB} on 1"]
+def test_memory_is_written_once_by_its_own_node_and_ways_take_turns(
+    machine: FakeMachine, fake: FakeNuma
+) -> None:
+    links(machine, situation((0,), (1,)))
+    assert fake.log[:2] == [f"write {64 * MIB} on 0", f"write {64 * MIB} on 1"]
     assert fake.log[2:] == ["read 0 0", "read 1 1", "read 0 1", "read 1 0"] * 3
 
 
-def test_a_host_of_one_node_costs_nothing() -> None:
-    fake = FakeNuma(cores=4)
-    assert measure(fake, fake_plan(1, 4)) == NumaFindings()
-    assert fake.log == []
+@pytest.mark.parametrize("host", [SITUATION, situation((0, 1))], ids=["not told", "one node"])
+def test_a_single_node_is_left_alone(machine: FakeMachine, host: Situation) -> None:
+    assert links(machine, host) == NumaFindings()
+    assert machine.ran_ns == {}
 
 
-def test_what_there_was_no_time_for_is_said() -> None:
-    fake = FakeNuma(cores=1)
-    found = measure(fake, fake_plan(2, 1), readings=3)
+def test_without_a_kernel_that_reads_nothing_is_measured(machine: FakeMachine) -> None:
+    found = measure_node_links(situation((0,), (1,)), None, NO_CACHES, in_time=lambda: True)
+    assert found == NumaFindings()
+
+
+def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:
+    found = links(machine, situation((0,), (1,)), readings=3)
     assert [(link.source, link.target) for link in found.links] == [
         ("node 0", "memory of node 0"),
         ("node 1", "memory of node 1"),
         ("node 0", "memory of node 1"),
     ]
-    assert all(link.latency is None for link in found.links)
     (said,) = found.conditions
-    assert said.startswith("NUMA: 1 of 4 ways between nodes were not measured")
-
-
-def test_pages_that_move_are_said() -> None:
-    (said,) = measure(FakeNuma(cores=1), fake_plan(2, 1), migrating=True).conditions
-    assert "numa_balancing is on" in said
+    assert said.startswith("NUMA: 1 of 4 ways between nodes were not measured: no time was left")
 
 
 def test_nodes_that_cannot_be_measured_are_left_out_and_named() -> None:
     nodes = [node(0, (0, 1)), node(1, (2, 3)), node(2, ()), node(3, (4,), free_bytes=300 * MIB)]
-    what = plan(nodes, cores=(0, 1, 2, 4), bytes_per_node=256 * MIB, available_bytes=8 * GIB)
-    assert what.places == (Place(node=0, cores=(0, 1)), Place(node=1, cores=(2,)))
-    no_core, no_room = measure(FakeNuma(cores=2), what).conditions
-    assert no_core == ("NUMA: not measured: memory of node 2: none of the cores in use is on it")
-    assert no_room.startswith("NUMA: not measured: memory of node 3: 300 MiB free")
-
-
-def test_too_little_memory_for_all_nodes_measures_none() -> None:
-    what = plan(
-        [node(0, (0,)), node(1, (1,))],
-        cores=(0, 1),
-        bytes_per_node=256 * MIB,
-        available_bytes=GIB - 1,
+    found, (no_core, no_room) = usable_nodes(
+        nodes, cores=(0, 1, 2, 4), bytes_per_node=256 * MIB, available_bytes=8 * GIB
     )
-    assert what.places == ()
-    fake = FakeNuma(cores=1)
-    (said,) = measure(fake, what).conditions
-    assert "512 MiB of memory are more than half" in said
-    assert fake.log == []
+    assert found == {0: (0, 1), 1: (2,)}
+    assert no_core == "memory of node 2: none of the cores in use is on it"
+    assert no_room.startswith("memory of node 3: 300 MiB free")
 
 
-def test_an_interrupt_closes_the_teams() -> None:
+def test_too_little_memory_is_said_before_it_is_allocated(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numa, "place", pytest.fail)
+    found = links(machine, dataclasses.replace(situation((0,), (1,)), available_bytes=200 << 20))
+    (said,) = found.conditions
+    assert said.startswith("NUMA: not measured: what leads from node to node")
+    assert "128 MiB of memory are more than half of the 200 MiB available" in said
+    full = links(machine, situation((0,), (1,), free_bytes=1 << 20))
+    assert full.links == ()
+    assert len(full.conditions) == 2
+
+
+def test_pages_that_move_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numa, "pages_migrate", lambda root: True)
+    (said,) = links(machine, situation((0,), (1,))).conditions
+    assert "numa_balancing is on" in said
+
+
+def test_an_interrupt_closes_the_teams(machine: FakeMachine, fake: FakeNuma) -> None:
     def interrupt() -> bool:
         raise KeyboardInterrupt
 
-    class Closing(FakeNuma):
-        closed = 0
-
-        @contextlib.contextmanager
-        def team(self, cpus: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-            try:
-                yield cpus
-            finally:
-                self.closed += 1
-
-    fake = Closing(cores=1)
+    read: Any = machine.compile(READ)
     with pytest.raises(KeyboardInterrupt):
-        measure_links(fake_plan(2, 1), fake.instruments, provenance=provenance, in_time=interrupt)
-    assert fake.closed == 2
+        measure_node_links(situation((0,), (1,)), read, NO_CACHES, in_time=interrupt)
+    assert [crew.stopped for crew in fake.crews] == [True, True]
 
 
 # --- nodes as the system shows them --------------------------------------------------------------
@@ -240,27 +254,3 @@ def test_readers_get_equal_parts_that_do_not_overlap() -> None:
     assert starts == [0, 8 * MIB, 16 * MIB, 24 * MIB]
     with pytest.raises(ValueError, match="too few for 30 readers"):
         parts(memory, 30)
-
-
-def test_real_crews_and_memory_fit_the_instruments() -> None:
-    # Two nodes are played on whatever there is: workers that cannot be pinned work as well.
-    read: list[int] = []
-
-    def timed(crew: Crew, memory: Array) -> tuple[float, list[Burst]]:
-        shares = parts(memory, crew.threads)
-        read.append(sum(crew.each(lambda i: int(np.count_nonzero(shares[i]) > 0))))
-        return float(memory.size), [Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)] * 4
-
-    what = Plan(
-        places=(Place(node=0, cores=(0, 1)), Place(node=1, cores=(2,))), bytes_per_node=8 * MIB
-    )
-    found = measure_links(
-        what,
-        Instruments(team=lambda cpus: Crew(len(cpus), cpus), place=place, read=timed),
-        provenance=provenance,
-        in_time=lambda: True,
-        rounds=1,
-    )
-    assert [link.threads for link in found.links] == [2, 1, 2, 1]
-    assert read == [2, 1, 2, 1]
-    assert found.links[0].peak_bytes_per_s == pytest.approx(8 * MIB / 1e-3)

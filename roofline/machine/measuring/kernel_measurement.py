@@ -80,7 +80,7 @@ from roofline.machine.measuring.selection import (
     stream_candidates,
 )
 from roofline.machine.measuring.trials import Trial
-from roofline.machine.nodes.numa import measure_node_links
+from roofline.machine.numa import measure_node_links
 from roofline.machine.system.activity import minor_faults
 from roofline.machine.system.host import theoretical_memory
 from roofline.machine.system.situation import Situation

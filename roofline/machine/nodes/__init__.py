@@ -1,1 +1,0 @@
-"""Memory that is nearer to some cores than to others (NUMA)."""

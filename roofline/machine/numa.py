@@ -1,0 +1,185 @@
+"""The ways between NUMA nodes on this host, measured with a read kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from roofline.foundation.units import format_capacity
+from roofline.machine.hardware import Link
+from roofline.machine.hierarchy.cache_sizes import Hierarchy
+from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring.crew import Array, Crew, allocate, fill
+from roofline.machine.measuring.estimation import Burst, estimate, provenance
+from roofline.machine.measuring.trials import part_trial
+from roofline.machine.system.situation import Situation
+from roofline.machine.system.topology import ROOT, Node, pages_migrate
+
+_FREE_FACTOR = 2
+"""Memory that a node must have free, over what is allocated there; else pages go elsewhere."""
+
+_CACHES = 4
+"""What is read of a node's memory, over the caches that its cores reach."""
+
+_LEAST_BYTE = 64 << 20
+_HUGE_BYTE = 2 << 20
+"""Parts begin and end at huge pages, of which each is on one node."""
+
+_BURSTS = 8
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaFindings:
+    """The ways between nodes that were measured, and what must be said of them."""
+
+    links: tuple[Link, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+
+def measure_node_links(
+    situation: Situation,
+    read: CompiledKernel | None,
+    hierarchy: Hierarchy,
+    *,
+    in_time: Callable[[], bool],
+) -> NumaFindings:
+    """Read bandwidth from the cores of each node to the memory of each; nothing on a single node.
+
+    Ways are measured in turns, so that drift hits them alike; the first round goes over as many
+    ways as there is time for, those within a node first.
+
+    Args:
+        situation: this host.
+        read: the kernel that loads; None: there is none, and nothing is measured.
+        hierarchy: the caches, which must not hold what is read.
+        in_time: whether there is time for one more reading.
+
+    Raises:
+        MeasurementError: a way whose bursts cannot be used.
+    """
+    kernel = read.kernel if read else None
+    if read is None or not isinstance(kernel, StreamKernel) or len(situation.nodes) < 2:
+        return NumaFindings()
+    cores = situation.topology.cores
+    caches = hierarchy.levels[-1].reached_bytes(cores) if hierarchy.levels else 0
+    byte = max(_LEAST_BYTE, _CACHES * caches)
+    nodes, left_out = usable_nodes(
+        situation.nodes,
+        cores=cores,
+        bytes_per_node=byte,
+        available_bytes=situation.available_bytes,
+    )
+    conditions = [f"NUMA: not measured: {each}" for each in left_out]
+    if not nodes:
+        return NumaFindings(conditions=tuple(conditions))
+    routes = [(node, node) for node in nodes] + [(a, b) for a in nodes for b in nodes if a != b]
+    readings: dict[tuple[int, int], tuple[float, list[Burst]]] = {}
+    with ExitStack() as stack:
+        crews = {node: stack.enter_context(Crew(len(cpus), cpus)) for node, cpus in nodes.items()}
+        memory = {node: place(crew, byte) for node, crew in crews.items()}
+        trials = {
+            (source, target): part_trial(read, kernel, parts(memory[target], len(nodes[source])))
+            for source, target in routes
+        }
+        for route in routes * _ROUNDS:
+            if not in_time():
+                break
+            trial, crew = trials[route], crews[route[0]]
+            if route not in readings:
+                trial.calibrate(crew)
+                readings[route] = trial.work_per_burst, []
+            readings[route][1].extend(trial.run(crew, min(_BURSTS, trial.most_bursts or _BURSTS)))
+    links: list[Link] = []
+    for (source, target), (read_bytes, bursts) in readings.items():
+        rate = estimate(read_bytes, bursts)
+        links.append(
+            Link(
+                source=f"node {source}",
+                target=f"memory of node {target}",
+                kernel="read",
+                threads=len(nodes[source]),
+                peak_bytes_per_s=rate.peak,
+                sustained_bytes_per_s=rate.sustained,
+                spread=rate.spread,
+                provenance=provenance(
+                    f"{rate.bursts} bursts on all cores of node {source}, of memory that a core of"
+                    f" node {target} wrote first"
+                ),
+            )
+        )
+    if len(links) < len(routes):
+        conditions.append(
+            f"NUMA: {len(routes) - len(links)} of {len(routes)} ways between nodes were not"
+            " measured: no time was left; measure with --thorough"
+        )
+    if pages_migrate(ROOT):
+        conditions.append(
+            "NUMA: the kernel moves pages to the node that reads them (numa_balancing is on), so"
+            " figures between nodes may be too high"
+        )
+    return NumaFindings(links=tuple(links), conditions=tuple(conditions))
+
+
+def usable_nodes(
+    nodes: Sequence[Node], *, cores: tuple[int, ...], bytes_per_node: int, available_bytes: int
+) -> tuple[dict[int, tuple[int, ...]], list[str]]:
+    """The cores of each node that can be measured, of two at least; and which not, and why.
+
+    Args:
+        nodes: those with memory.
+        cores: one CPU per physical core that may be used.
+        bytes_per_node: what is read there; more than the caches of any one node hold.
+        available_bytes: what may be allocated in all, within the container's limit; half is used.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    left_out: list[str] = []
+    for node in nodes:
+        mine = tuple(cpu for cpu in cores if cpu in node.cpus)
+        if not mine:
+            left_out.append(f"memory of node {node.number}: none of the cores in use is on it")
+        elif node.free_bytes is not None and node.free_bytes < _FREE_FACTOR * bytes_per_node:
+            left_out.append(
+                f"memory of node {node.number}: {format_capacity(node.free_bytes)} free, too little"
+                f" to be sure of {format_capacity(bytes_per_node)} there"
+            )
+        else:
+            found[node.number] = mine
+    wanted = bytes_per_node * len(found)
+    if len(found) > 1 and wanted > available_bytes / 2:
+        left_out.append(
+            f"what leads from node to node: {format_capacity(wanted)} of memory are more than half"
+            f" of the {format_capacity(available_bytes)} available"
+        )
+        found.clear()
+    return (found if len(found) > 1 else {}), left_out
+
+
+def place(crew: Crew, byte: int) -> Array:
+    """`byte` bytes of memory on the node that a crew's workers are pinned to.
+
+    Each worker writes a part, all of them together every byte: what nobody wrote is nowhere yet.
+    """
+    whole = allocate(byte)
+    step = byte // crew.threads // _HUGE_BYTE * _HUGE_BYTE
+
+    def write(i: int) -> None:
+        last = i == crew.threads - 1
+        fill(whole[i * step :] if last else whole[i * step : (i + 1) * step], lambda: crew.stopped)
+
+    crew.each(write)
+    return whole
+
+
+def parts(memory: Array, readers: int) -> list[Array]:
+    """Equal parts of a memory, one for each reader; what is left of the last page is not read.
+
+    Raises:
+        ValueError: fewer huge pages than readers.
+    """
+    step = memory.size // readers // _HUGE_BYTE * _HUGE_BYTE
+    if not step:
+        raise ValueError(f"{memory.size} bytes are too few for {readers} readers")
+    return [memory[i * step : (i + 1) * step] for i in range(readers)]
