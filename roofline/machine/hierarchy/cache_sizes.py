@@ -15,7 +15,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_capacity, format_s
@@ -98,7 +97,7 @@ def _between(sizes: Sequence[int], latencies: Sequence[float], first: int, last:
     both sides of it.
     """
     near, far = latencies[first], latencies[last]
-    reach = _reach(sizes, latencies, first, last)
+    reach = max(_held(sizes, latencies, first, last)[1])
     candidates = [
         i
         for i in range(first + 1, last)
@@ -124,28 +123,25 @@ def _slope(sizes: Sequence[int], latencies: Sequence[float], i: int) -> float:
     return math.log(latencies[high] / latencies[low]) / math.log(sizes[high] / sizes[low])
 
 
-def _served(latencies: Sequence[float], first: int, last: int) -> list[float]:
-    """Fractions of the loads that are as fast as at `first`, the others being as slow as at `last`.
+def _held(
+    sizes: Sequence[int], latencies: Sequence[float], first: int, last: int
+) -> tuple[list[float], list[float]]:
+    """Of the sizes from `first` to `last`: fractions of loads as fast as at `first`, and bytes.
 
-    Of the sizes from `first` to `last`; the fractions fall from 1 to 0.
+    The other loads are as slow as at `last`; the fractions fall from 1 to 0. So many bytes must be
+    held by what is as fast.
     """
     near, far = latencies[first], latencies[last]
-    return [(far - latency) / (far - near) for latency in latencies[first : last + 1]]
-
-
-def _reach(sizes: Sequence[int], latencies: Sequence[float], first: int, last: int) -> float:
-    """Bytes that what is as fast as at `first` must hold, if all else is as slow as at `last`."""
-    served = _served(latencies, first, last)
-    return max(size * h for size, h in zip(sizes[first:], served, strict=False))
+    served = [(far - latency) / (far - near) for latency in latencies[first : last + 1]]
+    return served, [size * h for size, h in zip(sizes[first:], served, strict=False)]
 
 
 def _step(sizes: Sequence[int], latencies: Sequence[float], first: int, last: int) -> Step:
-    served = _served(latencies, first, last)
+    served, held = _held(sizes, latencies, first, last)
     beyond = next(i for i, h in enumerate(served) if h < _SERVED)
-    # Beyond the upper edge a little noise of the fraction would be many bytes.
-    held = max(size * h for size, h in zip(sizes[first:], served[:beyond], strict=False))
     return Step(
-        lower_bytes=round(held),
+        # Beyond the upper edge a little noise of the fraction would be many bytes.
+        lower_bytes=round(max(held[:beyond])),
         upper_byte=sizes[first + beyond],
         near_s=latencies[first],
         far_s=latencies[last],
@@ -186,7 +182,12 @@ def paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
     fewer = min(len(reported), len(steps))
 
     def unlike(choice: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
-        return sum(_distance(reported[i], steps[j]) for i, j in zip(*choice, strict=True))
+        """How far reported sizes lie outside of their steps, in octaves."""
+        return sum(
+            math.log2(max(1.0, step.lower_bytes / size, size / step.upper_byte))
+            for i, j in zip(*choice, strict=True)
+            for size, step in [(reported[i].size_bytes, steps[j])]
+        )
 
     caches, shown = min(
         itertools.product(
@@ -209,13 +210,6 @@ def _place(pair: Pair) -> float:
     if pair.step:
         return math.sqrt(pair.step.lower_bytes * pair.step.upper_byte)
     return pair.cache.size_bytes if pair.cache else 0
-
-
-def _distance(cache: Cache, step: Step) -> float:
-    """How far a reported size lies outside a step, in octaves."""
-    return math.log2(
-        max(1.0, step.lower_bytes / cache.size_bytes, cache.size_bytes / step.upper_byte)
-    )
 
 
 FARTHER = 2.0
@@ -360,10 +354,7 @@ def _beyond_the_curve(
     end, end_s = latencies.curve.size_bytes[-1], latencies.curve.latency_s[-1]
     if not levels or not ends_in_a_cache(latencies) or levels[-1].capacity_bytes >= end:
         return None
-    size, taken = (
-        format_capacity(end),
-        "is taken: the least that it holds",
-    )
+    size = format_capacity(end)
     fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"
     last, cache = levels[-1], pairs[-1].cache
     if pairs[-1].step is None and cache is not None:
@@ -371,7 +362,7 @@ def _beyond_the_curve(
     else:
         told = "not reported by the operating system"
         last = replace(last, level=last.level + 1, scope="shared", groups=(), proportions=())
-    why = f"{told}, but {fact}; {size} {taken}"
+    why = f"{told}, but {fact}; {size} is taken: the least that it holds"
     found = replace(last, capacity_bytes=end, held_bytes=end, provenance=provenance(why))
     return found, f"{found.name}: {why}"
 
@@ -383,10 +374,24 @@ def _level(
     cache, step = pair.cache, pair.step
     if cache is None:
         assert step is not None
-        return _unreported(step, number)
-    scope, groups = _sharing(cache, topology)
-    instances = (each for each in topology.caches if each.level == cache.level and each.cpus)
-    proportions = tuple(each.size_bytes / cache.size_bytes for each in instances) if groups else ()
+        private = number <= _PRIVATE_LEVELS
+        why = f"not reported by the operating system; the latency curve steps {_edges(step)}"
+        level = CacheLevel(
+            level=number,
+            capacity_bytes=step.upper_byte,
+            held_bytes=step.lower_bytes,
+            scope="private" if private else "shared",
+            provenance=provenance(f"{why}, the upper edge is taken"),
+        )
+        sharing = "private to each core" if private else "shared by all cores"
+        return level, f"{level.name}: {why}; presumed {sharing}"
+    # Whether cores share a cache of this level, and which CPUs do; shared where that is not told.
+    known = topology.caches if cache.cpus else ()
+    instances = [each for each in known if each.level == cache.level and each.cpus]
+    groups = tuple(each.cpus for each in instances)
+    proportions = tuple(each.size_bytes / cache.size_bytes for each in instances)
+    alone = all(len(set(group) & set(topology.cores)) <= 1 for group in groups)
+    scope = "private" if groups and alone else "shared"
     reported = CacheLevel(
         level=cache.level,
         capacity_bytes=cache.size_bytes,
@@ -405,7 +410,10 @@ def _level(
     if latencies is None:
         return reported, ""
     if step is None:
-        note = f"not confirmed: the latency curve {_silence(cache, latencies)}"
+        end = latencies.curve.size_bytes[-1]
+        silent = end >= FARTHER * cache.size_bytes
+        what = "shows no step for it" if silent else f"ends at {format_capacity(end)}"
+        note = f"not confirmed: the latency curve {what}"
         stated = replace(reported.provenance, note=note)
         condition = f"{reported.name}: {size} as reported by the operating system is {note}"
         return replace(reported, provenance=stated), condition
@@ -431,47 +439,14 @@ def _level(
     return found, f"{found.name}: {why}"
 
 
-def _unreported(step: Step, number: int) -> tuple[CacheLevel, str]:
-    private = number <= _PRIVATE_LEVELS
-    why = f"not reported by the operating system; the latency curve steps {_edges(step)}"
-    level = CacheLevel(
-        level=number,
-        capacity_bytes=step.upper_byte,
-        held_bytes=step.lower_bytes,
-        scope="private" if private else "shared",
-        provenance=provenance(f"{why}, the upper edge is taken"),
-    )
-    sharing = "private to each core" if private else "shared by all cores"
-    return level, f"{level.name}: {why}; presumed {sharing}"
-
-
-def _sharing(
-    cache: Cache, topology: Topology
-) -> tuple[Literal["private", "shared"], tuple[tuple[int, ...], ...]]:
-    """Whether cores share a cache of this level, and which CPUs do; () where that is not told."""
-    groups = tuple(each.cpus for each in topology.caches if each.level == cache.level and each.cpus)
-    if not cache.cpus:
-        return "shared", ()
-    private = all(len(set(group) & set(topology.cores)) <= 1 for group in groups)
-    return "private" if private else "shared", groups
-
-
 def _edges(step: Step) -> str:
-    """``"between 44 and 52 KiB"``."""
-    low, high = (format_capacity(_rounded(each)) for each in (step.lower_bytes, step.upper_byte))
+    """``"between 44 and 52 KiB"``; in steps of a 32nd of an octave: no edge is more exact."""
+
+    def rounded(byte: int) -> str:
+        unit = max(1, 1 << (byte.bit_length() - 6))
+        return format_capacity(round(byte / unit) * unit)
+
+    low, high = rounded(step.lower_bytes), rounded(step.upper_byte)
     if low.split()[1] == high.split()[1]:
         low = low.split()[0]
     return f"between {low} and {high}"
-
-
-def _rounded(byte: int) -> int:
-    """`byte` in steps of a 32nd of its octave: no edge is more exact."""
-    unit = max(1, 1 << (byte.bit_length() - 6))
-    return round(byte / unit) * unit
-
-
-def _silence(cache: Cache, latencies: Latencies) -> str:
-    end = latencies.curve.size_bytes[-1]
-    if end < FARTHER * cache.size_bytes:
-        return f"ends at {format_capacity(end)}"
-    return "shows no step for it"

@@ -100,11 +100,18 @@ def measure_latencies(
     Raises:
         MeasurementError: no size could be timed.
     """
-    seconds = _seconds(time_chase)
+    seconds = _per_burst(time_chase, lambda burst, work: burst.wall_s / work)
     first = {size: seconds(size) for size in curve_sizes(largest_bytes, _COARSE_PLACES)}
-    sizes = _refined(curve_sizes(largest_bytes), first)
-    samples = _rounds(sizes, seconds, deadline, clock)
-    return _latencies(samples)
+    known = {size: min(_undisturbed(values)) for size, values in first.items() if values}
+    steep = [
+        (low, high) for low, high in itertools.pairwise(known) if known[high] > _STEEP * known[low]
+    ]
+    sizes = [
+        size
+        for size in curve_sizes(largest_bytes)
+        if size in first or any(low < size < high for low, high in steep)
+    ]
+    return _latencies(_rounds(sizes, seconds, deadline, clock))
 
 
 def extend_latencies(
@@ -117,17 +124,10 @@ def extend_latencies(
     """
     end = known.curve.size_bytes[-1]
     sizes = [size for size in curve_sizes(largest_bytes) if size > end]
-    samples = _rounds(sizes, _seconds(time_chase), -math.inf, clock)
+    seconds = _per_burst(time_chase, lambda burst, work: burst.wall_s / work)
+    samples = _rounds(sizes, seconds, -math.inf, clock)
     _medians(samples, "latency")
     return _latencies({**known.samples, **samples})
-
-
-def _seconds(time_chase: Timer) -> Callable[[int], list[_Value]]:
-    def seconds(size: int) -> list[_Value]:
-        timing = time_chase(size)
-        return [_Value(burst.wall_s / timing.work, burst.busy) for burst in timing.bursts]
-
-    return seconds
 
 
 def _latencies(samples: Samples) -> Latencies:
@@ -163,11 +163,7 @@ def measure_bandwidths(
     Raises:
         MeasurementError: no size could be timed.
     """
-
-    def rates(size: int) -> list[_Value]:
-        timing = time_read(size)
-        return [_Value(timing.work / burst.wall_s, burst.busy) for burst in timing.bursts]
-
+    rates = _per_burst(time_read, lambda burst, work: work / burst.wall_s)
     samples = _rounds(curve_sizes(largest_bytes, _COARSE_PLACES), rates, deadline, clock)
     medians = _medians(samples, f"{kernel} on {threads} threads")
     return Bandwidths(
@@ -193,21 +189,22 @@ class _Value(NamedTuple):
     busy: float
 
 
+def _per_burst(
+    timer: Timer, value: Callable[[Burst, float], float]
+) -> Callable[[int], list[_Value]]:
+    """What the bursts of a size say: `value` of each and of its work."""
+
+    def values(size: int) -> list[_Value]:
+        timing = timer(size)
+        return [_Value(value(burst, timing.work), burst.busy) for burst in timing.bursts]
+
+    return values
+
+
 def _undisturbed(values: Sequence[_Value]) -> tuple[float, ...]:
     """What the bursts say whose threads all had their CPUs; what all say if there are no such."""
-    return tuple(each.value for each in values if each.busy >= BUSY) or tuple(
-        each.value for each in values
-    )
-
-
-def _refined(sizes: list[int], first: Mapping[int, Sequence[_Value]]) -> list[int]:
-    """Of `sizes` those in `first`, and those between two of these where latency rises steeply."""
-    known = {size: min(_undisturbed(values)) for size, values in first.items() if values}
-    between: set[int] = set()
-    for low, high in itertools.pairwise(known):
-        if known[high] > _STEEP * known[low]:
-            between |= {size for size in sizes if low < size < high}
-    return [size for size in sizes if size in first or size in between]
+    clean = [each for each in values if each.busy >= BUSY]
+    return tuple(each.value for each in clean or values)
 
 
 def _rounds(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from roofline.machine.hierarchy.curves import (
     CYCLE_BYTE,
     Bandwidths,
     Latencies,
-    Samples,
     Timing,
     extend_latencies,
     measure_bandwidths,
@@ -29,7 +27,7 @@ from roofline.machine.kernels import chase
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.stream import StreamKernel, stream_state
 from roofline.machine.measuring.crew import Array, Crew, allocate, fill, lay_out
-from roofline.machine.measuring.estimation import BURST_S, Burst, Series
+from roofline.machine.measuring.estimation import BURST_S, Burst, Quantity, Series
 from roofline.machine.measuring.trials import Shape, Trial
 from roofline.machine.system.topology import Topology
 
@@ -51,50 +49,25 @@ _FIRST_RATE = 4e8
 """Loads per second that the first size is expected to take, and 64 bytes each; then it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the cycle of one working set lies: lines from `first` on, pointer `slot` of each."""
-
-    first: int
-    lines: int
-    slot: int
-
-
-class _Places:
-    """Hands out room for cycles, as many one on another as a line has pointers."""
-
-    def __init__(self, lines: int) -> None:
-        self._lines = lines
-        self._used = [0] * chase.SLOTS
-
-    def take(self, lines: int) -> _Place:
-        for slot, used in enumerate(self._used):
-            if used + lines <= self._lines:
-                self._used[slot] = -(-(used + lines) // _PAGE_LINES) * _PAGE_LINES
-                return _Place(used, lines, slot)
-        raise ValueError(f"no room for another cycle of {lines} lines among {self._lines}")
-
-
-@dataclass(slots=True)
 class _Paces:
     """How fast sizes went, so that a burst of the next one takes about as long as wanted."""
 
-    sizes: list[int] = field(default_factory=list[int])
-    per_s: list[float] = field(default_factory=list[float])
+    def __init__(self) -> None:
+        self._per_s: dict[int, float] = {}
 
     def expected(self, size: int) -> float:
         """The rate at `size`, or at the nearest smaller size that was timed."""
-        i = bisect.bisect_right(self.sizes, size) - 1
-        return self.per_s[max(0, i)] if self.sizes else _FIRST_RATE
+        if not self._per_s:
+            return _FIRST_RATE
+        smaller = [each for each in self._per_s if each <= size]
+        return self._per_s[max(smaller, default=min(self._per_s))]
 
-    def learn(self, size: int, per_s: float) -> None:
-        """Keeps the rate at `size`."""
-        i = bisect.bisect_left(self.sizes, size)
-        if i < len(self.sizes) and self.sizes[i] == size:
-            self.per_s[i] = per_s
-        else:
-            self.sizes.insert(i, size)
-            self.per_s.insert(i, per_s)
+    def timing(self, size: int, trial: Trial, bursts: Sequence[Burst]) -> Timing:
+        """What was timed at `size`, whose rate is kept."""
+        shortest_s = min((burst.cpu_s for burst in bursts), default=0.0)
+        if shortest_s > 0:
+            self._per_s[size] = trial.work_per_burst / shortest_s
+        return Timing(work=trial.work_per_burst, bursts=tuple(bursts))
 
 
 class ChaseTimer:
@@ -113,47 +86,43 @@ class ChaseTimer:
         self._compiled = compiled
         self._crew = crew
         self._buffer = buffer
-        self._places = _Places(buffer.size // chase.LINE_BYTE)
-        self._trials: dict[int, tuple[_Place, Trial]] = {}
+        # Lines that each slot's cycles take: as many lie one on another as a line has pointers.
+        self._used = [0] * chase.SLOTS
+        self._trials: dict[int, tuple[Array, Trial]] = {}
         self._paces = _Paces()
 
     def __call__(self, size_bytes: int) -> Timing:
         """Bursts over a working set; a ValueError if it does not fit beside those before it."""
         if size_bytes not in self._trials:
             self._trials[size_bytes] = self._prepare(size_bytes)
-        place, trial = self._trials[size_bytes]
+        memory, trial = self._trials[size_bytes]
         loads = self._paces.expected(size_bytes) * _CURVE_BURST_S
         trial.repeats = max(1, round(loads / chase.UNROLL))
-        memory = self._memory(place)
         self._crew.each(lambda i: _read_through(memory), 1)
         bursts = trial.run(self._crew, _CHASE_BURSTS)
-        timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
-        _learn(self._paces, size_bytes, timing)
-        return timing
+        return self._paces.timing(size_bytes, trial, bursts)
 
-    def _memory(self, place: _Place) -> Array:
-        first = place.first * chase.LINE_BYTE
-        return self._buffer[first : first + place.lines * chase.LINE_BYTE]
-
-    def _prepare(self, size_bytes: int) -> tuple[_Place, Trial]:
-        place = self._places.take(size_bytes // chase.LINE_BYTE)
-        memory = self._memory(place)
-        order = chase.random_order(place.lines, most=CYCLE_BYTE // chase.LINE_BYTE)
-        self._crew.each(lambda i: chase.write_cycle(memory, place.slot, order), 1)
+    def _prepare(self, size_bytes: int) -> tuple[Array, Trial]:
+        lines, room = size_bytes // chase.LINE_BYTE, self._buffer.size // chase.LINE_BYTE
+        slot = next((i for i, used in enumerate(self._used) if used + lines <= room), None)
+        if slot is None:
+            raise ValueError(f"no room for another cycle of {lines} lines among {room}")
+        first = self._used[slot]
+        self._used[slot] = -(-(first + lines) // _PAGE_LINES) * _PAGE_LINES
+        memory = self._buffer[first * chase.LINE_BYTE : (first + lines) * chase.LINE_BYTE]
+        order = chase.random_order(lines, most=CYCLE_BYTE // chase.LINE_BYTE)
+        self._crew.each(lambda i: chase.write_cycle(memory, slot, order), 1)
         state = np.zeros(chase.STATE_BYTE, dtype=np.uint8)
-        address = memory.ctypes.data + int(order[0]) * chase.LINE_BYTE + place.slot * 8
+        address = memory.ctypes.data + int(order[0]) * chase.LINE_BYTE + slot * 8
         state.view(np.uint64)[0] = address
         trial = Trial(
             compiled=self._compiled,
-            threads=1,
-            working_set=None,
             states=(state,),
             buffers=(self._buffer,),
             shape=lambda repeats: Shape(1, repeats * chase.UNROLL, 0),
             work=lambda length: length,
-            most_repeats=1 << 40,
         )
-        return place, trial
+        return memory, trial
 
 
 class ReadTimer:
@@ -186,32 +155,23 @@ class ReadTimer:
 
     def __call__(self, size_bytes: int) -> Timing:
         """Bursts over a working set of so many bytes per thread, all streams together."""
-        trial = self._trial(size_bytes)
-        byte = self._paces.expected(size_bytes) * _CURVE_BURST_S
-        trial.repeats = 1
-        trial.repeats = max(1, round(byte / trial.work_per_burst))
-        bursts = trial.run(self._crew, _READ_BURSTS)
-        timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
-        _learn(self._paces, size_bytes, timing)
-        return timing
-
-    def _trial(self, size_bytes: int) -> Trial:
         kernel = self._kernel
         layout = lay_out(size_bytes, kernel.streams, kernel.block_bytes)
-        length = layout.length
-        return Trial(
+        trial = Trial(
             compiled=self._compiled,
             threads=len(self._buffers),
-            working_set=None,
             states=tuple(
                 stream_state(tuple(buffer.ctypes.data + start for start in layout.starts), 1.0)
                 for buffer in self._buffers
             ),
             buffers=self._buffers,
-            shape=lambda repeats: Shape(repeats, length, length),
+            shape=lambda repeats: Shape(repeats, layout.length, layout.length),
             work=kernel.byte,
-            most_repeats=1 << 40,
         )
+        byte = self._paces.expected(size_bytes) * _CURVE_BURST_S
+        trial.repeats = max(1, round(byte / trial.work_per_burst))
+        bursts = trial.run(self._crew, _READ_BURSTS)
+        return self._paces.timing(size_bytes, trial, bursts)
 
 
 def _read_through(memory: Array) -> None:
@@ -219,13 +179,6 @@ def _read_through(memory: Array) -> None:
     words = memory.view(np.uint64)[:: chase.SLOTS]
     for _ in range(max(_LEAST_WARM_PASSES, min(_WARM_PASSES, _WARM_BYTE // memory.size))):
         np.add.reduce(words)
-
-
-def _learn(paces: _Paces, size_bytes: int, timing: Timing) -> None:
-    if timing.bursts:
-        shortest_s = min(burst.cpu_s for burst in timing.bursts)
-        if shortest_s > 0:
-            paces.learn(size_bytes, timing.work / shortest_s)
 
 
 _LATENCY_SHARE = 0.5
@@ -299,7 +252,9 @@ def explore(
         latencies = _extended(
             latencies, probes.chase, crew, memory, max_bytes or largest_bytes, clock, conditions
         )
-    memory += _written_by_others(crew, memory[0].size // crew.threads)
+    # And memory of every other worker.
+    memory += [allocate(memory[0].size // crew.threads) for _ in range(1, crew.threads)]
+    crew.each(lambda i: fill(memory[i], lambda: crew.stopped) if i else None)
     for number, team in enumerate(teams, start=1):
         kernel = probes.read.kernel if probes.read else None
         if probes.read is None or not isinstance(kernel, StreamKernel):
@@ -324,29 +279,33 @@ def explore(
     hierarchy = replace(
         hierarchy, levels=tuple(with_instances(each, used) for each in hierarchy.levels)
     )
+    series: list[Series] = []
+    for size, seconds in latencies.samples.items() if latencies else ():
+        series.append(_point(f"latency of {size} byte", "load", 1, seconds))
+    for found in bandwidths:
+        on = f"byte per thread, {found.curve.threads} threads"
+        for size, rates in found.samples.items():
+            label = f"{found.curve.kernel} of {size} {on}"
+            series.append(_point(label, "byte", size, (size / each for each in rates)))
     return Explored(
         hierarchy=hierarchy,
         latency_curve=latencies.curve if latencies else None,
         bandwidth_curves=tuple(each.curve for each in bandwidths),
-        series=(
-            *(_latency_series(latencies.samples) if latencies else ()),
-            *(each for found in bandwidths for each in _bandwidth_series(found)),
-        ),
+        series=tuple(series),
         conditions=(*hierarchy.conditions, *conditions),
     )
+
+
+def _point(label: str, quantity: Quantity, work: float, walls_s: Iterable[float]) -> Series:
+    """The samples of a size of a curve: their rate, not the CPU time of their bursts."""
+    bursts = tuple(Burst(wall_s=each, cpu_s=math.nan, busy=math.nan) for each in walls_s)
+    return Series(label=label, quantity=quantity, work=work, bursts=bursts)
 
 
 def _written(crew: Crew, byte: int) -> Array:
     """Memory of the first worker."""
     memory = allocate(byte)
     crew.each(lambda i: fill(memory, lambda: crew.stopped), 1)
-    return memory
-
-
-def _written_by_others(crew: Crew, byte: int) -> list[Array]:
-    """Memory of every other worker, `byte` each."""
-    memory = [allocate(byte) for _ in range(1, crew.threads)]
-    crew.each(lambda i: fill(memory[i - 1], lambda: crew.stopped) if i else None)
     return memory
 
 
@@ -376,33 +335,3 @@ def _extended(
             conditions.append(f"the latency curve could not be extended: {error}")
             break
     return latencies
-
-
-def _latency_series(samples: Samples) -> list[Series]:
-    return [
-        Series(
-            label=f"latency of {size} byte",
-            quantity="load",
-            work=1,
-            bursts=tuple(_rate_only(each) for each in values),
-        )
-        for size, values in samples.items()
-    ]
-
-
-def _bandwidth_series(found: Bandwidths) -> list[Series]:
-    curve = found.curve
-    return [
-        Series(
-            label=f"{curve.kernel} of {size} byte per thread, {curve.threads} threads",
-            quantity="byte",
-            work=size,
-            bursts=tuple(_rate_only(size / each) for each in rates),
-        )
-        for size, rates in found.samples.items()
-    ]
-
-
-def _rate_only(wall_s: float) -> Burst:
-    """A point of a curve keeps its rate, not the CPU time of its bursts."""
-    return Burst(wall_s=wall_s, cpu_s=math.nan, busy=math.nan)
