@@ -56,7 +56,7 @@ INSIDE_FUNCTIONS = {
 }
 
 QUANTIZATION_WITH_TORCH = (
-    *("clipping", "native_variants", "integer_models", "packed_files"),
+    *("clipping", "folding", "native_variants", "integer_models", "packed_files"),
     *("packed_models", "quantized_modules", "quantizers", "quantizing", "tracing"),
 )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from roofline.quantization.clipping import calibrate_clipping as calibrate_clipping
     from roofline.quantization.clipping import load_quantized as load_quantized
     from roofline.quantization.clipping import parameter_groups as parameter_groups
+    from roofline.quantization.folding import fold_batch_norms as fold_batch_norms
     from roofline.quantization.integer_models import integer_model as integer_model
     from roofline.quantization.packed_files import pack as pack
     from roofline.quantization.packed_files import unpack as unpack
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from roofline.quantization.quantizers import SAWB as SAWB
     from roofline.quantization.quantizers import MaxAbs as MaxAbs
     from roofline.quantization.quantizing import quantize_model as quantize_model
-    from roofline.quantization.tracing import fold_batch_norms as fold_batch_norms
 
 _HOME = {
     "LayerBits": "policy",
@@ -33,7 +33,7 @@ _HOME = {
     "Policy": "policy",
     "SAWB": "quantizers",
     "calibrate_clipping": "clipping",
-    "fold_batch_norms": "tracing",
+    "fold_batch_norms": "folding",
     "integer_model": "integer_models",
     "load_packed": "packed_models",
     "load_quantized": "clipping",

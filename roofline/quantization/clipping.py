@@ -1,4 +1,4 @@
-"""Sets each α by what layers really read, before training or in its place."""
+"""Trained values: α set by what layers really read, checkpoints, groups for an optimizer."""
 
 from __future__ import annotations
 
@@ -55,15 +55,7 @@ def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
         raise InputError(
             f"checkpoint: expected a state dict, got {type(given).__name__}; torch.load gives one"
         )
-    expected = model.state_dict()
-    _check_keys(expected, state_dict)
-    _check_bits(expected, state_dict)
-    for name, own in expected.items():
-        _check_entry(name, own, state_dict[name])
-    model.load_state_dict(state_dict)
-
-
-def _check_keys(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    expected: Any = model.state_dict()
     nested = next((key for key in _NESTED if isinstance(given.get(key), Mapping)), None)
     if nested is not None and nested not in expected:
         raise InputError(f"checkpoint: the state dict is its entry '{nested}'; give that")
@@ -73,6 +65,11 @@ def _check_keys(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     extra = next((name for name in given if name not in expected), None)
     if extra is not None:
         raise InputError(f"checkpoint: {extra!r} is no part of the model; was another policy used?")
+    _check_bits(expected._metadata, getattr(given, "_metadata", None) or {})
+    for name, own in expected.items():
+        if isinstance(own, torch.Tensor):
+            _check_entry(name, own, given[name])
+    model.load_state_dict(state_dict)
 
 
 def _why(missing: str, given: Mapping[str, Any]) -> str:
@@ -87,18 +84,22 @@ def _why(missing: str, given: Mapping[str, Any]) -> str:
     return "; was another policy or another model used?"
 
 
-def _check_bits(expected: Any, given: Any) -> None:
+def _check_bits(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Compares what metadata say of bits and scales: the tensors of all are alike."""
-    of_given: Mapping[str, Any] = getattr(given, "_metadata", None) or {}
-    for name, of_own in expected._metadata.items():
-        own = of_own.get(BITS_NOTED)
-        other = of_given.get(name, {}).get(BITS_NOTED)
+
+    def words(bits: Any) -> str:
+        weights, activations = bits
+        return LayerBits(weights=weights, activations=activations).words
+
+    for name, of_own in expected.items():
+        of_given = given.get(name, {})
+        own, other = of_own.get(BITS_NOTED), of_given.get(BITS_NOTED)
         if own is not None and other is not None and list(own) != list(other):
             raise InputError(
-                f"checkpoint: '{name}' is {_words(other)} there and {_words(own)} in the model;"
+                f"checkpoint: '{name}' is {words(other)} there and {words(own)} in the model;"
                 " quantise with the same policy"
             )
-        theirs = of_given.get(name, {}).get(HOW_NOTED, {})
+        theirs = of_given.get(HOW_NOTED, {})
         for what, how in of_own.get(HOW_NOTED, {}).items():
             if theirs.get(what, how) != how:
                 raise InputError(
@@ -107,14 +108,7 @@ def _check_bits(expected: Any, given: Any) -> None:
                 )
 
 
-def _words(bits: Any) -> str:
-    weights, activations = bits
-    return LayerBits(weights=weights, activations=activations).words
-
-
-def _check_entry(name: str, own: Any, given: Any) -> None:
-    if not isinstance(own, torch.Tensor):
-        return
+def _check_entry(name: str, own: torch.Tensor, given: Any) -> None:
     if not isinstance(given, torch.Tensor):
         raise InputError(f"checkpoint: '{name}' is no tensor but {type(given).__name__}")
     if own.shape != given.shape:
@@ -206,7 +200,13 @@ def calibrate_clipping(
     """
     if method not in get_args(Method):
         raise InputError(f"method={method!r}: choose {', '.join(get_args(Method))}")
-    names = _quantizers(model)
+    # Quantisers of activations with the names of those who have them; some are shared.
+    names: dict[PACT, list[str]] = {}
+    for name, layer in quantized_layers(model).items():
+        if layer.input_quantizer is not None:
+            names.setdefault(layer.input_quantizer, []).append(name)
+    for name, quantizer in quantized_entrances(model).items():
+        names.setdefault(quantizer, []).append(name)
     if not names:
         raise InputError(
             f"{type(model).__name__} has no quantised activations to calibrate; quantize_model"
@@ -214,12 +214,7 @@ def calibrate_clipping(
         )
     seen = {pact: _Seen(each[0]) for pact, each in names.items()}
     _run_all(model, batches, seen)
-    silent = [
-        name or "the model"
-        for pact, each in names.items()
-        for name in each[:1]
-        if not seen[pact].largest
-    ]
+    silent = [names[pact][0] or "the model" for pact, each in seen.items() if not each.largest]
     if silent:
         warnings.warn(
             f"nothing above zero came to {', '.join(silent)}: α stays as it was",
@@ -230,17 +225,6 @@ def calibrate_clipping(
         if each.largest:
             _put(pact, _chosen(method, pact, each))
     return {name: float(pact.alpha.detach()) for pact, each in names.items() for name in each}
-
-
-def _quantizers(model: nn.Module) -> Mapping[PACT, list[str]]:
-    """Quantisers of activations with the names of those who have them; some are shared."""
-    found: dict[PACT, list[str]] = {}
-    for name, layer in quantized_layers(model).items():
-        if layer.input_quantizer is not None:
-            found.setdefault(layer.input_quantizer, []).append(name)
-    for name, quantizer in quantized_entrances(model).items():
-        found.setdefault(quantizer, []).append(name)
-    return found
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -274,20 +258,16 @@ class _Seen:
         self.count += flat.numel()
         while sum(each.numel() for each in self.kept) > _MOST_KEPT:
             # Those at multiples of the stride were kept; every other is at one of twice the stride.
-            self.kept = [self.values[::2].clone()]
+            self.kept = [torch.cat(self.kept)[::2].clone()]
             self.stride *= 2
-
-    @property
-    def values(self) -> torch.Tensor:
-        """Those that were kept."""
-        return torch.cat(self.kept)
 
 
 def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen]) -> None:
     if isinstance(batches, torch.Tensor):
         batches = [batches]
     if not isinstance(batches, Iterable):
-        raise InputError(f"batches: expected tensors, one after another, got {_shown(batches)}")
+        shown = cut(printable(repr(batches)))
+        raise InputError(f"batches: expected tensors, one after another, got {shown}")
     count = 0
     with _watched(model, seen), torch.no_grad():
         for batch in batches:
@@ -313,8 +293,16 @@ def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
     Quantisers do not run: one whose α is none, as training can leave it, gets one here, too.
     """
     modes = [(module, module.training) for module in model.modules()]
+
+    def looking(pact: PACT, each: _Seen) -> Callable[[torch.Tensor], torch.Tensor]:
+        def look(x: torch.Tensor) -> torch.Tensor:
+            each.add(x, is_signed=pact.signed)
+            return x
+
+        return look
+
     for pact, each in seen.items():
-        vars(pact)["forward"] = _look(pact, each)
+        vars(pact)["forward"] = looking(pact, each)
     try:
         model.eval()
         yield
@@ -323,14 +311,6 @@ def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
             del vars(pact)["forward"]
         for module, is_training in modes:
             module.training = is_training
-
-
-def _look(pact: PACT, seen: _Seen) -> Callable[[torch.Tensor], torch.Tensor]:
-    def look(x: torch.Tensor) -> torch.Tensor:
-        seen.add(x, is_signed=pact.signed)
-        return x
-
-    return look
 
 
 def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -342,16 +322,21 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
         case Mapping():
             return (), {str(name): value for name, value in batch.items()}
         case Sequence() if not isinstance(batch, str):
-            return tuple(batch)[: _most_arguments(model)], {}
+            # As many as its forward takes by position.
+            parameters = inspect.signature(model.forward).parameters.values()
+            if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+                return tuple(batch), {}
+            positional = [
+                each
+                for each in parameters
+                if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+            ]
+            return tuple(batch)[: len(positional)], {}
         case _:
             raise InputError(
                 "batches: expected tensors, Inputs, mappings of arguments or sequences of them,"
-                f" got {_shown(batch)}"
+                f" got {cut(printable(repr(batch)))}"
             )
-
-
-def _shown(value: object) -> str:
-    return cut(printable(repr(value)))
 
 
 def _tensor(request: InputRequest) -> torch.Tensor:
@@ -360,23 +345,13 @@ def _tensor(request: InputRequest) -> torch.Tensor:
     return request.like
 
 
-def _most_arguments(model: nn.Module) -> int | None:
-    """How many arguments by position a model takes; None: any number."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return None
-    return sum(
-        each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters
-    )
-
-
 # -- choosing --------------------------------------------------------------------------------------
 
 
 def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
     if method == "max":
         return seen.largest
-    values = seen.values
+    values = torch.cat(seen.kept)
     if method == "percentile":
         magnitude = values.abs() if pact.signed else values.clamp(min=0)
         rank = max(1, round(_SHARE * magnitude.numel()))

@@ -12,17 +12,16 @@ import json
 import math
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from roofline.errors import FileFormatError, InputError, said_by
+from roofline.errors import InputError, said_by
 from roofline.foundation.files import write_atomically
 from roofline.foundation.reading import refused
-from roofline.quantization.policy import MOST_BITS
 from roofline.quantization.quantizers import check_width
 
 # The bits of all codes stand one behind another, each code's lowest bit first; bit *n* of that
@@ -46,7 +45,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     Raises:
         InputError: other bits, or codes that are no such numbers.
     """
-    _check_bits(bits)
+    check_width(bits)
     if codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool:
         raise InputError(f"pack: codes of type {codes.dtype}; give whole numbers (uint8, int32 …)")
     wide = codes.detach().reshape(-1).to(torch.int64)
@@ -56,7 +55,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
             f"pack: codes from {int(wide.min())} to {int(wide.max())}; {bits} bits hold 0 to"
             f" {2**bits - 1}"
         )
-    return _cut_anew(wide, bits, 8)[: packed_bytes(count, bits)].to(torch.uint8)
+    return _regrouped(wide, bits, 8)[: packed_bytes(count, bits)].to(torch.uint8)
 
 
 def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
@@ -70,7 +69,7 @@ def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
     Raises:
         InputError: other bits, or bytes that are not those of codes of that shape.
     """
-    _check_bits(bits)
+    check_width(bits)
     sizes = tuple(shape)
     count = math.prod(sizes)
     due = packed_bytes(count, bits)
@@ -81,7 +80,7 @@ def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
             f"unpack: {packed.dtype} of shape {tuple(packed.shape)}; {count} codes of {bits} bits"
             f" are {due} bytes of uint8 in one dimension"
         )
-    codes = _cut_anew(packed, 8, bits)
+    codes = _regrouped(packed, 8, bits)
     if codes[count:].any():
         raise InputError("unpack: bits are set behind the last code; the bytes are damaged")
     return _shaped(codes, bits, sizes)
@@ -89,7 +88,7 @@ def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
 
 def unpacked(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
     """What `unpack` gives, of bytes that are known to be sound: no value of them is looked at."""
-    return _shaped(_cut_anew(packed, 8, bits), bits, shape)
+    return _shaped(_regrouped(packed, 8, bits), bits, shape)
 
 
 def _shaped(codes: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
@@ -97,7 +96,7 @@ def _shaped(codes: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
     return codes[: math.prod(shape)].to(dtype).reshape(tuple(shape))
 
 
-def _cut_anew(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
+def _regrouped(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
     """Numbers of `old` bits, whose bits are one stream, as numbers of `new` bits.
 
     `new` numbers of the one kind have as many bits as `old` of the other: such a group is done at
@@ -112,17 +111,10 @@ def _cut_anew(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
         for result in range(old):
             left = source * old - result * new
             if -old < left < new:
-                results[:, result] |= _shifted(sources[:, source], left) & (2**new - 1)
+                values = sources[:, source]
+                shifted = values << left if left >= 0 else values >> -left
+                results[:, result] |= shifted & (2**new - 1)
     return results.view(-1)
-
-
-def _shifted(values: torch.Tensor, left: int) -> torch.Tensor:
-    return values << left if left >= 0 else values >> -left
-
-
-def _check_bits(bits: object) -> None:
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MOST_BITS:
-        raise InputError(f"{bits!r} bits; codes have a whole number of bits from 1 to {MOST_BITS}")
 
 
 Kind = Literal["codes", "scale", "clipping", "other"]
@@ -195,20 +187,23 @@ class PackedModel:
             if id(weight) not in seen:
                 seen.add(id(weight))
                 name = in_module(path, "weight")
+                elements, byte = math.prod(weight.shape), weight.packed.numel()
                 found.append(
                     PackedTensor(
-                        name=name,
-                        kind="codes",
-                        bits=weight.bits,
-                        elements=math.prod(weight.shape),
-                        byte=weight.packed.numel(),
+                        name=name, kind="codes", bits=weight.bits, elements=elements, byte=byte
                     )
                 )
                 found.append(_row(name, "scale", weight.alpha))
         for name, tensor in self.rest.items():
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                found.append(_row(name, _kind(name), tensor))
+                parts = name.split(".")
+                kind: Kind = "other"
+                if "input_quantizer" in parts:
+                    kind = "clipping"
+                elif parts[-4:-2] == ["parametrizations", "weight"]:
+                    kind = "scale"
+                found.append(_row(name, kind, tensor))
         return tuple(found)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -220,7 +215,6 @@ class PackedModel:
         Raises:
             InputError: a file that exists, or one that cannot be written.
         """
-
         write_atomically(Path(path), file_content(self), overwrite=overwrite)
 
 
@@ -239,16 +233,9 @@ def _row(name: str, kind: Kind, tensor: torch.Tensor) -> PackedTensor:
     )
 
 
-def _kind(name: str) -> Kind:
-    parts = name.split(".")
-    if "input_quantizer" in parts:
-        return "clipping"
-    return "scale" if parts[-4:-2] == ["parametrizations", "weight"] else "other"
-
-
 _FORMAT = "roofline packed model"
 _VERSION = 1
-_FIX = "make it anew with packed_state(model).save"
+_FIX = "make it again with packed_state(model).save"
 _KINDS = {"version": int, "table": str, "payload": torch.Tensor, "crc32": int}
 
 _DTYPES = {
@@ -329,13 +316,19 @@ def read_packed(path: Path) -> PackedModel:
     version = found.get("version")
     if type(version) is int and version > _VERSION:
         raise refused(file, f"is of version {version}; this roofline reads {_VERSION}", "update it")
-    if any(type(found.get(key)) is not kind for key, kind in _KINDS.items()):
-        raise _damaged(file)
-    table, payload = found["table"], found["payload"]
-    if version != _VERSION or not _is_row_of_bytes(payload):
-        raise _damaged(file)
-    if found["crc32"] != _sum_of(table, payload):
-        raise _damaged(file)
+    table: Any = found.get("table")
+    payload: Any = found.get("payload")
+    is_whole = (
+        all(type(found.get(key)) is kind for key, kind in _KINDS.items())
+        and version == _VERSION
+        # One byte that is said to be many would fill memory.
+        and payload.layout == torch.strided
+        and (payload.dtype, payload.dim(), payload.device.type) == (torch.uint8, 1, "cpu")
+        and payload.is_contiguous()
+        and found["crc32"] == _sum_of(table, payload)
+    )
+    if not is_whole:
+        raise refused(file, "is damaged: its contents do not match their checksum", _FIX)
     try:
         return _from_table(json.loads(table), payload)
     # Of a table that somebody else made, anything may be wrong.
@@ -359,12 +352,6 @@ def _described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     if dtype not in _DTYPES or tensor.is_sparse or tensor.is_meta:
         raise InputError(f"{name}: a tensor of {dtype} ({tensor.layout}) cannot be kept in a file")
     return {"dtype": dtype, "shape": list(tensor.shape)}
-
-
-def _is_row_of_bytes(payload: torch.Tensor) -> bool:
-    """Whether it is all there: one byte that is said to be many would fill memory."""
-    is_row = payload.dtype == torch.uint8 and payload.dim() == 1 and payload.device.type == "cpu"
-    return is_row and payload.layout == torch.strided and payload.is_contiguous()
 
 
 def _sum_of(table: str, payload: torch.Tensor) -> int:
@@ -393,10 +380,6 @@ def _loaded(path: Path) -> Any:
             raise refused(str(path), "is no packed model, or is damaged", _FIX) from None
 
 
-def _damaged(file: str) -> FileFormatError:
-    return refused(file, "is damaged: its contents do not match their checksum", _FIX)
-
-
 # -- the table -------------------------------------------------------------------------------------
 
 
@@ -404,26 +387,21 @@ class _Cut:
     """Takes tensors off the front of the payload."""
 
     def __init__(self, payload: torch.Tensor) -> None:
-        self._payload = payload
-        self._at = 0
+        self.rest = payload
 
     def bytes(self, count: int) -> torch.Tensor:
-        end = self._at + count
-        if end > self._payload.numel():
+        """So many of them."""
+        if count > self.rest.numel():
             raise ValueError("the table tells of more bytes than there are")
-        found = self._payload[self._at : end].clone()
-        self._at = end
+        found, self.rest = self.rest[:count].clone(), self.rest[count:]
         return found
 
     def tensor(self, described: dict[str, Any]) -> torch.Tensor:
+        """A tensor that the table describes."""
         dtype, shape = _DTYPES[described["dtype"]], _shape(described["shape"])
         if math.prod(shape) == 0:
             return torch.empty(shape, dtype=dtype)
         return self.bytes(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-
-    def end(self) -> None:
-        if self._at != self._payload.numel():
-            raise ValueError("the table tells of fewer bytes than there are")
 
 
 def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
@@ -436,24 +414,18 @@ def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
     for row in table["rest"]:
         is_other = "same_as" in row
         rest[_text(row["name"])] = rest[row["same_as"]] if is_other else cut.tensor(row)
-    cut.end()
-    inputs = dict(_inputs(table["inputs"]))
-    for path in inputs:
+    if cut.rest.numel():
+        raise ValueError("the table tells of fewer bytes than there are")
+    inputs = dict[str, InputBits]()
+    for row in table["inputs"]:
+        check_width(row["bits"])
+        path = _text(row["name"])
+        inputs[path] = InputBits(bits=row["bits"], signed=bool(row["signed"]))
         alpha = rest.get(in_module(path, "input_quantizer.alpha"))
-        if (
-            alpha is None
-            or alpha.dim()
-            or not alpha.is_floating_point()
-            or not 0 < alpha < math.inf
-        ):
+        is_number = alpha is not None and not alpha.dim() and alpha.is_floating_point()
+        if alpha is None or not is_number or not 0 < alpha < math.inf:
             raise ValueError(f"'{path}' has no clipping value above 0")
     return PackedModel(weights=weights, inputs=inputs, rest=rest)
-
-
-def _inputs(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, InputBits]]:
-    for row in rows:
-        check_width(row["bits"])
-        yield _text(row["name"]), InputBits(bits=row["bits"], signed=bool(row["signed"]))
 
 
 def _weight(row: dict[str, Any], cut: _Cut) -> PackedWeight:

@@ -26,6 +26,7 @@ from roofline.quantization.packed_files import (
 from roofline.quantization.quantized_modules import (
     input_quantizer_of,
     made_copyable,
+    parametrization,
     put_input_quantizer,
     weight_quantizer_of,
 )
@@ -111,7 +112,7 @@ def packed_state(model: nn.Module) -> PackedModel:
         quantizer, activations = weight_quantizer_of(module), input_quantizer_of(module)
         if quantizer is not None:
             if module not in made:
-                made[module] = _packed_weight(path, quantizer, _original(module))
+                made[module] = _packed_weight(path, quantizer, parametrization(module).original)
             weights[path] = made[module]
         if activations is not None:
             # As in a pass: α that training drove below 0 is set back, or refused.
@@ -155,7 +156,8 @@ def load_packed(path: str | Path, model: nn.Module) -> nn.Module:
         alpha = packed.rest[in_module(name, "input_quantizer.alpha")]
         kind = id(alpha), bits.bits, bits.signed
         if kind not in shared:
-            quantizer = PACT(bits.bits, signed=bits.signed).to(_device(module), alpha.dtype)
+            device = next((each.device for each in module.parameters()), None)
+            quantizer = PACT(bits.bits, signed=bits.signed).to(device, alpha.dtype)
             quantizer.name = name
             shared[kind] = quantizer.train(module.training)
         # A block and a layer in it may share one; what is quantised twice by it stays as it is.
@@ -200,34 +202,33 @@ def _rest(model: nn.Module, weights: Mapping[str, PackedWeight]) -> dict[str, to
                 f"{name}: a {type(tensor).__name__} in the state of the model; a packed model holds"
                 " tensors alone"
             )
-        key = _place(tensor)
+        # What tensors have in common that are the same.
+        key: tuple[object, ...] = (id(tensor),)
+        if tensor.numel():
+            key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in copies:
             copies[key] = tensor.detach().cpu().clone().contiguous()
         found[name] = copies[key]
     return found
 
 
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    """What tensors have in common that are the same."""
-    if tensor.numel() == 0:
-        return (id(tensor),)
-    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
-
-
-def _original(module: nn.Module) -> torch.Tensor:
-    return _parametrization(module).original
-
-
 # -- loading ---------------------------------------------------------------------------------------
 
 
+_FIX = "load it into a model of the same architecture, with batch norms folded as in the packed one"
+_SAME_POLICY = "quantise the model with the same policy, or give the float model"
+
+
 def _check(
-    file: str,
-    packed: PackedModel,
-    modules: Mapping[str, nn.Module],
-    state: Mapping[str, Any],
+    file: str, packed: PackedModel, modules: Mapping[str, nn.Module], state: Mapping[str, Any]
 ) -> None:
     """Refuses a model that the file does not fit."""
+
+    def check(fits: bool, what: str, fix: str = _FIX) -> None:
+        if not fits:
+            # Names are the file's, of any length.
+            raise InputError(printable(f"{file}: {cut(what, 300)}; {fix}"))
+
     shapes = _shapes(modules, state)
     due = {name: tuple(each.shape) for name, each in packed.rest.items()}
     due |= {in_module(path, "weight"): each.shape for path, each in packed.weights.items()}
@@ -236,49 +237,34 @@ def _check(
         if quantizer is None:
             # It comes with the file.
             due.pop(in_module(path, "input_quantizer.alpha"), None)
-        elif (quantizer.bits, quantizer.signed) != (bits.bits, bits.signed):
+        else:
             theirs, own = _words(bits.bits, bits.signed), _words(quantizer.bits, quantizer.signed)
             what = f"'{path}' reads {theirs} in it, and {own} in the model"
-            raise _misfit(file, what, _SAME_POLICY)
-        if path not in modules:
-            raise _misfit(file, f"the model has no '{path}'")
+            check(theirs == own, what, _SAME_POLICY)
+        check(path in modules, f"the model has no '{path}'")
     for name, shape in due.items():
-        if name not in shapes:
-            raise _misfit(file, f"the model has no '{name}'")
-        if shapes[name] != shape:
-            what = f"'{name}' has shape {shape} in it, and {shapes[name]} in the model"
-            raise _misfit(file, what)
-        if name in packed.rest and name not in state:
-            raise _misfit(file, f"'{name}' is floats in it, and codes in the model", _SAME_POLICY)
-        if name in packed.rest and _kind(packed.rest[name]) != _kind(state[name]):
-            kinds = [str(each[name].dtype).removeprefix("torch.") for each in (packed.rest, state)]
-            raise _misfit(file, f"'{name}' is {kinds[0]} in it, and {kinds[1]} in the model")
+        check(name in shapes, f"the model has no '{name}'")
+        what = f"'{name}' has shape {shape} in it, and {shapes[name]} in the model"
+        check(shapes[name] == shape, what)
+        if name in packed.rest:
+            what = f"'{name}' is floats in it, and codes in the model"
+            check(name in state, what, _SAME_POLICY)
+            # Loading would cast whole numbers, floats and complex ones without a word.
+            both: list[torch.Tensor] = [packed.rest[name], state[name]]
+            kinds = {(each.is_floating_point(), each.is_complex()) for each in both}
+            theirs, own = (str(each.dtype).removeprefix("torch.") for each in both)
+            check(len(kinds) == 1, f"'{name}' is {theirs} in it, and {own} in the model")
     for name in shapes:
-        if name not in due:
-            raise _misfit(file, f"it has no '{name}', which the model has")
+        check(name in due, f"it has no '{name}', which the model has")
     for path, weight in packed.weights.items():
         quantizer = weight_quantizer_of(modules[path])
-        if quantizer is not None and quantizer.bits != weight.bits:
-            bits = f"{weight.bits} bits in it, and {quantizer.bits} in the model"
-            raise _misfit(file, f"the weights of '{path}' have {bits}", _SAME_POLICY)
-
-
-_FIX = "load it into a model of the same architecture, with batch norms folded as in the packed one"
-_SAME_POLICY = "quantise the model with the same policy, or give the float model"
-
-
-def _misfit(file: str, what: str, fix: str = _FIX) -> InputError:
-    """The error for a model that a file does not fit; names in it are the file's, of any length."""
-    return InputError(printable(f"{file}: {cut(what, 300)}; {fix}"))
+        own = weight.bits if quantizer is None else quantizer.bits
+        bits = f"{weight.bits} bits in it, and {own} in the model"
+        check(own == weight.bits, f"the weights of '{path}' have {bits}", _SAME_POLICY)
 
 
 def _words(bits: int, signed: bool) -> str:
     return f"{bits} bits" + (" with a sign" if signed else "")
-
-
-def _kind(tensor: torch.Tensor) -> tuple[bool, bool]:
-    """What loading would cast without a word: whole numbers, floats, or complex ones."""
-    return tensor.is_floating_point(), tensor.is_complex()
 
 
 def _shapes(
@@ -298,10 +284,6 @@ def _shapes(
     return found
 
 
-def _device(module: nn.Module) -> torch.device | None:
-    return next((each.device for each in module.parameters()), None)
-
-
 def _put(module: nn.Module, weight: PackedWeight) -> None:
     """Has a layer compute with stored codes, whatever it had for a weight."""
     before: Any = module.weight
@@ -316,7 +298,7 @@ def _put(module: nn.Module, weight: PackedWeight) -> None:
     packed = weight.packed.to(before.device)
     if weight_quantizer_of(module) is not None:
         # A folded batch norm stands behind the quantiser, and stays there.
-        kept = _parametrization(module)
+        kept = parametrization(module)
         kept[0] = stored
         del kept.original
         kept.register_buffer("original", packed)
@@ -327,8 +309,3 @@ def _put(module: nn.Module, weight: PackedWeight) -> None:
     parametrize.register_parametrization(module, "weight", stored, unsafe=True)
     module.get_submodule("parametrizations").train(module.training)
     made_copyable(module)
-
-
-def _parametrization(module: nn.Module) -> parametrize.ParametrizationList:
-    parametrizations: Any = module.parametrizations
-    return parametrizations["weight"]

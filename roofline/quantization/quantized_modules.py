@@ -116,7 +116,7 @@ class QuantizedLayer:
     def float_weight(self) -> torch.Tensor:
         """The weights that training changes, as they are before they are quantised."""
         if self.weight_quantizer is not None:
-            return _parametrization(self.module).original
+            return parametrization(self.module).original
         weight: Any = self.module.weight
         return weight
 
@@ -129,7 +129,7 @@ class QuantizedLayer:
         """
         if self.weight_quantizer is None:
             return None
-        parts = _parametrization(self.module)
+        parts = parametrization(self.module)
         scales = [each.scale for each in parts if isinstance(each, ChannelScale)]
         return functools.reduce(torch.mul, scales) if scales else None
 
@@ -170,7 +170,7 @@ def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
     """The quantiser of a module's weights, if they have one."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
-    first: Any = _parametrization(module)[0]
+    first: Any = parametrization(module)[0]
     return first if isinstance(first, WeightQuantizer) else None
 
 
@@ -240,7 +240,8 @@ def _first_argument(kind: type[nn.Module]) -> str:
     return list(inspect.signature(kind.forward).parameters)[1]
 
 
-def _parametrization(module: nn.Module) -> parametrize.ParametrizationList:
+def parametrization(module: nn.Module) -> parametrize.ParametrizationList:
+    """What is between a layer's weight and what it keeps of it."""
     parametrizations: Any = module.parametrizations
     return parametrizations["weight"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from roofline.errors import InputError, ModelError, nearest, said_by
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.policy import FLOAT_BITS, Policy
 from roofline.quantization.quantized_modules import (
     LAYERS,
     TRANSPOSED,
@@ -23,103 +23,11 @@ from roofline.quantization.quantized_modules import (
     quantized_layers,
 )
 from roofline.quantization.quantizers import FLOATS, PACT, SAWB, MaxAbs, weight_quantizer
-from roofline.quantization.tracing import Entrance, Traced, TracedLayer, traced
+from roofline.quantization.tracing import Traced, traced
 from roofline.workload.capture.module_stack import is_compiled
 
 _TORCHS = ("torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized", "torchao.")
 _QUANTISED = ("quantized", "qat", "fake_quantize")
-
-
-def check_model(model: object, policy: object) -> None:
-    """Refuses what is no float model, or no policy.
-
-    Raises:
-        InputError: it is quantised or compiled already, or has weights without a shape.
-    """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"quantize_model takes a torch.nn.Module, got {type(model).__name__}")
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: expected a roofline.quantization.Policy, got {policy!r}")
-    kind = type(model).__name__
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(f"{kind} is scripted; quantise the module that it was made of")
-    known = [*quantized_layers(model), *quantized_entrances(model)]
-    if known:
-        raise InputError(
-            f"{kind} is quantised already ('{known[0]}' is); quantise the float model of it"
-        )
-    for name, module in model.named_modules():
-        if is_compiled(module):
-            raise InputError(f"{kind} is compiled; quantise it first, then call torch.compile")
-        if _is_torchs(module):
-            raise InputError(
-                f"{kind} is quantised already: '{name}' is torch's {type(module).__name__};"
-                " quantise the float model it was made of"
-            )
-        if any(is_lazy(each) for each in module.parameters(recurse=False)):
-            raise InputError(
-                f"'{name}' of {kind} has no weights yet; run the model once, then quantise it"
-            )
-
-
-def check_names(layers: Mapping[str, Any], policy: Policy) -> None:
-    """Refuses policies for layers that are none.
-
-    Raises:
-        InputError: naming the nearest that is one.
-    """
-    for name in policy.layers:
-        if name not in layers:
-            raise InputError(
-                f"policy: {name!r} is no layer that can be quantised{nearest(name, layers)}"
-            )
-
-
-def check_layer(layer: nn.Module, words: str) -> None:
-    """Refuses a layer whose weights have no scale, or are not its own.
-
-    Raises:
-        InputError: it cannot be quantised.
-    """
-    weight: Any = layer.weight
-    if nn.utils.parametrize.is_parametrized(layer):
-        raise InputError(
-            f"{words} is parametrised already (as weight norm does); make that final with"
-            " torch.nn.utils.parametrize.remove_parametrizations"
-        )
-    if not isinstance(weight, nn.Parameter):
-        raise InputError(
-            f"{words}: its weight is computed before each call; quantise a model whose weights are"
-            " parameters"
-        )
-    if weight.dtype not in FLOATS:
-        kind = str(weight.dtype).removeprefix("torch.")
-        raise InputError(
-            f"{words} has weights of {kind}; only floats of 16 to 64 bits can be quantised"
-        )
-    if weight.is_meta:
-        raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
-    if weight.is_inference():
-        raise InputError(f"{words} was made in inference mode; make the model outside of it")
-    if not bool(torch.isfinite(weight).all()):
-        raise InputError(f"{words} has NaN or infinite weights; load a sound checkpoint")
-    check_room(layer, words)
-
-
-def check_room(module: nn.Module, words: str) -> None:
-    """Refuses a module that has something else where its quantiser is put.
-
-    Raises:
-        InputError: it has.
-    """
-    if hasattr(module, "input_quantizer"):
-        raise InputError(f"{words} has an attribute 'input_quantizer' of its own; rename that")
-
-
-def _is_torchs(module: nn.Module) -> bool:
-    where = type(module).__module__
-    return where.startswith(_TORCHS) and any(each in where for each in _QUANTISED)
-
 
 DECAY = 1e-2
 """Of each α: without it, an α above all that a layer reads would never come down."""
@@ -160,26 +68,75 @@ def quantize_model(
     """
     check_model(model, policy)
     found = traced(model, inputs)
-    check_names(found.layers, policy)
+    for name in policy.layers:
+        if name not in found.layers:
+            raise InputError(
+                f"policy: {name!r} is no layer that can be quantised{nearest(name, found.layers)}"
+            )
     if not found.layers:
         raise InputError(
             f"{type(model).__name__} has no convolution or linear layer with weights of its own;"
             " there is nothing to quantise"
         )
-    plans = {name: _plan(each, policy) for name, each in found.layers.items()}
     entrances = found.entrances if _takes_shortcuts(policy) else ()
-    for name, plan in plans.items():
-        if not plan.bits.is_float:
-            check_layer(model.get_submodule(name), plan.words)
+    bits = {name: each.bits(name, policy) for name, each in found.layers.items()}
+    for name, each in bits.items():
+        if not each.is_float:
+            _check_layer(model.get_submodule(name), _words(name))
     for each in entrances:
-        check_room(model.get_submodule(each.block), f"module '{each.block}'")
-    target = model if inplace else _copied(model)
-    making = _Making(target, policy, decay, plans)
-    weights = dict(making.weight_quantizers())
-    activations = dict(making.input_quantizers())
-    shared = dict(making.entrance_quantizers(entrances, activations))
+        _check_room(model.get_submodule(each.block), f"module '{each.block}'")
+    target = model
+    if not inplace:
+        try:
+            target = copy.deepcopy(model)
+        # What a model holds may raise anything when it is copied.
+        except Exception as error:
+            raise ModelError(
+                f"{type(model).__name__} cannot be copied ({said_by(error)}); give inplace=True"
+            ) from error
+
+    def pact(name: str, width: int, is_signed: bool) -> PACT:
+        module = target.get_submodule(name)
+        like = next(each for each in module.parameters() if each.is_floating_point())
+        made = PACT(width, decay=decay, signed=is_signed)
+        made.name = name
+        return made.to(device=like.device, dtype=like.dtype).train(module.training)
+
+    # All quantisers are made, and tried, before anything is changed.
+    weights: dict[str, SAWB | MaxAbs] = {}
+    for name, each in bits.items():
+        if each.weights != FLOAT_BITS:
+            layer: Any = target.get_submodule(name)
+            axis = 1 if isinstance(layer, TRANSPOSED) else 0
+            try:
+                weights[name] = weight_quantizer(
+                    each.weights, per_channel=policy.per_channel, axis=axis
+                )
+                with torch.no_grad():
+                    weights[name](layer.weight)
+            except InputError as error:
+                raise InputError(f"{_words(name)}: {error}") from None
+    activations = {
+        name: pact(name, each.activations, found.layers[name].is_signed)
+        for name, each in bits.items()
+        if each.activations != FLOAT_BITS
+    }
+    # A layer that reads what its block does, in as many bits, shares the block's. What comes is on
+    # the grid then, and the layer must not clip it again: the highest level would count as clipped,
+    # and take its gradient to α.
+    shared: dict[str, PACT] = {}
+    for each in entrances:
+        alike = [
+            activations[name]
+            for name in each.readers
+            if bits[name].activations == policy.activations
+            and found.layers[name].is_signed == each.is_signed
+        ]
+        shared[each.block] = (
+            alike[0] if alike else pact(each.block, policy.activations, each.is_signed)
+        )
     # A warning may be an error to its user, who then has the model as it was.
-    _tell(target, found, policy)
+    _warn(target, found, policy)
     for name, quantizer in weights.items():
         put_weight_quantizer(target.get_submodule(name), quantizer)
     for name, quantizer in activations.items():
@@ -190,110 +147,7 @@ def quantize_model(
     return target
 
 
-def _takes_shortcuts(policy: Policy) -> bool:
-    return policy.shortcut == "low" and policy.activations != FLOAT_BITS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What becomes of a layer."""
-
-    name: str
-    bits: LayerBits
-    is_signed: bool
-
-    @property
-    def words(self) -> str:
-        return f"layer '{self.name}'" if self.name else "the model, a layer itself,"
-
-
-def _plan(layer: TracedLayer, policy: Policy) -> _Plan:
-    every = [policy.bits_of(layer.name, place) for place in layer.places]
-    return _Plan(
-        name=layer.name,
-        bits=LayerBits(
-            weights=max(each.weights for each in every),
-            activations=max(each.activations for each in every),
-        ),
-        is_signed=layer.is_signed,
-    )
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    # What a model holds may raise anything when it is copied.
-    except Exception as error:
-        raise ModelError(
-            f"{type(model).__name__} cannot be copied ({said_by(error)}); give inplace=True"
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Making:
-    """Makes quantisers, and tries them, before anything is changed."""
-
-    model: nn.Module
-    policy: Policy
-    decay: float
-    plans: Mapping[str, _Plan]
-
-    def weight_quantizers(self) -> Iterator[tuple[str, SAWB | MaxAbs]]:
-        """By the names of layers.
-
-        Raises:
-            InputError: one does not take its weights.
-        """
-        for name, plan in self.plans.items():
-            if plan.bits.weights == FLOAT_BITS:
-                continue
-            layer: Any = self.model.get_submodule(name)
-            try:
-                quantizer = weight_quantizer(
-                    plan.bits.weights,
-                    per_channel=self.policy.per_channel,
-                    axis=1 if isinstance(layer, TRANSPOSED) else 0,
-                )
-                with torch.no_grad():
-                    quantizer(layer.weight)
-            except InputError as error:
-                raise InputError(f"{plan.words}: {error}") from None
-            yield name, quantizer
-
-    def input_quantizers(self) -> Iterator[tuple[str, PACT]]:
-        """By the names of layers."""
-        for name, plan in self.plans.items():
-            if plan.bits.activations != FLOAT_BITS:
-                yield name, self._pact(name, plan.bits.activations, plan.is_signed)
-
-    def entrance_quantizers(
-        self, entrances: tuple[Entrance, ...], of_layers: Mapping[str, PACT]
-    ) -> Iterator[tuple[str, PACT]]:
-        """By the names of blocks.
-
-        A layer that reads what its block does, in as many bits, shares the block's. What comes is
-        on the grid then, and the layer must not clip it again: the highest level would count as
-        clipped, and take its gradient to α.
-        """
-        bits = self.policy.activations
-        for each in entrances:
-            alike = [
-                of_layers[name]
-                for name in each.readers
-                if self.plans[name].bits.activations == bits
-                and self.plans[name].is_signed == each.is_signed
-            ]
-            yield each.block, alike[0] if alike else self._pact(each.block, bits, each.is_signed)
-
-    def _pact(self, name: str, bits: int, is_signed: bool) -> PACT:
-        module = self.model.get_submodule(name)
-        like = next(each for each in module.parameters() if each.is_floating_point())
-        pact = PACT(bits, decay=self.decay, signed=is_signed)
-        pact.name = name
-        return pact.to(device=like.device, dtype=like.dtype).train(module.training)
-
-
-def _tell(model: nn.Module, found: Traced, policy: Policy) -> None:
+def _warn(model: nn.Module, found: Traced, policy: Policy) -> None:
     """Warns of what keeps its floats although the policy does not say so."""
     left = [
         f"{name or 'the model'} ({type(module).__name__})"
@@ -316,6 +170,79 @@ def _tell(model: nn.Module, found: Traced, policy: Policy) -> None:
         )
 
 
+def _takes_shortcuts(policy: Policy) -> bool:
+    return policy.shortcut == "low" and policy.activations != FLOAT_BITS
+
+
+def check_model(model: object, policy: object) -> None:
+    """Refuses what is no float model, or no policy.
+
+    Raises:
+        InputError: it is quantised or compiled already, or has weights without a shape.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"quantize_model takes a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy: expected a roofline.quantization.Policy, got {policy!r}")
+    kind = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(f"{kind} is scripted; quantise the module that it was made of")
+    known = [*quantized_layers(model), *quantized_entrances(model)]
+    if known:
+        raise InputError(
+            f"{kind} is quantised already ('{known[0]}' is); quantise the float model of it"
+        )
+    for name, module in model.named_modules():
+        if is_compiled(module):
+            raise InputError(f"{kind} is compiled; quantise it first, then call torch.compile")
+        where = type(module).__module__
+        if where.startswith(_TORCHS) and any(each in where for each in _QUANTISED):
+            raise InputError(
+                f"{kind} is quantised already: '{name}' is torch's {type(module).__name__};"
+                " quantise the float model it was made of"
+            )
+        if any(is_lazy(each) for each in module.parameters(recurse=False)):
+            raise InputError(
+                f"'{name}' of {kind} has no weights yet; run the model once, then quantise it"
+            )
+
+
+def _words(name: str) -> str:
+    return f"layer '{name}'" if name else "the model, a layer itself,"
+
+
+def _check_layer(layer: nn.Module, words: str) -> None:
+    """Refuses a layer whose weights have no scale, or are not its own."""
+    weight: Any = layer.weight
+    if parametrize.is_parametrized(layer):
+        raise InputError(
+            f"{words} is parametrised already (as weight norm does); make that final with"
+            " torch.nn.utils.parametrize.remove_parametrizations"
+        )
+    if not isinstance(weight, nn.Parameter):
+        raise InputError(
+            f"{words}: its weight is computed before each call; quantise a model whose weights are"
+            " parameters"
+        )
+    if weight.dtype not in FLOATS:
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{words} has weights of {kind}; only floats of 16 to 64 bits can be quantised"
+        )
+    if weight.is_meta:
+        raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
+    if weight.is_inference():
+        raise InputError(f"{words} was made in inference mode; make the model outside of it")
+    if not bool(torch.isfinite(weight).all()):
+        raise InputError(f"{words} has NaN or infinite weights; load a sound checkpoint")
+    _check_room(layer, words)
+
+
+def _check_room(module: nn.Module, words: str) -> None:
+    if hasattr(module, "input_quantizer"):
+        raise InputError(f"{words} has an attribute 'input_quantizer' of its own; rename that")
+
+
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED_MOST} more" if len(names) > _NAMED_MOST else ""
     return ", ".join(each or "the model itself" for each in names[:_NAMED_MOST]) + more
@@ -323,9 +250,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _has_matrices(module: nn.Module) -> bool:
     """Whether it has weights of its own that products or look-ups take."""
-    if "Norm" in type(module).__name__:
-        return False
-    if isinstance(module, nn.utils.parametrize.ParametrizationList):
+    if "Norm" in type(module).__name__ or isinstance(module, parametrize.ParametrizationList):
         return False
     return isinstance(module, LAYERS) or any(
         sum(size > 1 for size in each.shape) > 1 for each in module.parameters(recurse=False)

@@ -1,35 +1,23 @@
-"""Batch norms folded into the layers before them, for inference; codes stay what they are.
+"""The layers of a model and its identity shortcuts: of a recorded pass, or of its code.
 
-A batch norm multiplies each channel by a factor and adds a number. Of a quantised layer, the factor
-is kept beside the codes (`ChannelScale`, behind the quantiser in the weight's parametrisation), so
-that neither clipping nor codes are found anew from weights that are spread otherwise. Layers with
-float weights are multiplied themselves. What is added goes into the bias.
+torch.fx reads the code where no inputs are given; what it finds are records without sizes.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils import parametrize
 
 from roofline.errors import ModelError, said_by
 from roofline.foundation.dtypes import dtype
-from roofline.quantization.policy import Place, Structure, structure_of
-from roofline.quantization.quantized_modules import (
-    LAYERS,
-    ChannelScale,
-    is_plain_layer,
-    weight_quantizer_of,
-)
+from roofline.quantization.policy import LayerBits, Place, Policy, Structure, structure_of
+from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT
 from roofline.workload.capture.passes import capture, one_at_a_time
 from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
@@ -42,191 +30,23 @@ from roofline.workload.work import Work
 _FLOAT = dtype("float32")
 
 
-def records_in_code(model: nn.Module) -> Sequence[OperatorRecord]:
-    """The calls that a model's code makes in inference, as records whose tensors have no sizes.
-
-    Layers are ``aten.convolution`` and ``aten.linear``; other modules of torch and functions have
-    the name of their class or their own. What runs in a layer's place but computes otherwise has
-    the name of its class.
-
-    Raises:
-        ModelError: the code depends on values or sizes, so that it must be run to be known.
-    """
-    if isinstance(model, LAYERS):
-        around: nn.Module = nn.Sequential(model)
-        return _Records(around, _graph(around), prefix="0").records
-    return _Records(model, _graph(model)).records
-
-
-class _Tracer(fx.Tracer):
-    """Layers and quantisers are single steps, torch's own modules are, too."""
-
-    # What code does with buffers would be done at once, else.
-    proxy_buffer_attributes = True
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, (*LAYERS, PACT)) or super().is_leaf_module(m, module_qualified_name)
-
-
-def _graph(model: nn.Module) -> fx.Graph:
-    with one_at_a_time, left_as_it_was(model), process_left_as_it_was(), torch.no_grad():
-        model.eval()
-        try:
-            return _Tracer().trace(model, _defaults(model))
-        except KeyboardInterrupt:
-            raise
-        # Code that is run on what has no values may raise anything.
-        except BaseException as error:
-            said = f": {said_by(error)}" if said_by(error) else ""
-            raise ModelError(
-                f"the layers of {type(model).__name__} cannot be read from its code"
-                f" ({type(error).__name__}{said}); give inputs=… and they are taken from a run"
-            ) from error
-
-
-def _defaults(model: nn.Module) -> dict[str, Any]:
-    """What its arguments are where nothing is given, so that questions about them are answered."""
-    return {
-        each.name: each.default
-        for each in inspect.signature(model.forward).parameters.values()
-        if each.default is not each.empty
-    }
-
-
-class _Records:
-    """Makes a record of each call in a graph.
-
-    Args:
-        model: whose graph it is.
-        graph: its calls.
-        prefix: the name under which what was asked for stands in `model`.
-    """
-
-    def __init__(self, model: nn.Module, graph: fx.Graph, *, prefix: str = "") -> None:
-        self._model = model
-        self._prefix = prefix
-        self._specs: dict[fx.Node, TensorSpec] = {}
-        self._storages = 0
-        self.records: list[OperatorRecord] = []
-        given: set[int] = set()
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                self._specs[node] = self._made(Role.INPUT)
-            elif node.op == "get_attr":
-                self._specs[node] = self._made(Role.PARAMETER)
-            elif node.op == "output":
-                given |= {self._specs[each].storage for each in node.all_input_nodes}
-            else:
-                self._add(node)
-        self._drop(given)
-
-    def _drop(self, given: set[int]) -> None:
-        """Notes where each storage is used last; what the model gives outlives the pass."""
-        last: dict[int, int] = {}
-        for place, record in enumerate(self.records):
-            last.update(dict.fromkeys((each.storage for each in record.inputs), place))
-            last.update(dict.fromkeys((each.storage for each in record.outputs), place))
-        for storage, place in last.items():
-            if storage not in given:
-                record = self.records[place]
-                self.records[place] = replace(record, freed=(*record.freed, storage))
-
-    def _made(self, role: Role, shape: tuple[int, ...] = ()) -> TensorSpec:
-        self._storages += 1
-        return TensorSpec(
-            shape=shape, dtype=_FLOAT, distinct_elements=1, storage=self._storages, role=role
-        )
-
-    def _add(self, node: fx.Node) -> None:
-        inputs = [self._specs[each] for each in node.all_input_nodes]
-        module = self._module(node)
-        op, attributes, is_in_place = _call(node, module)
-        if module is not None and isinstance(module, LAYERS) and is_plain_layer(module):
-            op = "aten.linear" if isinstance(module, nn.Linear) else "aten.convolution"
-            weight: Any = module.weight
-            inputs = [*inputs[:1], self._made(Role.PARAMETER, tuple(weight.shape))]
-        written = inputs[0] if is_in_place and inputs else self._made(Role.ACTIVATION)
-        self._specs[node] = written
-        self.records.append(
-            OperatorRecord(
-                index=len(self.records),
-                op=op,
-                type="",
-                module_path=self._path(node),
-                phase="forward",
-                inputs=tuple(inputs),
-                outputs=(written,),
-                attributes=attributes,
-                state=State.COUNTED,
-                work=Work(),
-            )
-        )
-
-    def _module(self, node: fx.Node) -> nn.Module | None:
-        return self._model.get_submodule(str(node.target)) if node.op == "call_module" else None
-
-    def _path(self, node: fx.Node) -> str:
-        """The innermost module that runs, by its name in what was asked for."""
-        if node.op == "call_module":
-            path = str(node.target)
-        else:
-            stack: Any = node.meta.get("nn_module_stack")
-            path = next(reversed(stack.values()))[0] if stack else ""
-        return path if not self._prefix else path.removeprefix(self._prefix).removeprefix(".")
-
-
-def _call(node: fx.Node, module: nn.Module | None) -> tuple[str, dict[str, Any], bool]:
-    """The name of what is called, what is known of it, and whether it changes what it reads."""
-    if module is not None:
-        least = getattr(module, "min_val", None)
-        attributes = {} if least is None else {"min_val": least}
-        is_in_place = getattr(module, "inplace", False) is True
-        return f"aten.{type(module).__name__.lower()}", attributes, is_in_place
-    target: Any = node.target
-    name = target if isinstance(target, str) else str(getattr(target, "__name__", target))
-    if name == "iadd":
-        return "aten.add_", {}, True
-    is_in_place = node.kwargs.get("inplace") is True or (
-        name.endswith("_") and not name.endswith("__")
-    )
-    return f"aten.{name}", {}, is_in_place
-
-
-_NEVER_BELOW_ZERO = (
-    *("relu", "relu6", "sigmoid", "hardsigmoid", "softmax", "softplus", "abs", "square", "exp"),
-)
-_KEEP_SIGN = (
-    *("maxpool", "avgpool", "adaptivemaxpool", "adaptiveavgpool", "dropout", "upsamplenearest"),
-    *("upsamplebilinear", "upsamplelinear", "mean", "sum", "cat", "view", "unsafeview", "reshape"),
-    *("flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "contiguous"),
-    *(
-        "clone",
-        "identity",
-        "copy",
-        "tocopy",
-        "getitem",
-        "chunk",
-        "split",
-        "slice",
-        "select",
-        "stack",
-    ),
-    *("channelshuffle", "pixelshuffle", "expand", "repeat", "unbind", "narrow", "movedim"),
-)
-_OF_TWO = ("add", "mul")
-"""Of two tensors that are not below zero the result is not, either."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TracedLayer:
-    """A layer by the qualified name of its module: its places, one a call, without doubles.
+    """A layer: the places of its calls, each once.
 
     ``is_signed``: what it reads may be below zero.
     """
 
-    name: str
-    places: tuple[Place, ...]
-    is_signed: bool
+    places: tuple[Place, ...] = ()
+    is_signed: bool = False
+
+    def bits(self, name: str, policy: Policy) -> LayerBits:
+        """The most that a policy gives to one of its places."""
+        every = [policy.bits_of(name, place) for place in self.places]
+        return LayerBits(
+            weights=max(each.weights for each in every),
+            activations=max(each.activations for each in every),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,19 +89,18 @@ def traced(model: nn.Module, inputs: Any = None) -> Traced:
     apart = {name for name, each in model.named_modules() if isinstance(each, recurrent)}
     structure = structure_of(records, apart)
     flow = Flow(records)
-    met: dict[str, _Met] = {}
+    layers: dict[str, TracedLayer] = {}
     for layer in structure.layers:
         path = records[layer.index].module_path
-        if _is_layer(model, path):
-            each = met.setdefault(path, _Met())
-            each.places.append(layer.place)
+        try:
+            is_plain = is_plain_layer(model.get_submodule(path))
+        except AttributeError:
+            # What is made while the model runs is no module of it.
+            continue
+        if is_plain:
+            each = layers.setdefault(path, TracedLayer())
+            each.places = tuple(dict.fromkeys((*each.places, layer.place)))
             each.is_signed |= flow.is_signed(layer.index, layer.activation)
-    layers = {
-        name: TracedLayer(
-            name=name, places=tuple(dict.fromkeys(each.places)), is_signed=each.is_signed
-        )
-        for name, each in met.items()
-    }
     entrances: dict[str, Entrance] = {}
     unreachable: dict[str, None] = {}
     for each in _entrances(model, records, structure, flow, layers):
@@ -302,15 +121,41 @@ def records_of(model: nn.Module, inputs: Any = None) -> Sequence[OperatorRecord]
         InputError: `inputs` are none.
     """
     given = inputs_of(inputs)
-    if given is None:
-        return records_in_code(model)
-    return capture(model, given, name=type(model).__name__).records
+    if given is not None:
+        return capture(model, given, name=type(model).__name__).records
+    if isinstance(model, LAYERS):
+        # As the only module of another: torch.fx would look into it.
+        model, prefix = nn.Sequential(model), "0"
+    else:
+        prefix = ""
+    return _records_in_code(model, _graph(model), prefix)
 
 
-@dataclass(slots=True)
-class _Met:
-    places: list[Place] = field(default_factory=list[Place])
-    is_signed: bool = False
+# -- what may be below zero ------------------------------------------------------------------------
+
+_NEVER_BELOW_ZERO = (
+    *("relu", "relu6", "sigmoid", "hardsigmoid", "softmax", "softplus", "abs", "square", "exp"),
+)
+_KEEP_SIGN = (
+    *("maxpool", "avgpool", "adaptivemaxpool", "adaptiveavgpool", "dropout", "upsamplenearest"),
+    *("upsamplebilinear", "upsamplelinear", "mean", "sum", "cat", "view", "unsafeview", "reshape"),
+    *("flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "contiguous"),
+    *(
+        "clone",
+        "identity",
+        "copy",
+        "tocopy",
+        "getitem",
+        "chunk",
+        "split",
+        "slice",
+        "select",
+        "stack",
+    ),
+    *("channelshuffle", "pixelshuffle", "expand", "repeat", "unbind", "narrow", "movedim"),
+)
+_OF_TWO = ("add", "mul")
+"""Of two tensors that are not below zero the result is not, either."""
 
 
 class Flow:
@@ -436,113 +281,121 @@ def _takes_one(block: nn.Module) -> bool:
     return len(needed) == 1
 
 
-def _is_layer(model: nn.Module, path: str) -> bool:
-    """Whether a path that a pass met is that of a layer; what is made while it runs has none."""
-    try:
-        return is_plain_layer(model.get_submodule(path))
-    except AttributeError:
-        return False
+# -- code ------------------------------------------------------------------------------------------
 
 
-_PRODUCTS = ("convolution", "linear", "addmm", "mm")
-_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+class _Tracer(fx.Tracer):
+    """Layers and quantisers are single steps, torch's own modules are, too."""
+
+    # What code does with buffers would be done at once, else.
+    proxy_buffer_attributes = True
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, (*LAYERS, PACT)) or super().is_leaf_module(m, module_qualified_name)
 
 
-def fold_batch_norms(model: nn.Module, inputs: Any = None) -> nn.Module:
-    """A copy for inference, in which layers do what the batch norms behind them did.
+def _graph(model: nn.Module) -> fx.Graph:
+    # Where nothing is given arguments are their defaults: questions about them are answered.
+    defaults = {
+        each.name: each.default
+        for each in inspect.signature(model.forward).parameters.values()
+        if each.default is not each.empty
+    }
+    with one_at_a_time, left_as_it_was(model), process_left_as_it_was(), torch.no_grad():
+        model.eval()
+        try:
+            return _Tracer().trace(model, defaults)
+        except KeyboardInterrupt:
+            raise
+        # Code that is run on what has no values may raise anything.
+        except BaseException as error:
+            said = f": {said_by(error)}" if said_by(error) else ""
+            raise ModelError(
+                f"the layers of {type(model).__name__} cannot be read from its code"
+                f" ({type(error).__name__}{said}); give inputs=… and they are taken from a run"
+            ) from error
 
-    Folded are batch norms with kept statistics that alone read what a layer writes, where both run
-    once; behind linear layers only where `inputs` tell that these write matrices, for of more
-    dimensions a batch norm takes another as its channels. Left are those that do more than torch's
-    own (some activate, too, or have hooks), and layers whose float weights are computed, or another
-    module's as well. A warning names what is left.
+
+def _records_in_code(model: nn.Module, graph: fx.Graph, prefix: str) -> list[OperatorRecord]:
+    """A record of each call in a graph; tensors have no sizes.
+
+    Layers are ``aten.convolution`` and ``aten.linear``; other modules of torch and functions have
+    the name of their class or their own. What runs in a layer's place but computes otherwise has
+    the name of its class.
 
     Args:
-        model: what `quantize_model` gave, trained; it stays as it was.
-        inputs: as for `quantize_model`.
-
-    Raises:
-        ModelError: what follows what cannot be found.
-        InputError: `inputs` are none.
+        prefix: the name under which what was asked for stands in `model`.
     """
-    records = records_of(model, inputs)
-    folded = copy.deepcopy(model)
-    for layer, norm in list(_pairs(model, records, has_shapes=inputs is not None)):
-        _fold(folded.get_submodule(layer), folded.get_submodule(norm))
-        parent, _, name = norm.rpartition(".")
-        setattr(folded.get_submodule(parent), name, nn.Identity())
-    folded.eval()
-    left = [name for name, module in folded.named_modules() if isinstance(module, _BatchNorm)]
-    if left:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        fix = "" if inputs is not None else "; give inputs=… if it follows a linear layer"
-        warnings.warn(f"not folded: {', '.join(left[:5])}{more}{fix}", UserWarning, stacklevel=2)
-    return folded
+    records: list[OperatorRecord] = []
+    specs: dict[fx.Node, TensorSpec] = {}
+    given: set[int] = set()
+    storages = 0
 
+    def made(role: Role, shape: tuple[int, ...] = ()) -> TensorSpec:
+        nonlocal storages
+        storages += 1
+        return TensorSpec(
+            shape=shape, dtype=_FLOAT, distinct_elements=1, storage=storages, role=role
+        )
 
-def _pairs(
-    model: nn.Module, records: Sequence[OperatorRecord], *, has_shapes: bool
-) -> Iterator[tuple[str, str]]:
-    """Layers, each with the batch norm that can be folded into it, by name."""
-    flow = Flow(records)
-    modules = dict(model.named_modules(remove_duplicate=False))
-    names = Counter(map(id, modules.values()))
-    owners = Counter(
-        id(each) for module in model.modules() for each in module.parameters(recurse=False)
-    )
-    products = Counter(each.module_path for each in records if word_of(each.op) in _PRODUCTS)
-    norms = Counter(each.module_path for each in records if "batchnorm" in word_of(each.op))
-    for place, record in enumerate(records):
-        if "batchnorm" not in word_of(record.op) or not flow.writers[place]:
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            specs[node] = made(Role.INPUT if node.op == "placeholder" else Role.PARAMETER)
             continue
-        writer = flow.writers[place][0]
-        if writer is None or word_of(records[writer].op) not in _PRODUCTS:
+        if node.op == "output":
+            given |= {specs[each].storage for each in node.all_input_nodes}
             continue
-        path = records[writer].module_path
-        layer, norm = modules.get(path), modules.get(record.module_path)
-        if layer is None or not is_plain_layer(layer) or layer._forward_hooks:
-            continue
-        if not isinstance(norm, _BatchNorm) or not _is_plain(norm):
-            continue
-        is_alone = products[path] == 1 and norms[record.module_path] == 1
-        is_matrix = has_shapes and len(records[writer].outputs[0].shape) == 2
-        if (
-            is_alone
-            and norm.running_mean is not None
-            and names[id(layer)] == names[id(norm)] == 1
-            and (weight_quantizer_of(layer) is not None or owners[id(layer.weight)] == 1)
-            and flow.is_read_by_one(writer)
-            and _channels(layer) == norm.num_features
-            and (is_matrix or not isinstance(layer, nn.Linear))
-            and record.inputs[0].shape == records[writer].outputs[0].shape
-        ):
-            yield path, record.module_path
-
-
-def _is_plain(norm: nn.Module) -> bool:
-    """Whether it does what torch's own class does, and nothing besides: some activate, too."""
-    is_own = type(norm).forward in _FORWARDS and "forward" not in vars(norm)
-    return is_own and not norm._forward_hooks and not norm._forward_pre_hooks
-
-
-def _channels(layer: Any) -> int:
-    return int(layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels)
-
-
-def _fold(layer: Any, norm: Any) -> None:
-    kind = layer.weight.dtype
-    with torch.no_grad():
-        mean, variance = norm.running_mean.double(), norm.running_var.double()
-        scale = (variance + norm.eps).rsqrt()
-        shift = torch.zeros_like(mean) if layer.bias is None else layer.bias.double()
-        if norm.weight is not None:
-            scale = scale * norm.weight.double()
-        shift = (shift - mean) * scale
-        if norm.bias is not None:
-            shift = shift + norm.bias.double()
-        by_channel = ChannelScale(scale.to(kind), layer)
-        if weight_quantizer_of(layer) is not None:
-            parametrize.register_parametrization(layer, "weight", by_channel)
+        inputs = [specs[each] for each in node.all_input_nodes]
+        module: Any = None
+        if node.op == "call_module":
+            path = str(node.target)
+            module = model.get_submodule(path)
         else:
-            layer.weight.copy_(by_channel(layer.weight))
-        layer.bias = nn.Parameter(shift.to(kind))
+            stack: Any = node.meta.get("nn_module_stack")
+            path = next(reversed(stack.values()))[0] if stack else ""
+        op, attributes, is_in_place = _call(node, module)
+        if isinstance(module, LAYERS) and is_plain_layer(module):
+            op = "aten.linear" if isinstance(module, nn.Linear) else "aten.convolution"
+            inputs = [*inputs[:1], made(Role.PARAMETER, tuple(module.weight.shape))]
+        specs[node] = inputs[0] if is_in_place and inputs else made(Role.ACTIVATION)
+        records.append(
+            OperatorRecord(
+                index=len(records),
+                op=op,
+                type="",
+                module_path=path.removeprefix(prefix).removeprefix(".") if prefix else path,
+                phase="forward",
+                inputs=tuple(inputs),
+                outputs=(specs[node],),
+                attributes=attributes,
+                state=State.COUNTED,
+                work=Work(),
+            )
+        )
+    # Each storage is used last somewhere; what the model gives outlives the pass.
+    last = {
+        spec.storage: place
+        for place, record in enumerate(records)
+        for spec in (*record.inputs, *record.outputs)
+    }
+    for storage, place in last.items():
+        if storage not in given:
+            records[place] = replace(records[place], freed=(*records[place].freed, storage))
+    return records
+
+
+def _call(node: fx.Node, module: Any) -> tuple[str, dict[str, Any], bool]:
+    """The name of what is called, what is known of it, and whether it changes what it reads."""
+    if module is not None:
+        least = getattr(module, "min_val", None)
+        attributes = {} if least is None else {"min_val": least}
+        is_in_place = getattr(module, "inplace", False) is True
+        return f"aten.{type(module).__name__.lower()}", attributes, is_in_place
+    target: Any = node.target
+    name = target if isinstance(target, str) else str(getattr(target, "__name__", target))
+    if name == "iadd":
+        return "aten.add_", {}, True
+    is_in_place = node.kwargs.get("inplace") is True or (
+        name.endswith("_") and not name.endswith("__")
+    )
+    return f"aten.{name}", {}, is_in_place

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.small_networks import image, small_resnet
 
 

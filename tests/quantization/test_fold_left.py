@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import integer_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import with_lively_norms
 
 _FLOATS = LayerBits(weights=32, activations=32)

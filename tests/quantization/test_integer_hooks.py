@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import integer_layers, integer_model
-from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import (
     both,
     largest_error,

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional
 
 from roofline.errors import InputError, ModelError
+from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import IntegerLayer, integer_layers, integer_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import (
     SmallResNet,
     both,

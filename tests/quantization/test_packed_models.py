@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
+from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import integer_model
 from roofline.quantization.packed_files import file_content, read_packed
 from roofline.quantization.packed_models import load_packed, packed_state
 from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from roofline.quantization.tracing import fold_batch_norms
 from tests.quantization.quantized_examples import (
     SmallResNet,
     largest_error,

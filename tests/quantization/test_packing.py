@@ -71,9 +71,9 @@ def test_strided_codes_of_any_whole_type_are_packed_in_the_order_of_their_places
 
 @pytest.mark.parametrize("bits", [0, 17, 32, -1, True, 2.0, "2"])
 def test_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(InputError, match="whole number of bits from 1 to 16"):
+    with pytest.raises(InputError, match="must be a whole number from 1 to 16"):
         pack(torch.tensor([0]), bits)
-    with pytest.raises(InputError, match="whole number of bits from 1 to 16"):
+    with pytest.raises(InputError, match="must be a whole number from 1 to 16"):
         unpack(torch.tensor([0], dtype=torch.uint8), bits, (1,))
 
 
