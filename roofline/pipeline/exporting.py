@@ -8,7 +8,7 @@ import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,65 +27,57 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.pipeline.analyses import Model
-    from roofline.workload.models.building import Source
 
 
 _LONGEST = 300
 
 
-@dataclass(slots=True, kw_only=True)
 class ExportedModel:
-    """A model with its weights, what it is called with, and what it gives: ``expected`` of one
-    call, ``expected_again`` of the call after it where that gives something else.
+    """A model with its weights, what it is called with, and what it gives.
 
-    ``notes`` say what was changed of it for the export.
+    ``expected`` are its outputs of one call, and of the call after it where these are others.
+
+    Args:
+        module: with its weights; it is left as it was.
+        arguments: positional ones and keywords.
+        name: what messages call it.
+
+    Raises:
+        ModelError: it rejects its inputs, or gives no tensors.
     """
 
-    module: torch.nn.Module
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    name: str
-    expected: list[Any]
-    expected_again: list[Any] | None = None
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        module: torch.nn.Module,
-        arguments: tuple[tuple[Any, ...], dict[str, Any]],
-        *,
-        name: str,
-        is_random: bool,
-    ) -> ExportedModel:
-        """The model, once it has run.
-
-        Args:
-            module: with its weights; it is left as it was.
-            arguments: positional ones and keywords.
-            name: what messages call it.
-            is_random: whether its weights were made here.
-
-        Raises:
-            ModelError: it rejects its inputs.
-        """
+    def __init__(
+        self, module: torch.nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], name: str
+    ) -> None:
         from roofline.substitution.proof import largest_error
 
-        args, kwargs = arguments
-        notes = (f"its weights are those that building {name} gives: random",) if is_random else ()
-        made = cls(module=module, args=args, kwargs=kwargs, name=name, expected=[], notes=notes)
-        with made.for_inference():
+        self.module = module
+        self.args, self.kwargs = arguments
+        self.name = name
+        with self.for_inference():
             try:
-                made.expected = _outputs(module, args, kwargs)
-                again = _outputs(module, args, kwargs)
+                first, second = (self._outputs(module) for _ in range(2))
             # A model may raise anything.
             except Exception as error:
                 raise ModelError(f"{name} failed: {_said(error)}") from error
-        if not made.expected:
+        if not first:
             raise ModelError(f"{name} gives no tensors, so there is nothing to export")
-        if largest_error(made.expected, again):
-            made.expected_again = again
-        return made
+        self.expected = [first, second] if largest_error(first, second) else [first]
+
+    def _outputs(self, module: torch.nn.Module, *, wide: bool = False) -> list[Any]:
+        """The tensors that a module gives, in their order; of float64 with `wide`."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        def own(value: Any) -> Any:
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return value.double() if wide and is_float else value
+
+        args, kwargs = pytree.tree_map(own, copy.deepcopy((self.args, self.kwargs)))
+        # What a model draws is the same at every call.
+        torch.manual_seed(0)
+        leaves = pytree.tree_leaves(module(*args, **kwargs))
+        return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
 
     @contextlib.contextmanager
     def for_inference(self) -> Iterator[None]:
@@ -119,75 +111,31 @@ class ExportedModel:
             yield
 
     def error_of(self, other: torch.nn.Module) -> float:
-        """The largest difference of another module's outputs, over the largest of its tensor.
-
-        Where the model gives something else at its next call, that call is compared as well.
-        """
+        """The largest difference of another module's outputs, over the largest of its tensor."""
         from roofline.substitution.proof import largest_error
 
         with self.for_inference():
             try:
-                found = _outputs(other, self.args, self.kwargs)
-                again = None
-                if self.expected_again is not None:
-                    again = _outputs(other, self.args, self.kwargs)
+                found = [self._outputs(other) for _ in self.expected]
             # What runs for the model must run for the file.
             except Exception as error:
                 raise ModelError(
                     f"{self.name}: what was exported does not run: {_said(error)}"
                 ) from error
-        error = largest_error(self.expected, found)
-        return error if again is None else max(error, largest_error(self.expected_again, again))
+        return max(map(largest_error, self.expected, found))
 
     def own_error(self) -> float:
         """How far the model's outputs are from those in float64; 0 where it cannot run so."""
-        import torch
-
         from roofline.substitution.proof import largest_error
-
-        def wide(value: Any) -> Any:
-            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-            return value.double() if is_float else value
-
-        from torch.utils import _pytree as pytree
 
         try:
             with self.for_inference():
-                exact = _outputs(
-                    copy.deepcopy(self.module).double(),
-                    pytree.tree_map(wide, self.args),
-                    pytree.tree_map(wide, dict(self.kwargs)),
-                )
-            error = largest_error(exact, self.expected)
+                exact = self._outputs(copy.deepcopy(self.module).double(), wide=True)
+            error = largest_error(exact, self.expected[0])
         # Many a model is written for one type.
         except Exception:
             return 0.0
         return error if error < 1 else 0.0
-
-
-def file_of(
-    subject: ExportedModel, suffix: str, *, opset: int | None, name: str
-) -> tuple[bytes, int | None, Source]:
-    """The model in a format: the content of the file, its opset, and what was read of it again.
-
-    Args:
-        subject: the model.
-        suffix: ``".onnx"`` or ``".pt2"``.
-        opset: of ONNX's operators; None: the exporter's own.
-        name: what the file is called.
-
-    Raises:
-        ModelError: torch cannot export it.
-        FileFormatError: what was written cannot be read.
-    """
-    from roofline.workload.models.files.reading import file_source
-
-    content, version = _ONNX_OR_PROGRAM[suffix](subject, opset)
-    with tempfile.TemporaryDirectory(prefix="roofline-export-") as folder:
-        path = Path(folder) / f"model{suffix}"
-        path.write_bytes(content)
-        source = file_source(str(path))
-    return content, version, replace(source, name=name)
 
 
 def _program(subject: ExportedModel) -> Any:
@@ -228,13 +176,8 @@ def _as_onnx(subject: ExportedModel, opset: int | None) -> tuple[bytes, int]:
     program = _program(subject)
     try:
         with subject.for_inference(), _quiet():
-            made: Any = torch.onnx.export(
-                program,
-                dynamo=True,
-                opset_version=opset,
-                verbose=False,
-                external_data=False,
-            )
+            options: Any = {"opset_version": opset, "verbose": False, "external_data": False}
+            made: Any = torch.onnx.export(program, dynamo=True, **options)
             proto = made.model_proto
     except ModuleNotFoundError as error:
         raise ModelError(
@@ -257,19 +200,6 @@ _ONNX_OR_PROGRAM: Mapping[str, Callable[[ExportedModel, int | None], tuple[bytes
     ".onnx": _as_onnx,
     ".pt2": _as_program,
 }
-
-
-def _outputs(module: torch.nn.Module, args: Any, kwargs: Any) -> list[Any]:
-    """The tensors that a module gives, in their order."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    given = copy.deepcopy((args, dict(kwargs)))
-    # What a model draws is the same at every call.
-    torch.manual_seed(0)
-    result = module(*given[0], **given[1])
-    leaves = pytree.tree_leaves(result)
-    return [each.detach().clone() for each in leaves if isinstance(each, torch.Tensor)]
 
 
 @contextlib.contextmanager
@@ -325,9 +255,10 @@ def export(
         InputError: files, inputs, data type or batch are wrong.
         RooflineError: what was read again gives something else.
     """
+    from roofline.workload.models.files.reading import file_source
+
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
-    options = RunOptions(dtype=dtype)
-    run = options.run()
+    run = RunOptions(dtype=dtype).run()
     check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     records, notes = _records(asked, run)
@@ -336,12 +267,16 @@ def export(
     found: list[ExportedFile] = []
     for path in paths:
         suffix = path.suffix.lower()
-        contents[path], version, read = file_of(subject, suffix, opset=opset, name=path.name)
+        contents[path], version = _ONNX_OR_PROGRAM[suffix](subject, opset)
+        with tempfile.TemporaryDirectory(prefix="roofline-export-") as folder:
+            written = Path(folder) / f"model{suffix}"
+            written.write_bytes(contents[path])
+            read = replace(file_source(str(written)), name=path.name)
         error = subject.error_of(read.module)
         limit = LIMIT if error <= LIMIT else max(LIMIT, _OWN_ERRORS * subject.own_error())
         if not error <= limit:
             reason = f"this is torch's exporter for {path.suffix}, so try the other format"
-            if subject.expected_again is not None:
+            if len(subject.expected) > 1:
                 reason = (
                     "the model gives something else at every call, as it keeps something; keep that"
                     " in a buffer and write .pt2, or take it out of forward"
@@ -368,14 +303,17 @@ def export(
         )
     write_together(contents, overwrite=overwrite)
     macs, flop, unknown = sums_of(records)
+    name = asked.source.name
+    is_random = asked.source.rebuild is not None
+    random = (f"its weights are those that building {name} gives: random",) * is_random
     return Export(
-        model=asked.source.name,
+        model=name,
         inputs=asked.specs,
         macs=macs,
         flop=flop,
         unknown_operators=unknown,
         files=tuple(found),
-        warnings=tuple(dict.fromkeys((*asked.notes, *notes, *subject.notes))),
+        warnings=tuple(dict.fromkeys((*asked.notes, *notes, *random))),
     )
 
 
@@ -438,9 +376,4 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
     module = in_type_of(run, module, name=source.name)
-    return ExportedModel.of(
-        module,
-        arguments_of(asked.given, run),
-        name=source.name,
-        is_random=source.rebuild is not None,
-    )
+    return ExportedModel(module, arguments_of(asked.given, run), source.name)

@@ -224,56 +224,95 @@ class Graph:
     known: Mapping[str, Value]
 
 
-def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
+def graph_of(path: Path, model: Any) -> Graph:
     """The graph of a model, once every value in it is made before it is used.
 
     Args:
         path: the file.
-        proto: an ``onnx.GraphProto``.
-        opsets: the version of the operators of each domain.
+        model: an ``onnx.ModelProto``.
 
     Raises:
         FileFormatError: the graph is not whole.
     """
+    proto = model.graph
+    opsets = {domain_of(each): each.version for each in model.opset_import}
     if proto.sparse_initializer:
         raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
     _check_texts(path, proto)
     weights = {each.name: tensor_of(path, each) for each in proto.initializer}
     inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
-    nodes = tuple(_node(path, each, opsets) for each in proto.node)
-    large = _large_constants(nodes)
-    weights |= large
-    nodes = tuple(each for each in nodes if each.operator != "Constant" or not _is_in(each, large))
-    made = {*weights, *(each.name for each in inputs)}
-    later = {name for node in nodes for name in node.outputs}
-    for node in nodes:
-        for name in filter(None, node.inputs):
-            if name not in made and name in later:
-                raise FileFormatError(
-                    f"{path}: the value '{printable(name)[:80]}' is read by"
-                    f" '{printable(node.name)[:60]}' before it is made: the nodes are in no order"
-                    " that could run"
-                )
-            if name not in made:
-                raise _not_whole(path, name, f"'{printable(node.name)[:60]}' reads it")
-        for name in filter(None, node.outputs):
-            if name in made:
-                raise FileFormatError(
-                    f"{path}: the value '{printable(name)[:80]}' is made twice; it is damaged"
-                )
-            made.add(name)
+    nodes: list[Node] = []
+    for each in proto.node:
+        domain = domain_of(each)
+        node = Node(
+            operator=each.op_type,
+            domain=domain,
+            opset=opsets.get(domain, 1),
+            name=each.name or each.op_type,
+            inputs=tuple(each.input),
+            outputs=tuple(each.output),
+            attributes={
+                attribute.name: _attribute(path, attribute) for attribute in each.attribute
+            },
+        )
+        value = node.get("value") if node.full_name == "Constant" else None
+        if (
+            isinstance(value, torch.Tensor)
+            and value.numel() > _LARGEST_CONSTANT
+            and len(node.outputs) == 1
+        ):
+            weights[node.outputs[0]] = value
+        else:
+            nodes.append(node)
     outputs = tuple(each.name for each in proto.output)
-    for name in outputs:
-        if name not in made:
-            raise _not_whole(path, name, "the graph gives it")
     if not outputs or not nodes:
         raise FileFormatError(f"{path}: there is no graph in it; it is cut short or no ONNX model")
+    _check_order(path, nodes, outputs, {*weights, *(each.name for each in inputs)})
     known = {
         each.name: _value(path, each)
         for each in (*proto.value_info, *proto.output)
         if each.type.HasField("tensor_type") and each.type.tensor_type.elem_type in DTYPES
     }
-    return Graph(inputs=inputs, outputs=outputs, nodes=nodes, weights=weights, known=known)
+    return Graph(inputs=inputs, outputs=outputs, nodes=tuple(nodes), weights=weights, known=known)
+
+
+_LARGEST_CONSTANT = 4096
+"""Elements of a constant that may be a size; what is larger is a weight."""
+
+
+def domain_of(proto: Any) -> str:
+    """Whose the operators of a node, function or set are; ``""``: ONNX's own."""
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def _check_order(path: Path, nodes: Sequence[Node], outputs: Sequence[str], made: set[str]) -> None:
+    """Refuses values that are made twice, nowhere, or only after they are read."""
+
+    def wrong(name: str, what: str) -> FileFormatError:
+        return FileFormatError(f"{path}: the value '{printable(name)[:80]}' is {what}")
+
+    later = {name for node in nodes for name in node.outputs}
+    for node in nodes:
+        reader = f"'{printable(node.name)[:60]}'"
+        for name in filter(None, node.inputs):
+            if name not in made and name in later:
+                raise wrong(
+                    name,
+                    f"read by {reader} before it is made: the nodes are in no order that could run",
+                )
+            if name not in made:
+                raise wrong(
+                    name, f"made nowhere, and {reader} reads it; the file is cut short or damaged"
+                )
+        for name in filter(None, node.outputs):
+            if name in made:
+                raise wrong(name, "made twice; it is damaged")
+            made.add(name)
+    for name in outputs:
+        if name not in made:
+            raise wrong(
+                name, "made nowhere, and the graph gives it; the file is cut short or damaged"
+            )
 
 
 def _check_texts(path: Path, proto: Any) -> None:
@@ -290,33 +329,6 @@ def _check_texts(path: Path, proto: Any) -> None:
             )
 
 
-_LARGEST_CONSTANT = 4096
-"""Elements of a constant that may be a size; what is larger is a weight."""
-
-
-def _large_constants(nodes: Sequence[Node]) -> dict[str, torch.Tensor]:
-    """Weights that stand in the graph as constants, by the names of their values."""
-    return {
-        node.outputs[0]: value
-        for node in nodes
-        if node.full_name == "Constant"
-        and len(node.outputs) == 1
-        and isinstance(value := node.get("value"), torch.Tensor)
-        and value.numel() > _LARGEST_CONSTANT
-    }
-
-
-def _is_in(node: Node, made: Mapping[str, torch.Tensor]) -> bool:
-    return len(node.outputs) == 1 and node.outputs[0] in made
-
-
-def _not_whole(path: Path, name: str, who: str) -> FileFormatError:
-    return FileFormatError(
-        f"{path}: the value '{printable(name)[:80]}' is made nowhere, and {who}; the file is cut"
-        " short or damaged"
-    )
-
-
 def _value(path: Path, proto: Any) -> Value:
     name = printable(proto.name)
     if not proto.type.HasField("tensor_type"):
@@ -330,19 +342,6 @@ def _value(path: Path, proto: Any) -> Value:
         name=proto.name,
         dtype=dtype_of(path, told.elem_type, name[:80]),
         shape=tuple(sizes) if told.HasField("shape") else None,
-    )
-
-
-def _node(path: Path, proto: Any, opsets: Mapping[str, int]) -> Node:
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
-    return Node(
-        operator=proto.op_type,
-        domain=domain,
-        opset=opsets.get(domain, 1),
-        name=proto.name or proto.op_type,
-        inputs=tuple(proto.input),
-        outputs=tuple(proto.output),
-        attributes={each.name: _attribute(path, each) for each in proto.attribute},
     )
 
 

@@ -26,36 +26,22 @@ from roofline.workload.models.files.onnx_operators import (
 # -- products --------------------------------------------------------------------------------------
 
 
-@operator("MatMul")
-def _matrix_product(_node: Node, x: Tensor, y: Tensor) -> Tensor:
-    return torch.matmul(x, y)
-
-
-@operator("Gemm")
+@operator("Gemm", "com.microsoft.FusedMatMul")
 def _general_product(node: Node, x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
     """alpha x y + beta bias, either matrix transposed; torch's linear layer where it is one."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
-    x = x.t() if node.get("transA", 0) else x
+    is_gemm = node.operator == "Gemm"
+    x, turned = (
+        (each.t() if is_gemm else each.transpose(-1, -2)) if node.get(name, 0) else each
+        for name, each in (("transA", x), ("transB", y))
+    )
     is_vector = bias is None or (bias.dim() == 1 and bias.shape[0] != 1)
-    if node.get("transB", 0) and alpha == 1 and beta == 1 and is_vector:
+    if is_gemm and turned is not y and alpha == 1 and beta == 1 and is_vector:
         return functional.linear(x, y, bias)
-    y = y.t() if node.get("transB", 0) else y
-    if bias is None:
-        return torch.mm(x, y) if alpha == 1 else alpha * torch.mm(x, y)
-    return torch.addmm(bias, x, y, beta=beta, alpha=alpha)
-
-
-@operator("com.microsoft.FusedMatMul")
-def _fused_product(node: Node, x: Tensor, y: Tensor) -> Tensor:
-    x = x.transpose(-1, -2) if node.get("transA", 0) else x
-    y = y.transpose(-1, -2) if node.get("transB", 0) else y
-    alpha = node.get("alpha", 1.0)
-    return torch.matmul(x, y) if alpha == 1 else alpha * torch.matmul(x, y)
-
-
-@operator("Einsum")
-def _einsum(node: Node, *operands: Tensor) -> Tensor:
-    return torch.einsum(node["equation"], *operands)
+    if bias is not None:
+        return torch.addmm(bias, x, turned, beta=beta, alpha=alpha)
+    product = torch.matmul(x, turned)
+    return product if alpha == 1 else alpha * product
 
 
 @operator("Attention")
@@ -74,10 +60,11 @@ def _attention(
         raise OtherwiseError("attention that is causal and has a mask")
     is_flat = query.dim() == 3
     if is_flat:
-        heads, key_heads = node["q_num_heads"], node["kv_num_heads"]
-        query = query.unflatten(-1, (heads, -1)).transpose(1, 2)
-        key = key.unflatten(-1, (key_heads, -1)).transpose(1, 2)
-        value = value.unflatten(-1, (key_heads, -1)).transpose(1, 2)
+        heads, shared = node["q_num_heads"], node["kv_num_heads"]
+        query, key, value = (
+            each.unflatten(-1, (many, -1)).transpose(1, 2)
+            for each, many in ((query, heads), (key, shared), (value, shared))
+        )
     if past_key is not None and past_value is not None:
         key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
     result = functional.scaled_dot_product_attention(
@@ -271,17 +258,6 @@ def _rms_norm(node: Node, x: Tensor, scale: Tensor) -> Tensor:
     return functional.rms_norm(x, shape, scale, _epsilon(node))
 
 
-@operator("LpNormalization")
-def _lp_norm(node: Node, x: Tensor) -> Tensor:
-    return functional.normalize(x, float(node.get("p", 2)), node.get("axis", -1))
-
-
-@operator("LRN")
-def _local_response_norm(node: Node, x: Tensor) -> Tensor:
-    alpha, beta, bias = node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
-    return functional.local_response_norm(x, node["size"], alpha, beta, bias)
-
-
 # -- codes: products of them are those of whole numbers --------------------------------------------
 
 
@@ -416,11 +392,6 @@ def _grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     padding, aligns = node.get("padding_mode", "zeros"), bool(node.get("align_corners", 0))
     return functional.grid_sample(x, grid, mode, padding, aligns)
-
-
-@operator("AffineGrid")
-def _affine_grid(node: Node, theta: Tensor, size: Tensor) -> Tensor:
-    return functional.affine_grid(theta, integers(size), bool(node.get("align_corners", 0)))
 
 
 # -- recurrent layers ------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib
 import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.onnx_graph import Graph, Node, Value, graph_of
+from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, graph_of
 from roofline.workload.models.files.onnx_layers import with_torch_weights
 from roofline.workload.models.files.onnx_operators import (
     OtherwiseError,
@@ -64,7 +64,15 @@ class OnnxModel(torch.nn.Module):
         self._title = title
         self._weight_names: dict[str, str] = {}
         self._constants: dict[str, torch.Tensor] = {}
-        statistics, sizes = (_read_at(graph, places) for places in (_STATISTICS, _SIZES))
+        statistics, sizes = (
+            {
+                node.inputs[place]
+                for node in graph.nodes
+                for place in places.get(node.operator, ())
+                if place < len(node.inputs)
+            }
+            for places in (_STATISTICS, _SIZES)
+        )
         for name, tensor in graph.weights.items():
             is_value = name in sizes or not tensor.dim() or not _is_float(tensor)
             if is_value and tensor.numel() <= _MOST_KNOWN:
@@ -132,10 +140,10 @@ class OnnxModel(torch.nn.Module):
     ) -> tuple[torch.Tensor | None, ...]:
         """What a node gives; what is small and known by its values is put among these."""
         function = function_of(node)
-        if function is None:
-            return self._unknown(node, operands)
         are_known = not is_random(node) and all(name in known for name in node.inputs if name)
         try:
+            if function is None:
+                raise OtherwiseError
             if are_known and _made_elements(node, operands) <= _MOST_MADE:
                 with _disable_current_modes():
                     results = self._called(node, function, operands)
@@ -145,10 +153,7 @@ class OnnxModel(torch.nn.Module):
                     return results
             return self._called(node, function, operands)
         except OtherwiseError:
-            return self._unknown(node, operands)
-
-    def _unknown(self, node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
-        return unknown_call(node, operands, self._graph.known, title=self._title)
+            return unknown_call(node, operands, self._graph.known, title=self._title)
 
     def _called(
         self, node: Node, function: Any, operands: list[Any]
@@ -164,16 +169,6 @@ class OnnxModel(torch.nn.Module):
                 f" {said_by(error)}"
             ) from error
         return result if isinstance(result, tuple) else (result,)
-
-
-def _read_at(graph: Graph, places: Mapping[str, Sequence[int]]) -> set[str]:
-    """The values that operators read as one of these inputs."""
-    return {
-        node.inputs[place]
-        for node in graph.nodes
-        for place in places.get(node.operator, ())
-        if place < len(node.inputs)
-    }
 
 
 def _is_float(tensor: torch.Tensor) -> bool:
@@ -197,32 +192,23 @@ def _safe_name(name: str, taken: Any) -> str:
     return safe
 
 
-def _last_uses(graph: Graph) -> dict[int, tuple[str, ...]]:
+def _last_uses(graph: Graph) -> dict[int, list[str]]:
     """The values that nobody reads any more after each node, as eager code would drop them."""
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
-        for name in (*node.inputs, *node.outputs):
-            last[name] = position
-    kept = {*graph.outputs, *graph.weights}
+        last |= dict.fromkeys((*node.inputs, *node.outputs), position)
     found: dict[int, list[str]] = {}
-    for name, position in last.items():
-        if name not in kept:
-            found.setdefault(position, []).append(name)
-    return {position: tuple(names) for position, names in found.items()}
+    for name in last.keys() - {*graph.outputs, *graph.weights}:
+        found.setdefault(last[name], []).append(name)
+    return found
 
 
 _DEEPEST = 100
 _MOST_NODES = 1_000_000
 
-_Key = tuple[str, str]
 
-
-def without_functions(path: Path, model: Any) -> Any:
+def _without_functions(path: Path, model: Any) -> Any:
     """The model with the bodies of its functions where they are called.
-
-    Args:
-        path: the file, for messages.
-        model: an ``onnx.ModelProto``.
 
     Raises:
         FileFormatError: functions call each other in a circle, or come to too many nodes: a few of
@@ -230,49 +216,32 @@ def without_functions(path: Path, model: Any) -> Any:
     """
     if not model.functions:
         return model
-    bodies = {_key(each.domain, each.name): each.node for each in model.functions}
-    _Counter(path, bodies).nodes_in(model.graph.node, 0)
-    return importlib.import_module("onnx.inliner").inline_local_functions(model)
+    bodies = {(domain_of(each), each.name): each.node for each in model.functions}
 
+    @functools.cache
+    def nodes_of(domain: str, name: str, depth: int) -> int:
+        return nodes_in(bodies.get((domain, name), ()), depth + 1)
 
-def _key(domain: str, name: str) -> _Key:
-    return "" if domain == "ai.onnx" else domain, name
-
-
-class _Counter:
-    """Counts nodes with those of the functions that they call."""
-
-    def __init__(self, path: Path, bodies: Mapping[_Key, Iterable[Any]]) -> None:
-        self._path = path
-        self._bodies = bodies
-        self._counted: dict[_Key, int] = {}
-
-    def nodes_in(self, nodes: Iterable[Any], depth: int) -> int:
+    def nodes_in(nodes: Iterable[Any], depth: int) -> int:
         """How many nodes these come to."""
         if depth > _DEEPEST:
             raise FileFormatError(
-                f"{self._path}: its functions call each other more than {_DEEPEST} deep, or in a"
-                " circle"
+                f"{path}: its functions call each other more than {_DEEPEST} deep, or in a circle"
             )
         count = 0
         for node in nodes:
-            count += 1 + self._called(_key(node.domain, node.op_type), depth)
+            count += 1 + nodes_of(domain_of(node), node.op_type, depth)
             for attribute in node.attribute:
                 for graph in (attribute.g, *attribute.graphs):
-                    count += self.nodes_in(graph.node, depth + 1)
+                    count += nodes_in(graph.node, depth + 1)
             if count > _MOST_NODES:
                 raise FileFormatError(
-                    f"{self._path}: its functions come to more than {_MOST_NODES:,} operators"
+                    f"{path}: its functions come to more than {_MOST_NODES:,} operators"
                 )
         return count
 
-    def _called(self, key: _Key, depth: int) -> int:
-        body = self._bodies.get(key)
-        if body is None:
-            return 0
-        if key not in self._counted:
-            self._counted[key] = self.nodes_in(body, depth + 1)
-        return self._counted[key]
+    nodes_in(model.graph.node, 0)
+    return importlib.import_module("onnx.inliner").inline_local_functions(model)
 
 
 _MOST_BYTE = 2**31 - 1
@@ -330,23 +299,14 @@ def _graph(path: Path) -> Graph:
             f"{path}: {format_bytes(size_bytes)} are more than an ONNX file can have; its weights"
             " belong into a file beside it"
         )
-    with _damage_said(path):
-        model = onnx.load_model_from_string(path.read_bytes())
-    if not model.HasField("graph") or not model.opset_import:
-        raise FileFormatError(f"{path}: there is no graph in it; it is cut short or no ONNX model")
-    with _damage_said(path):
-        model = without_functions(path, model)
-    opsets = {
-        "" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import
-    }
-    return graph_of(path, model.graph, opsets)
-
-
-@contextlib.contextmanager
-def _damage_said(path: Path) -> Iterator[None]:
     try:
-        yield
-    except (KeyboardInterrupt, FileFormatError):
+        model = onnx.load_model_from_string(path.read_bytes())
+        if not model.HasField("graph") or not model.opset_import:
+            raise FileFormatError(
+                f"{path}: there is no graph in it; it is cut short or no ONNX model"
+            )
+        model = _without_functions(path, model)
+    except FileFormatError:
         raise
     # Its parser raises classes of its own that are not the same in every version.
     except Exception as error:
@@ -354,6 +314,7 @@ def _damage_said(path: Path) -> Iterator[None]:
             f"{path}: the file is cut short or no ONNX model ({type(error).__name__}:"
             f" {printable(said_by(error))[:100]})"
         ) from None
+    return graph_of(path, model)
 
 
 def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
@@ -363,29 +324,26 @@ def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[st
     """
     if any(each.shape is None for each in graph.inputs):
         return (), ()
-    open_sizes: dict[str, None] = {}
     requests: list[InputRequest] = []
+    open_sizes: dict[str, None] = {}
     for each in graph.inputs:
-        open_sizes |= dict.fromkeys(_open(each))
-        shape = tuple(
-            size if isinstance(size, int) and size > 0 else 1 for size in each.shape or ()
-        )
+        shape: list[int] = []
+        for place, size in enumerate(each.shape or ()):
+            if isinstance(size, int) and size > 0:
+                shape.append(size)
+                continue
+            shape.append(1)
+            told = size if isinstance(size, str) else ""
+            open_sizes[told or f"size {place} of {each.name}"] = None
         kind = str(each.dtype).removeprefix("torch.")
-        requests.append(InputRequest(shape=shape, dtype=None if kind == "float32" else dtype(kind)))
+        dtype_asked = None if kind == "float32" else dtype(kind)
+        requests.append(InputRequest(shape=tuple(shape), dtype=dtype_asked))
     if not open_sizes:
         return tuple(requests), ()
     told = ", ".join(printable(each)[:40] for each in open_sizes)
     return tuple(requests), (
         f"{name} leaves sizes open ({told}), which were taken as 1; --input gives others",
     )
-
-
-def _open(value: Value) -> Iterator[str]:
-    for place, size in enumerate(value.shape or ()):
-        if isinstance(size, str) and size:
-            yield size
-        elif not isinstance(size, int) or size <= 0:
-            yield f"size {place} of {value.name}"
 
 
 def _notes(name: str, graph: Graph) -> Iterator[str]:
@@ -436,17 +394,10 @@ def _made_elements(node: Node, operands: list[Any]) -> int:
                 return math.ceil(abs((last - first) / step)) if step else 0
             case "Concat":
                 return sum(sizes)
-            case _ if math.prod(sizes) <= 2**24:
+            case _ if math.prod(sizes) <= _MOST_MADE:
                 return math.prod(sizes)
             case _:
-                return _joined_elements(given)
+                return math.prod(torch.broadcast_shapes(*(each.shape for each in given)))
     # Of values that no size has the operator itself will say what is wrong.
-    except (ArithmeticError, ValueError, TypeError):
-        return _ENDLESS
-
-
-def _joined_elements(operands: list[Any]) -> int:
-    try:
-        return math.prod(torch.broadcast_shapes(*(each.shape for each in operands)))
-    except RuntimeError:
+    except (ArithmeticError, ValueError, TypeError, RuntimeError):
         return _ENDLESS

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def settings_of(text: str) -> Settings:
         given[key] = _value(key, value.strip())
     if not given and not found.origin:
         raise InputError(f"--config '{cut(text)}': says nothing; {_FORMS}")
-    return Settings(origin=found.origin, source=found.source, base=found.base, given=given)
+    return replace(found, given=given)
 
 
 def bundled_names() -> Sequence[str]:
@@ -138,32 +138,32 @@ def _value(key: str, text: str) -> Any:
 
 
 def _base(item: str) -> Settings:
-    path = Path(item)
-    there = _there(path)
+    there = _there(Path(item))
     is_folder = there is not None and stat.S_ISDIR(there.st_mode)
-    if path.suffix == ".json" or path.name != item or is_folder:
-        return _of_file(path / "config.json" if is_folder else path)
-    file = _folder() / f"{item}.json"
-    if _there(file) is None:
-        raise InputError(
-            f"--config {cut(item)}: no configuration of that name comes with roofline"
-            f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
-            " nothing is downloaded; a config.json or key=value works too)"
-        )
-    content = _table(file)
-    return Settings(
-        origin=item, source=str(content.get("source", "")), base=content["configuration"]
-    )
-
-
-def _of_file(path: Path) -> Settings:
-    content = _table(path)
-    if isinstance(content.get("configuration"), dict):
-        # A copy of a bundled file that somebody changed.
-        return Settings(
-            origin=str(path), source=str(content.get("source", "")), base=content["configuration"]
-        )
-    return Settings(origin=str(path), base=content)
+    path = Path(item) / "config.json" if is_folder else Path(item)
+    is_bundled = not is_folder and path.suffix != ".json" and path.name == item
+    if is_bundled:
+        path = _folder() / f"{item}.json"
+        if not _there(path):
+            raise InputError(
+                f"--config {cut(item)}: no configuration of that name comes with roofline"
+                f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
+                " nothing is downloaded; a config.json or key=value works too)"
+            )
+    fix = "give a model's config.json"
+    there = _there(path)
+    if there and there.st_size > _MOST_BYTE:
+        raise refused(str(path), f"is no configuration: it has {there.st_size:,} bytes", fix)
+    content: Any = read_json(path, fix=fix)
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path}: holds no table of settings; {fix}")
+    found = dict[str, Any](content)
+    origin = item if is_bundled else str(path)
+    if isinstance(found.get("configuration"), dict):
+        # As bundled files, and copies of one that somebody changed.
+        source = str(found.get("source", ""))
+        return Settings(origin=origin, source=source, base=found["configuration"])
+    return Settings(origin=origin, base=found)
 
 
 def _there(path: Path) -> os.stat_result | None:
@@ -172,17 +172,6 @@ def _there(path: Path) -> os.stat_result | None:
         return path.stat()
     except (OSError, ValueError):
         return None
-
-
-def _table(path: Path) -> dict[str, Any]:
-    there = _there(path)
-    if there is not None and there.st_size > _MOST_BYTE:
-        what = f"is no configuration: it has {there.st_size:,} bytes"
-        raise refused(str(path), what, "give a model's config.json")
-    content = read_json(path, fix="give a model's config.json")
-    if not isinstance(content, dict):
-        raise FileFormatError(f"{path}: holds no table of settings; give a model's config.json")
-    return content
 
 
 SIZES = (
@@ -204,16 +193,6 @@ _MOST = 2**40
 
 _MOST_PARTS = 4096
 """More layers, or heads, than any model has."""
-
-
-def _check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
-    kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
-    if kind is None or own is None or kind == own:
-        return
-    raise InputError(
-        f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of type"
-        f" '{cut(str(kind))}', and {asked} is of type '{own}'; write hf:{cut(str(kind))}"
-    )
 
 
 def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
@@ -269,12 +248,6 @@ def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any
     return lambda name: _whole(table.get(own_names.get(name, name)))
 
 
-def _sizes_as_built(config: Any) -> Sizes:
-    """Sizes of a configuration, of its part for text where it has several."""
-    text = config.get_text_config()
-    return lambda name: _size_in(text, name)
-
-
 def _check_sizes(of: Sizes, asked: str) -> None:
     """Refuses sizes that do not go together.
 
@@ -284,9 +257,11 @@ def _check_sizes(of: Sizes, asked: str) -> None:
     heads, shared = of("num_attention_heads"), of("num_key_value_heads")
     width, length = of("hidden_size"), of("head_dim")
     if heads and shared and heads % shared:
+        most = min(heads, _MOST_PARTS)
+        divisors = [str(each) for each in range(1, most + 1) if heads % each == 0]
         raise InputError(
             f"--config num_key_value_heads={shared}: the {heads} heads of {asked} cannot share"
-            f" them evenly; {_divisors(heads)} divide {heads}"
+            f" them evenly; {', '.join(divisors[-6:])} divide {heads}"
         )
     # With a head size of its own, a model may be narrower or wider than its heads.
     is_odd = length is None or length == (width or 0) // (heads or 1)
@@ -303,11 +278,6 @@ def _check_sizes(of: Sizes, asked: str) -> None:
             f"--config num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most"
             f" {experts}"
         )
-
-
-def _divisors(number: int) -> str:
-    found = [each for each in range(1, min(number, _MOST_PARTS) + 1) if number % each == 0]
-    return ", ".join(map(str, found[-6:]))
 
 
 def _size_in(config: Any, name: str) -> int | None:
@@ -359,7 +329,13 @@ def configured(
         ModelError: the class rejects them.
     """
     notes: list[str] = []
-    _check_type(config_class, settings, asked)
+    kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
+    if kind is not None and own is not None and kind != own:
+        shown = cut(str(kind))
+        raise InputError(
+            f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of"
+            f" type '{shown}', and {asked} is of type '{own}'; write hf:{shown}"
+        )
     known = _known(config_class)
     for key in settings.given:
         if key not in known:
@@ -392,10 +368,13 @@ def configured(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        # In one line and without its own preamble.
+        why = said_by(error.__cause__ or error).replace("`", "'") or type(error).__name__
         raise ModelError(
-            f"model '{asked}': {_name(config_class)} rejects --config: {_said(error)}"
+            f"model '{asked}': {_name(config_class)} rejects --config: {why}"
         ) from error
-    _check_sizes(_sizes_as_built(config), asked)
+    text = config.get_text_config()
+    _check_sizes(lambda name: _size_in(text, name), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 
@@ -444,28 +423,13 @@ def _known(config_class: Callable[..., Any]) -> frozenset[str]:
 def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings) -> Iterator[str]:
     """Which sizes are the library's own, because nobody said them."""
     own_names = getattr(config, "attribute_map", {})
-    said = {own_names.get(each, each) for each in settings.all}
-    missing = [
-        f"{name}={value}"
-        for name, value in _sizes_of(config)
-        if own_names.get(name, name) not in said
-    ]
-    if missing:
-        yield f"filled in by {_name(config_class)}: {', '.join(missing)}"
-
-
-def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
-    """What decides its cost, each once where it has several names."""
-    own_names = getattr(config, "attribute_map", {})
-    seen: set[str] = set()
+    seen = {own_names.get(each, each) for each in settings.all}
+    missing: list[str] = []
     for name in SIZES:
         value, own = _size_in(config, name), own_names.get(name, name)
         if value is not None and own not in seen:
+            # Once, where it has several names.
             seen.add(own)
-            yield name, value
-
-
-def _said(error: BaseException) -> str:
-    """What a class has against its settings, in one line and without its own preamble."""
-    cause = error.__cause__
-    return said_by(cause if cause is not None else error).replace("`", "'") or type(error).__name__
+            missing.append(f"{name}={value}")
+    if missing:
+        yield f"filled in by {_name(config_class)}: {', '.join(missing)}"

@@ -6,11 +6,13 @@ import copy
 import functools
 import importlib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
+from torch.utils import _pytree as pytree
 
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
@@ -30,18 +32,12 @@ from roofline.workload.torch_dtypes import dtype_of
 # recurrent layers are what the model makes them.
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The place of a tensor in a cache, by the name of the input that is put there."""
-
-    name: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """A cache without its tensors: what they are to be, and a blank one to put them in.
 
-    ``attributes`` are those of each layer, with a `_Part` in the place of every tensor.
+    ``attributes`` are those of each layer, with the request of a tensor in the place of every one;
+    ``requests`` are all of these by their names.
     """
 
     blank: Any
@@ -50,19 +46,22 @@ class Past:
 
     def filled(self, tensors: Mapping[str, torch.Tensor]) -> Any:
         """A new cache with these tensors in it; it may grow, and they stay as they are."""
+
+        def made(value: Any) -> Any:
+            return tensors[value.name] if isinstance(value, InputRequest) else value
+
         cache = copy.copy(self.blank)
         cache.layers = [copy.copy(layer) for layer in self.blank.layers]
         for layer, attributes in zip(cache.layers, self.attributes, strict=True):
-            for name, value in attributes.items():
-                setattr(layer, name, _made(value, tensors))
+            vars(layer).update(pytree.tree_map(made, dict(attributes)))
         return cache
 
     def specs(self) -> Iterator[InputSpec]:
         """Alike tensors of all layers as one, the number of layers first."""
-        alike: dict[tuple[str, tuple[int, ...], Any], int] = {}
-        for name, request in self.requests.items():
-            key = (name.partition("_")[2], request.shape, request.dtype)
-            alike[key] = alike.get(key, 0) + 1
+        alike = Counter(
+            (name.partition("_")[2], request.shape, request.dtype)
+            for name, request in self.requests.items()
+        )
         for (kind, shape, of), layers in alike.items():
             assert of is not None
             yield InputSpec(name=f"past_{kind}", shape=(layers, *shape), dtype=of)
@@ -79,10 +78,11 @@ def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
     result = result_on_fakes(source.module, prompt, name=source.name, run=run)
     cache = getattr(result, "past_key_values", None)
     layers = getattr(cache, "layers", None)
+    kind = type(source.module).__name__
     if cache is None:
         raise ModelError(
-            f"model '{source.name}': {type(source.module).__name__} keeps nothing of a prompt, so"
-            " it has no decode; stages are those of models that continue text, such as hf:llama"
+            f"model '{source.name}': {kind} keeps nothing of a prompt, so it has no decode; stages"
+            " are those of models that continue text, such as hf:llama"
         )
     if not layers:
         raise ModelError(
@@ -90,56 +90,38 @@ def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
             " of keys and values (transformers from 5.0 on has them)"
         )
     requests: dict[str, InputRequest] = {}
-    attributes = tuple(
-        {
-            name: _taken_apart(value, f"{number}_{name}", requests)
+
+    def request(path: Any, value: Any, number: int) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        keys = (str(getattr(each, "key", getattr(each, "idx", each))) for each in path)
+        name = "_".join((str(number), *keys))
+        shape = tuple(value.shape)
+        requests[name] = InputRequest(name=name, shape=shape, dtype=dtype_of(value.dtype))
+        return requests[name]
+
+    attributes: list[dict[str, Any]] = []
+    for number, layer in enumerate(layers):
+        # What is one number is the layer's own, such as its window.
+        own = {
+            name: value
             for name, value in vars(layer).items()
-            # What is one number is the layer's own, such as its window.
             if not (isinstance(value, torch.Tensor) and value.dim() == 0)
         }
-        for number, layer in enumerate(layers)
-    )
+        requested = functools.partial(request, number=number)
+        attributes.append(pytree.tree_map_with_path(requested, own))
     if not requests:
         raise ModelError(
-            f"model '{source.name}': {type(source.module).__name__} keeps nothing of a prompt in"
-            " its cache, so it has no decode"
+            f"model '{source.name}': {kind} keeps nothing of a prompt in its cache, so it has no"
+            " decode"
         )
-    return Past(blank=_blank(cache, source.module), attributes=attributes, requests=requests)
-
-
-def _blank(cache: Any, module: Any) -> Any:
-    """A cache of the same kind that nothing was put into."""
+    blank = cache
     kinds: Any = importlib.import_module("transformers.cache_utils")
     if type(cache) is kinds.DynamicCache:
-        blank = kinds.DynamicCache(config=module.config)
-        if len(blank.layers) == len(cache.layers):
-            return blank
-    return cache
-
-
-def _taken_apart(value: Any, name: str, requests: dict[str, InputRequest]) -> Any:
-    """`value` with a part in the place of every tensor, which is asked for under its name."""
-    if isinstance(value, torch.Tensor):
-        requests[name] = InputRequest(shape=tuple(value.shape), dtype=dtype_of(value.dtype))
-        return _Part(name)
-    if type(value) in (list, tuple):
-        return type(value)(
-            _taken_apart(each, f"{name}_{place}", requests) for place, each in enumerate(value)
-        )
-    if type(value) is dict:
-        return {key: _taken_apart(each, f"{name}_{key}", requests) for key, each in value.items()}
-    return value
-
-
-def _made(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """`value` with its tensors; lists and tables are new ones."""
-    if isinstance(value, _Part):
-        return tensors[value.name]
-    if type(value) in (list, tuple):
-        return type(value)(_made(each, tensors) for each in value)
-    if type(value) is dict:
-        return {key: _made(each, tensors) for key, each in value.items()}
-    return value
+        # One of the same kind that nothing was put into.
+        made = kinds.DynamicCache(config=source.module.config)
+        blank = made if len(made.layers) == len(layers) else cache
+    return Past(blank=blank, attributes=tuple(attributes), requests=requests)
 
 
 Stage = Literal["prefill", "decode"]
@@ -180,7 +162,12 @@ def staged_source(
         InputError: an unknown stage, a context or batch that is none or too long for the model.
         ModelError: no such model, or one that keeps no cache.
     """
-    _check(stage, context, batch)
+    if stage not in STAGES:
+        raise InputError(f"--stage {stage}: there are {' and '.join(STAGES)}")
+    for option, value in (("--context", context), ("--batch", batch)):
+        # True is a whole number to Python.
+        if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
+            raise InputError(f"{option} {value}: must be a whole number from 1")
     module: Any = source.module
     check_kind(module, source.name)
     _check_positions(module, source.name)
@@ -188,48 +175,31 @@ def staged_source(
     tokens = context if stage == "prefill" else 1
     ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
     options: dict[str, Any] = {"use_cache": True}
-    if (name := _last_only(module)) is not None:
-        options[name] = 1
+    takes = inspect.signature(module.forward).parameters
+    kept = [each for each in ("logits_to_keep", "num_logits_to_keep") if each in takes]
+    if kept:
+        options[kept[0]] = 1
         if tokens > 1:
-            notes.append(f"logits of the last position alone ({name}=1)")
+            notes.append(f"logits of the last position alone ({kept[0]}=1)")
     elif tokens > 1:
         notes.append(f"logits of all positions: {type(module).__name__} cannot leave them out")
-    specs = [InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64"))]
-    if stage == "prefill":
-        return StagedSource(
-            source=source,
-            given=Inputs(input_ids=ids, **options),
-            specs=tuple(specs),
-            notes=tuple(notes),
-        )
-    past = past_of(source, context, batch, run)
-
-    def decoding(model: torch.nn.Module) -> torch.nn.Module:
-        return _decoding(model, past, options)
-
-    rebuild = source.rebuild
-    return StagedSource(
-        source=replace(
+    specs = (InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64")),)
+    given = Inputs(input_ids=ids, **options)
+    if stage == "decode":
+        past = past_of(source, context, batch, run)
+        given = Inputs(input_ids=ids, past=dict(past.requests))
+        specs = (*specs, *past.specs())
+        decoding = functools.partial(_decoding, past=past, options=options)
+        rebuild = source.rebuild
+        source = replace(
             source,
             module=decoding(module),
             rebuild=None if rebuild is None else lambda: decoding(rebuild()),
-        ),
-        given=Inputs(input_ids=ids, past=dict(past.requests)),
-        specs=(*specs, *past.specs()),
-        notes=tuple(notes),
-    )
+        )
+    return StagedSource(source=source, given=given, specs=specs, notes=tuple(notes))
 
 
 # -- what can be asked -----------------------------------------------------------------------------
-
-
-def _check(stage: str, context: int, batch: int) -> None:
-    if stage not in STAGES:
-        raise InputError(f"--stage {stage}: there are {' and '.join(STAGES)}")
-    for option, value in (("--context", context), ("--batch", batch)):
-        # True is a whole number to Python.
-        if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
-            raise InputError(f"{option} {value}: must be a whole number from 1")
 
 
 def check_kind(module: Any, name: str) -> None:
@@ -296,12 +266,6 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
         f"{name} was made for {limit.most} tokens ({limit.setting}); a context of {context} is"
         " counted all the same, as its positions are computed"
     )
-
-
-def _last_only(module: Any) -> str | None:
-    """What the forward calls the number of positions that get logits; None: it has no choice."""
-    takes = inspect.signature(module.forward).parameters
-    return next((each for each in ("logits_to_keep", "num_logits_to_keep") if each in takes), None)
 
 
 # -- the model -------------------------------------------------------------------------------------
