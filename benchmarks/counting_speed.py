@@ -66,9 +66,9 @@ def contestants() -> dict[str, Callable[[], object]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     import roofline
-    from roofline.workload.models.sources import torchvision_or_reason
+    from roofline.workload.models.libraries.availability import library_or_reason
 
-    torchvision = torchvision_or_reason()[0]
+    torchvision = library_or_reason("torchvision")[0]
     if torchvision is None:
         raise SystemExit("torchvision cannot be imported")
     from fvcore.nn import FlopCountAnalysis

@@ -40,8 +40,9 @@ from roofline.workload.capture.training import Teaching
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.building import Source
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.names import PREFIX, Library, names_of
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.residency import residency
 from roofline.workload.torch_dtypes import dtype_for
@@ -295,7 +296,7 @@ def _compared(
 
 def torchvision_jobs() -> list[str]:
     """Classification, segmentation and video models; detection and flow are other things."""
-    torchvision, reason = torchvision_or_reason()
+    torchvision, reason = library_or_reason("torchvision")
     if torchvision is None:
         raise SystemExit(f"torchvision cannot be imported: {reason}")
     rooms = (torchvision.models, torchvision.models.segmentation, torchvision.models.video)

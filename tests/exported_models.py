@@ -10,7 +10,6 @@ from torch import nn
 
 from roofline.workload.models.libraries.availability import (
     library_or_reason,
-    torchvision_or_reason,
 )
 
 
@@ -65,7 +64,7 @@ class Mixed(nn.Module):
 
 def _torchvision() -> Any:
     """torchvision, also where its compiled part cannot be loaded."""
-    found, reason = torchvision_or_reason()
+    found, reason = library_or_reason("torchvision")
     assert found is not None, reason
     return found
 

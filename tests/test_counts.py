@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import roofline
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import inputs_for
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, State
 from roofline.workload.work import Work
 
@@ -45,7 +46,7 @@ def total(name: str) -> Work:
 
 def published(name: str) -> list[Mapping[str, Any]]:
     """What torchvision says of the model's weights."""
-    torchvision, _reason = torchvision_or_reason()
+    torchvision, _reason = library_or_reason("torchvision")
     assert torchvision is not None
     return [each.meta for each in torchvision.models.get_model_weights(name)]
 
@@ -183,7 +184,7 @@ def test_tables_of_the_papers(table: Any) -> None:
 )
 def test_torch_counts_the_same_on_real_tensors(name: str) -> None:
     """FlopCounterMode is right for forward convolutions and products: twice the multiply-adds."""
-    torchvision, _reason = torchvision_or_reason()
+    torchvision, _reason = library_or_reason("torchvision")
     assert torchvision is not None
     options = {"init_weights": False} if name == "googlenet" else {}
     model = torchvision.models.get_model(name, weights=None, **options).eval()
@@ -239,7 +240,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 )
 def test_traffic_is_what_a_probe_of_the_real_run_sees(name: str) -> None:
     """The model runs for real, in eager mode, and every operand is measured where it lies."""
-    torchvision, _reason = torchvision_or_reason()
+    torchvision, _reason = library_or_reason("torchvision")
     assert torchvision is not None
     model = torchvision.models.get_model(name, weights=None).eval()
     image, probe = torch.zeros(1, 3, 224, 224), Probe()

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 
-torchvision, _reason = torchvision_or_reason()
+torchvision, _reason = library_or_reason("torchvision")
 # These two import only where torchvision does. timm announces what moved within itself.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -45,12 +45,13 @@ from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs, inputs_for
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, OperatorRecord, Phase, State
 from roofline.workload.work import Work
 from tests.workload.passes import passed, trained, working
 
-torchvision, _reason = torchvision_or_reason()
+torchvision, _reason = library_or_reason("torchvision")
 # These import only where torchvision does. timm announces what moved within itself.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 
-torchvision, _reason = torchvision_or_reason()
+torchvision, _reason = library_or_reason("torchvision")
 assert torchvision is not None
 # These two import only where torchvision does. timm announces what moved within itself.
 with warnings.catch_warnings():

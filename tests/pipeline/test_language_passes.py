@@ -12,11 +12,11 @@ import roofline
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.language import LanguageModel, analyze_stage, language_model
-from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.tensors import Role
 from tests import builders
 
-if transformers_or_reason()[0] is None:
+if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
 
 Stage = Literal["prefill", "decode"]

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roofline.pipeline.language import analyze_stage
-from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
 from tests import builders
 
-if transformers_or_reason()[0] is None:
+if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
 
 MACHINE = builders.profile(

@@ -19,7 +19,7 @@ import roofline
 from roofline.design.gate import cost_of
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.tracking import Tracked, track
-from roofline.workload.models.libraries.availability import torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from tests.builders import ceiling, level, profile
 
 
@@ -379,7 +379,7 @@ def test_nested_tensors_are_refused_in_one_line() -> None:
 
 @pytest.mark.parametrize("train", [False, True])
 def test_resnet18_costs_what_an_analysis_says(train: bool) -> None:
-    torchvision, _ = torchvision_or_reason()
+    torchvision, _ = library_or_reason("torchvision")
     assert torchvision is not None
     model = torchvision.models.resnet18().train(train)
     image = torch.randn(2, 3, 64, 64)

@@ -22,7 +22,7 @@ from roofline.substitution.graphs.operators import Operators
 from roofline.substitution.graphs.weights import contiguous
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.libraries.availability import torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
@@ -112,7 +112,7 @@ class _Frozen(nn.Module):
 
 
 def _bert() -> nn.Module:
-    torchvision_or_reason()
+    library_or_reason("torchvision")
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     return transformers.BertModel(
@@ -122,7 +122,7 @@ def _bert() -> nn.Module:
 
 def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        torchvision, reason = torchvision_or_reason()
+        torchvision, reason = library_or_reason("torchvision")
         if torchvision is None:
             pytest.skip(reason)
         return torchvision.models.get_model(name, **options)
@@ -132,7 +132,7 @@ def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
 
 def _vit() -> nn.Module:
     """vit_b_32 with two of its twelve layers, which are alike."""
-    torchvision, reason = torchvision_or_reason()
+    torchvision, reason = library_or_reason("torchvision")
     if torchvision is None:
         pytest.skip(reason)
     return torchvision.models.VisionTransformer(32, 32, 2, 12, 768, 3072)

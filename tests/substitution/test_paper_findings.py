@@ -23,7 +23,7 @@ from roofline.substitution.graphs.operators import Operators
 from roofline.substitution.rules.registry import rules_named
 from roofline.substitution.search.backtracking import search
 from roofline.substitution.search.found import Found
-from roofline.workload.models.sources import torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 
 PROFILES = Path(__file__).parents[2] / "benchmarks" / "hardware"
 NO_COMPOSITE = "all,-enlarge-and-merge"
@@ -41,7 +41,7 @@ class Squeezed:
     """SqueezeNet 1.0, captured once."""
 
     def __init__(self) -> None:
-        library, reason = torchvision_or_reason()
+        library, reason = library_or_reason("torchvision")
         if library is None:
             pytest.skip(reason)
         torch.manual_seed(0)

@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import roofline
 from roofline.errors import InputError, ModelError
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.sources import Function, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total, working
 
@@ -90,7 +91,7 @@ def by_value(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["mixer_s32_224", "gmlp_s16_224", "resmlp_12_224"])
 def test_mixers_run_the_operators_of_eager(name: str) -> None:
-    torchvision_or_reason()
+    library_or_reason("torchvision")
     import timm
 
     torch.manual_seed(0)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from roofline.substitution.graphs.counting import records as records_of
 from roofline.substitution.rules.registry import rules_named
-from roofline.workload.models.libraries.availability import transformers_or_reason
-from roofline.workload.models.sources import load, torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.rewritings import ModelWork, model_work
 from roofline.workload.tensors import Role
@@ -364,7 +364,7 @@ NETWORKS = ("resnet18", "resnet50", "vit_b_16", "mobilenet_v2", "swin_t")
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_nothing_of_these_networks_can_be_merged(name: str):
-    library, reason = torchvision_or_reason()
+    library, reason = library_or_reason("torchvision")
     if library is None:
         pytest.skip(reason)
     model = library.models.get_model(name, weights=None).eval()
@@ -383,7 +383,7 @@ def test_nothing_of_these_networks_can_be_merged(name: str):
 
 def test_a_depthwise_convolution_before_a_pointwise_one_may_count_nothing():
     """Merged they take more, which the bound does not see: it loses 2 % of this network."""
-    library, reason = torchvision_or_reason()
+    library, reason = library_or_reason("torchvision")
     if library is None:
         pytest.skip(reason)
     model = library.models.get_model("shufflenet_v2_x1_0", weights=None)
@@ -405,7 +405,7 @@ def test_a_transposed_convolution_before_another_one_may_be_merged_with_it():
 
 
 def test_nothing_of_bert_can_be_merged():
-    if transformers_or_reason()[0] is None:
+    if library_or_reason("transformers")[0] is None:
         pytest.skip("transformers is not installed")
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,intermediate_size=48"
     source = load("hf:bert", config=sizes)
@@ -469,7 +469,7 @@ def test_no_rule_gets_below_the_work_of_small_networks():
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "googlenet"])
 def test_no_rule_gets_below_the_work_of_networks(name: str):
-    library, reason = torchvision_or_reason()
+    library, reason = library_or_reason("torchvision")
     if library is None:
         pytest.skip(reason)
     settings_ = {"init_weights": False} if name == "googlenet" else {}

@@ -12,7 +12,7 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError
-from roofline.workload.models.libraries.availability import torchvision_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 
 MACHINE = "10980xe"
 
@@ -58,7 +58,7 @@ def test_its_inputs_are_asked_for(tmp_path: Path) -> None:
 
 def test_classes_of_packages_that_are_called_as_operators_are(tmp_path: Path) -> None:
     """``torchvision.ops.misc`` names a module in the code of a file, and no operator."""
-    library, reason = torchvision_or_reason()
+    library, reason = library_or_reason("torchvision")
     if library is None:
         pytest.skip(reason)
     layer = library.ops.misc.Conv2dNormActivation(3, 4).eval()

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from roofline.errors import InputError, ModelError
-from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.transformers_config import (
     bundled_names,
     plain_configuration,
 )
 from roofline.workload.models.sources import load
 
-if transformers_or_reason()[0] is None:
+if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
 
 SMALL = (

@@ -13,7 +13,7 @@ from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.passes import capture, single_pass
 from roofline.workload.capture.reals import Reals
 from roofline.workload.models.building import Source
-from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.transformers_stages import (
     StagedSource,
     staged_source,
@@ -23,7 +23,7 @@ from roofline.workload.operators import Capture, State
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
 
-if transformers_or_reason()[0] is None:
+if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
 
 SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,vocab_size=50"

@@ -24,9 +24,6 @@ from roofline.workload.models.libraries.availability import (
     install_command,
     library_or_reason,
 )
-from roofline.workload.models.libraries.availability import (
-    torchvision_or_reason as torchvision_or_reason,
-)
 from roofline.workload.models.libraries.image_models import (
     is_timm_model,
     timm_inputs,

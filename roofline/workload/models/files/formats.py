@@ -33,15 +33,12 @@ class StoredModel(str):
         made.allow_pickle = allow_pickle
         return made
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _made, (str(self), self.weights, self.allow_pickle)
-
-
-def _made(name: str, weights: Path | None, allow_pickle: bool) -> StoredModel:
-    return StoredModel(name, weights=weights, allow_pickle=allow_pickle)
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
+        return (str(self),), {"weights": self.weights, "allow_pickle": self.allow_pickle}
 
 
 _HEAD_BYTE = 1024
+_WEB_PAGE = "a web page and not the file (the download failed)"
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them"),
@@ -59,9 +56,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF", "a PDF document"),
     (0, b"#!", "a script"),
     (0, b"version https://git-lfs", "a Git LFS pointer and not the file (git lfs pull fetches it)"),
-    (0, b"<!DOCTYPE", "a web page and not the file (the download failed)"),
-    (0, b"<!doctype", "a web page and not the file (the download failed)"),
-    (0, b"<html", "a web page and not the file (the download failed)"),
+    *((0, each, _WEB_PAGE) for each in (b"<!DOCTYPE", b"<!doctype", b"<html")),
 )
 
 ZIP = "zip"

@@ -29,17 +29,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
-    """The library, or None and why it cannot be imported: ``"it is not installed (…)"``."""
-    return {
-        "torchvision": torchvision_or_reason,
-        "timm": timm_or_reason,
-        "transformers": transformers_or_reason,
-    }[library]()
-
-
 @functools.cache
-def torchvision_or_reason() -> tuple[ModuleType | None, str]:
+def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
+    """The library, or None and why it cannot be imported: ``"it is not installed (…)"``.
+
+    timm takes a few names from torchvision, for images and for converting layers; none of its
+    models needs them to be built or run, so where torchvision cannot be imported something stands
+    in. transformers asks whether there is a torchvision and does without; one that is there and
+    cannot be imported breaks it, so it is told that there is none.
+    """
+    if library == "torchvision":
+        return _torchvision_or_reason()
+    if library in sys.modules or library_or_reason("torchvision")[0] is not None:
+        return _imported(library)
+    if library == "timm":
+        with _stand_in_for_torchvision():
+            return _imported(library)
+    with _no_torchvision():
+        found, reason = _imported(library)
+        if found is not None:
+            # It remembers the answer to its first question.
+            _imported("transformers.utils.import_utils")[0].is_torchvision_available()  # type: ignore[union-attr]
+        return found, reason
+
+
+def _torchvision_or_reason() -> tuple[ModuleType | None, str]:
     """torchvision, or None and why it cannot be imported.
 
     Beside a CPU-only torch the compiled part of a CUDA build of torchvision cannot load, and its
@@ -53,11 +67,10 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
         _forget("torchvision")
         library = torch.library.Library("torchvision", "FRAGMENT")
         _kept_libraries.append(library)
+        arguments = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         try:
             for operator in ("nms", "qnms"):
-                library.define(
-                    f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-                )
+                library.define(f"{operator}{arguments}")
         except RuntimeError as error:
             return None, f"importing it failed: {said(error)}"
         found, reason = _imported("torchvision")
@@ -68,36 +81,6 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
 
 _kept_libraries: list[torch.library.Library] = []
 """A library's definitions go when it is collected."""
-
-
-@functools.cache
-def timm_or_reason() -> tuple[ModuleType | None, str]:
-    """timm, or None and why it cannot be imported.
-
-    It takes a few names from torchvision, for images and for converting layers; none of its models
-    needs them to be built or run, so where torchvision cannot be imported something stands in.
-    """
-    if "timm" in sys.modules or torchvision_or_reason()[0] is not None:
-        return _imported("timm")
-    with _stand_in_for_torchvision():
-        return _imported("timm")
-
-
-@functools.cache
-def transformers_or_reason() -> tuple[ModuleType | None, str]:
-    """transformers, or None and why it cannot be imported.
-
-    It asks whether there is a torchvision and does without; one that is there and cannot be
-    imported breaks it, so it is told that there is none.
-    """
-    if "transformers" in sys.modules or torchvision_or_reason()[0] is not None:
-        return _imported("transformers")
-    with _no_torchvision():
-        found, reason = _imported("transformers")
-        if found is not None:
-            # It remembers the answer to its first question.
-            _imported("transformers.utils.import_utils")[0].is_torchvision_available()  # type: ignore[union-attr]
-        return found, reason
 
 
 def install_command() -> str:
@@ -122,18 +105,13 @@ def with_torchvision(load: Callable[[], T]) -> T:
     try:
         return load()
     except Exception as error:
-        if not _is_for_want_of_nms(error) or torchvision_or_reason()[0] is None:
+        # Said in it, or in what led to it: timm and transformers import torchvision too.
+        cause: BaseException | None = error
+        while cause is not None and "torchvision::nms" not in said_by(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None or library_or_reason("torchvision")[0] is None:
             raise
     return load()
-
-
-def _is_for_want_of_nms(error: BaseException | None) -> bool:
-    """Whether this is in it, or in what led to it: timm and transformers import torchvision too."""
-    while error is not None:
-        if "torchvision::nms" in said_by(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _imported(name: str) -> tuple[ModuleType | None, str]:

@@ -8,8 +8,8 @@ import importlib
 import inspect
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -37,9 +37,6 @@ DEFAULT_SEQ = 128
 
 _IMAGE_SIZE = 224
 """Height and width of an image for models whose configuration names none."""
-
-_RESERVED = 2
-"""Rows that some tables of positions keep for what is padding."""
 
 _SECOND = 16_000
 """Samples of a second of sound, as models that take the waveform were trained on."""
@@ -76,13 +73,15 @@ def transformers_inputs(
     for each in wanted:
         if each not in _TOKENS:
             shapes[each] = _shape(config, each, notes, name)
-    if not any(each in _TOKENS for each in wanted) and seq is not None:
-        raise _takes_no_tokens(name, seq, shapes)
+    with_tokens = [each for each in wanted if each in _TOKENS]
+    if not with_tokens and seq is not None:
+        known = [f"{each} {format_shape(shape)}" for each, shape in shapes.items() if shape]
+        takes = f"it takes {', '.join(known)}" if known else "say what it takes with --input"
+        raise InputError(f"--seq {seq}: {name} takes no tokens; {takes}")
     if any(shape is None for shape in shapes.values()):
         return (), ()
-    if any(each in _TOKENS for each in wanted):
-        tokens = _tokens(model, seq, notes, name)
-        shapes.update({each: (1, tokens) for each in wanted if each in _TOKENS})
+    if with_tokens:
+        shapes |= dict.fromkeys(with_tokens, (1, _tokens(model, seq, notes, name)))
     requests = (
         InputRequest(
             name=each, shape=shapes[each] or (), dtype=dtype("int64") if each in _TOKENS else None
@@ -107,7 +106,13 @@ def _wanted(model: Any, notes: list[str], name: str) -> list[str]:
     ]
     if model.main_input_name == "input_ids":
         beside = [each for each in _BESIDE_TOKENS if each in takes]
-        if not _has_places_for_images(model.config):
+        # A token may stand in the text for every part of an image or sound.
+        has_places = any(
+            getattr(model.config, f"{kind}_token_{number}", None) is not None
+            for kind in ("image", "audio", "video")
+            for number in ("id", "index")
+        )
+        if not has_places:
             wanted += beside
         elif beside:
             notes.append(
@@ -119,17 +124,8 @@ def _wanted(model: Any, notes: list[str], name: str) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _has_places_for_images(config: Any) -> bool:
-    """Whether a token stands in the text for every part of an image or sound."""
-    return any(
-        getattr(config, f"{kind}_token_{number}", None) is not None
-        for kind in ("image", "audio", "video")
-        for number in ("id", "index")
-    )
-
-
 def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
-    most, setting = _most_tokens(model)
+    most, setting = most_tokens(model)
     if most is None:
         return seq or DEFAULT_SEQ
     if seq is None and most < DEFAULT_SEQ:
@@ -139,38 +135,8 @@ def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
     return seq or min(DEFAULT_SEQ, most)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionLimit:
-    """How many tokens a model has positions for (None: any number), by which of its settings.
-
-    ``has_table`` says that they are looked up in a table, beyond whose end there are none; else
-    they are computed, and the setting says what the model was trained for.
-    """
-
-    most: int | None
-    setting: str
-    has_table: bool
-
-
-def position_limit(model: Any) -> PositionLimit:
-    """How many tokens one of transformers' models has positions for."""
-    most, setting = _most_tokens(model)
-    has_table = most is not None and any(
-        most <= size <= most + _RESERVED for size in _position_tables(model)
-    )
-    return PositionLimit(most=most, setting=setting, has_table=has_table)
-
-
-def _position_tables(model: torch.nn.Module) -> Iterator[int]:
-    """The rows of each table of positions, learned or made ahead."""
-    for path, table in (*model.named_parameters(), *model.named_buffers()):
-        name = path.removesuffix(".weight").rpartition(".")[2]
-        if ("pos" in name or name == "wpe") and table.dim() == 2:
-            yield table.shape[0]
-
-
-def _most_tokens(model: Any) -> tuple[int | None, str]:
-    """How many tokens the model's positions are enough for, and the setting that says so."""
+def most_tokens(model: Any) -> tuple[int | None, str]:
+    """How many tokens a model has positions for (None: any), and the setting that says so."""
     text = model.config.get_text_config()
     limits = [
         (value, setting)
@@ -200,13 +166,21 @@ def _most_tokens(model: Any) -> tuple[int | None, str]:
 
 def _shape(config: Any, name: str, notes: list[str], model: str) -> tuple[int, ...] | None:
     """The shape of an input that is not tokens; None where the configuration does not say it."""
+    has_bins = hasattr(config, "num_mel_bins")
     match name:
         case "pixel_values":
             return _image(config, notes, model)
-        case "input_values":
-            return _waveform(config)
-        case "input_features":
-            return _spectrogram(config)
+        case "input_values" if has_bins and hasattr(config, "max_length"):
+            # The Audio Spectrogram Transformer calls its spectrogram so too.
+            return (1, config.max_length, config.num_mel_bins)
+        case "input_values" if hasattr(config, "conv_stride"):
+            # Those that start with convolutions over time (wav2vec 2.0).
+            return (1, _SECOND)
+        case "input_features" if has_bins and not hasattr(config, "input_feat_per_channel"):
+            # All frames that Whisper's encoder has positions for; a convolution drops half.
+            positions = getattr(config, "max_source_positions", None)
+            is_known = isinstance(positions, int)
+            return (1, config.num_mel_bins, 2 * positions) if is_known else None
         case _:
             return None
 
@@ -237,30 +211,6 @@ def _visual(config: Any, *settings: str) -> Any:
             if value is not None:
                 return list(value) if isinstance(value, tuple) else value
     return None
-
-
-def _waveform(config: Any) -> tuple[int, ...] | None:
-    """A second of sound for those that start with convolutions over time (wav2vec 2.0)."""
-    if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
-        # The Audio Spectrogram Transformer calls its spectrogram so too.
-        return (1, config.max_length, config.num_mel_bins)
-    return (1, _SECOND) if hasattr(config, "conv_stride") else None
-
-
-def _spectrogram(config: Any) -> tuple[int, ...] | None:
-    """All frames that Whisper's encoder has positions for, of which a convolution drops half."""
-    if hasattr(config, "input_feat_per_channel") or not hasattr(config, "num_mel_bins"):
-        return None
-    positions = getattr(config, "max_source_positions", None)
-    return (1, config.num_mel_bins, 2 * positions) if isinstance(positions, int) else None
-
-
-def _takes_no_tokens(
-    name: str, seq: int, shapes: Mapping[str, tuple[int, ...] | None]
-) -> InputError:
-    known = [f"{each} {format_shape(shape)}" for each, shape in shapes.items() if shape]
-    takes = f"it takes {', '.join(known)}" if known else "say what it takes with --input"
-    return InputError(f"--seq {seq}: {name} takes no tokens; {takes}")
 
 
 LABELS = 1000
@@ -302,8 +252,13 @@ def transformers_model(
     what = f"{asked} is transformers' {kind} with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
-    notes = (what, *config_notes, *_type_of_weights(module), *source.notes)
-    return replace(source, default_inputs=inputs, input_notes=input_notes, notes=notes)
+    notes = [what, *config_notes]
+    kinds = {each.dtype for each in module.parameters() if each.is_floating_point()}
+    if len(kinds) == 1 and (weights := kinds.pop()) is not torch.get_default_dtype():
+        weights_are = str(weights).removeprefix("torch.")
+        notes.append(f"its weights are {weights_are}, as its configuration says")
+    notes += source.notes
+    return replace(source, default_inputs=inputs, input_notes=input_notes, notes=tuple(notes))
 
 
 def _maker(
@@ -340,19 +295,24 @@ def _config_of(
     config_class: Any, asked: str, settings: Settings | None, **labels: int
 ) -> tuple[Any, tuple[str, ...]]:
     """The configuration of the sizes asked for, and what to know about it."""
-    if settings is None:
-        return _default_config(asked, functools.partial(config_class, **labels)), ()
-    if labels:
-        settings = replace(settings, base={**labels, **settings.base})
-    config, notes = configured(config_class, settings, asked=asked)
-    return _without_weights(config), notes
-
-
-def _type_of_weights(module: torch.nn.Module) -> Iterator[str]:
-    """The type of the weights, where the configuration says another than torch's default."""
-    kinds = {each.dtype for each in module.parameters() if each.is_floating_point()}
-    if len(kinds) == 1 and (kind := kinds.pop()) is not torch.get_default_dtype():
-        yield f"its weights are {str(kind).removeprefix('torch.')}, as its configuration says"
+    notes: tuple[str, ...] = ()
+    if settings is not None:
+        sizes = replace(settings, base={**labels, **settings.base}) if labels else settings
+        config, notes = configured(config_class, sizes, asked=asked)
+    else:
+        try:
+            config = config_class(**labels)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ModelError(
+                f"model '{asked}': it has no default configuration: {said(error)};"
+                " build it from one of yours: file.py:function"
+            ) from error
+    # Older versions fetch the weights of a backbone, though those of the model are not asked.
+    if getattr(config, "use_pretrained_backbone", False):
+        config.use_pretrained_backbone = False
+    return config, notes
 
 
 def _continues_text(kind: str, config: Any, auto: ModuleType) -> bool:
@@ -372,25 +332,6 @@ def _continues_text(kind: str, config: Any, auto: ModuleType) -> bool:
         and kind not in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
         and not str(auto.MODEL_MAPPING_NAMES.get(kind, "")).endswith("Encoder")
     )
-
-
-def _default_config(asked: str, make: Callable[[], Any]) -> Any:
-    try:
-        return _without_weights(make())
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ModelError(
-            f"model '{asked}': it has no default configuration: {said(error)};"
-            " build it from one of yours: file.py:function"
-        ) from error
-
-
-def _without_weights(config: Any) -> Any:
-    """Older versions fetch the weights of a backbone, though those of the model are not asked."""
-    if getattr(config, "use_pretrained_backbone", False):
-        config.use_pretrained_backbone = False
-    return config
 
 
 def _model_class(transformers: ModuleType, name: str) -> Any:

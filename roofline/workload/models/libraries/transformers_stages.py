@@ -22,7 +22,7 @@ from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.transformers_models import (
     is_transformers_model,
-    position_limit,
+    most_tokens,
 )
 from roofline.workload.tensors import InputSpec
 from roofline.workload.torch_dtypes import dtype_of
@@ -126,6 +126,9 @@ def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
 
 Stage = Literal["prefill", "decode"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+
+_RESERVED = 2
+"""Rows that some tables of positions, learned or made ahead, keep for what is padding."""
 
 _MOST_CONTEXT = 2**31
 """More than any context; a larger number is a mistake."""
@@ -252,18 +255,22 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
     Raises:
         InputError: the model looks positions up in a table, which ends before.
     """
-    limit = position_limit(module)
-    last = context + (stage == "decode")
-    if limit.most is None or last <= limit.most:
+    most, setting = most_tokens(module)
+    one = int(stage == "decode")
+    if most is None or context + one <= most:
         return
-    if limit.has_table:
-        made = ", the new one included" if stage == "decode" else ""
+    tables = (
+        table
+        for path, table in (*module.named_parameters(), *module.named_buffers())
+        if "pos" in (last := path.removesuffix(".weight").rpartition(".")[2]) or last == "wpe"
+    )
+    if any(each.dim() == 2 and most <= each.shape[0] <= most + _RESERVED for each in tables):
         raise InputError(
-            f"--context {context}: {name} has positions for {limit.most} tokens{made}"
-            f" ({limit.setting}); choose at most {limit.most - (stage == 'decode')}"
+            f"--context {context}: {name} has positions for {most} tokens"
+            f"{', the new one included' * one} ({setting}); choose at most {most - one}"
         )
     yield (
-        f"{name} was made for {limit.most} tokens ({limit.setting}); a context of {context} is"
+        f"{name} was made for {most} tokens ({setting}); a context of {context} is"
         " counted all the same, as its positions are computed"
     )
 
