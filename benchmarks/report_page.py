@@ -22,7 +22,7 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
 import roofline
-from roofline.design.machine_comparison import MachineComparison
+from roofline.design.comparison.result import Comparison
 
 RUNS = 7
 OPERATORS = 2000
@@ -76,14 +76,14 @@ def browser() -> Chrome:
     return Chrome(options=options, service=Service(driver))
 
 
-def machines_of(result: roofline.Analysis | MachineComparison) -> int:
+def machines_of(result: roofline.Analysis | Comparison) -> int:
     """How many machines a page switches between."""
-    return len(result.analyses) if isinstance(result, MachineComparison) else 1
+    return len(result.analyses) if isinstance(result, Comparison) else 1
 
 
-def operators_of(result: roofline.Analysis | MachineComparison) -> int:
+def operators_of(result: roofline.Analysis | Comparison) -> int:
     """How many operators each of its machines has."""
-    first = result.analyses[0] if isinstance(result, MachineComparison) else result
+    first = result.analyses[0] if isinstance(result, Comparison) else result
     return len(first.operators)
 
 

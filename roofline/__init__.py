@@ -18,16 +18,10 @@ if TYPE_CHECKING:
     from roofline.analysis.drawing import plot as plot
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
+    from roofline.design.comparison.result import Comparison as Comparison
     from roofline.design.compilation import Compilation as Compilation
     from roofline.design.gate import Check as Check
     from roofline.design.gate import Cost as Cost
-    from roofline.design.machine_comparison import MachineComparison as MachineComparison
-    from roofline.design.machine_comparison import (
-        read_machine_comparison as read_machine_comparison,
-    )
-    from roofline.design.model_comparison.result import Comparison as Comparison
-    from roofline.design.sweeps.result import SweepResult as SweepResult
-    from roofline.design.sweeps.ridge import RidgeSweep as RidgeSweep
     from roofline.errors import RooflineError as RooflineError
     from roofline.language.result import Language as Language
     from roofline.latency.validation import Validation as Validation
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
     from roofline.pipeline.profiles import profile as profile
     from roofline.pipeline.quantizing import quantize as quantize
     from roofline.pipeline.scaling import scale as scale
-    from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.tracking import track as track
     from roofline.pipeline.validations import validate as validate
@@ -71,7 +64,7 @@ _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
     "Check": "roofline.design.gate",
-    "Comparison": "roofline.design.model_comparison.result",
+    "Comparison": "roofline.design.comparison.result",
     "Compilation": "roofline.design.compilation",
     "Cost": "roofline.design.gate",
     "Coverage": "roofline.analysis",
@@ -80,16 +73,13 @@ _HOME = {
     "HardwareProfile": "roofline.machine.hardware",
     "Inputs": "roofline.workload.inputs",
     "Language": "roofline.language.result",
-    "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
     "Optimization": "roofline.substitution.result",
     "Quantization": "roofline.quantization.result",
-    "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
     "StoredModel": "roofline.workload.models.files.formats",
     "Scaling": "roofline.scaling.result",
-    "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
     "Result": "roofline.result",
     "Validation": "roofline.latency.validation",
@@ -115,9 +105,7 @@ _HOME = {
     "quantize": "roofline.pipeline.quantizing",
     "read_result": "roofline.result",
     "read_analysis": "roofline.analysis",
-    "read_machine_comparison": "roofline.design.machine_comparison",
     "register_rule": "roofline.substitution.rules.registry",
-    "ridge_sweep": "roofline.pipeline.sweeps",
     "scale": "roofline.pipeline.scaling",
     "sweep": "roofline.pipeline.sweeps",
     "track": "roofline.pipeline.tracking",

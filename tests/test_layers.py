@@ -84,9 +84,9 @@ HOME = {
     "pandas": ("foundation/rows.py",),
     "matplotlib": (
         "latency/validation_drawing.py",
-        *("design/sweeps/drawing.py", "design/model_comparison/drawing.py"),
+        *("design/comparison/model_drawing.py", "design/comparison/machine_drawing.py"),
+        "design/comparison/sweep_drawing.py",
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
-        "design/machine_comparison/drawing.py",
         *("scaling/drawing.py", "substitution/drawing.py"),
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),

@@ -11,9 +11,7 @@ import torch
 import roofline
 from roofline.analysis import Analysis
 from roofline.analysis.drawing import picture_warnings
-from roofline.design.machine_comparison import MachineComparison
-from roofline.design.model_comparison.grid import ComparisonGrid
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.render.console import plain_text
 from tests.presentation.examples import ceiling, level
@@ -57,17 +55,17 @@ LARGE = machine("large", 10_000_000)
 OPEN = machine("open", None, bytes_per_s=2e10)
 
 
-def machines() -> MachineComparison:
+def machines() -> Comparison:
     """The wide layer: small is the fastest and has no room, open may have."""
     return roofline.compare_machines(wide(), inputs=(1, 1000), hardware=[SMALL, LARGE, OPEN])
 
 
-def grid() -> ComparisonGrid:
+def grid() -> Comparison:
     """The wide and the narrow layers: the wide one is faster where FLOP are, but may not fit."""
     found = roofline.compare(
         wide(), narrow(), inputs=(1, 1000), names=["wide", "narrow"], hardware=[SMALL, LARGE, OPEN]
     )
-    assert isinstance(found, ComparisonGrid)
+    assert isinstance(found, Comparison)
     return found
 
 
@@ -137,7 +135,7 @@ def test_a_machine_without_room_is_listed_and_not_ranked(tmp_path: Path) -> None
         cells = {(row["machine"], row["fits"]) for row in csv.DictReader(file)}
     assert cells == {("small", "false"), ("large", "true"), ("open", "")}
     frame = found.to_frame()
-    assert [set(frame[frame.machine == each].fits.dropna()) for each in found.names] == [
+    assert [set(frame[frame.machine == each].fits.dropna()) for each in found.machine_names] == [
         {False},
         {True},
         set(),
@@ -160,10 +158,9 @@ def test_a_single_machine_with_room_is_said() -> None:
 
 def test_what_does_not_fit_wins_nowhere() -> None:
     found = grid()
-    small, large, there = found.winners
-    assert small is None
-    assert large and there
-    assert large.model == there.model == "narrow"
+    small, large, there = found.verdicts
+    assert small.winner is None
+    assert large.winner == there.winner == 1
     assert "only narrow fits into memory on small" in found.verdict
     assert not any("wins on small" in each for each in found.sentences)
     assert "on small, the reference wide does not fit: 4.01 MB of 3.00 MB" in found.sentences
@@ -186,7 +183,7 @@ def test_what_does_not_fit_wins_nowhere() -> None:
 def test_nothing_fits_is_said() -> None:
     tiny = machine("tiny", 10_000)
     found = roofline.compare(wide(), narrow(), inputs=(1, 1000), hardware=[tiny, LARGE])
-    assert isinstance(found, ComparisonGrid)
+    assert isinstance(found, Comparison)
     assert "none fits into memory on tiny" in found.verdict
 
 

@@ -29,8 +29,8 @@ from roofline.analysis.chrome_trace import trace_json
 from roofline.analysis.event_file import scalars
 from roofline.analysis.grouping import Whole
 from roofline.analysis.page import page_data
+from roofline.design.comparison.machines import together
 from roofline.foundation.units import format_s
-from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.render.console import plain_text
 from tests.presentation.examples import measured
 
@@ -202,7 +202,7 @@ def test_groups_on_several_machines_are_those_of_each_alone() -> None:
             expected = minimum_times_of(by_type[group.operators[0][0].type])
             for name in MINIMUM_TIMES:
                 assert getattr(group, name)[place] == expected[name]
-    whole = found.group(found.operators)
+    whole = together(found, found.operators)
     for place, name in enumerate((CPU, "v100")):
         times = {key: getattr(whole, key)[place] for key in MINIMUM_TIMES}
         assert times == known(analysis(name).totals)
@@ -210,7 +210,7 @@ def test_groups_on_several_machines_are_those_of_each_alone() -> None:
 
 def test_the_interactive_page_has_those_of_every_machine_and_operator() -> None:
     found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
-    machines = page_data(found.names, found.analyses)["machines"]
+    machines = page_data(found.machine_names, found.analyses)["machines"]
     for machine, each in zip(machines, found.analyses, strict=True):
         for name, time_s in known(each.totals).items():
             assert f"{name.removesuffix('_min_time_s')} {format_s(time_s)}" in machine["minimum"]
@@ -224,21 +224,21 @@ def test_modules_and_types_of_models_side_by_side() -> None:
     found = roofline.compare(model(), wider, inputs=IMAGE, hardware=CPU)
     data = json.loads(found.to_json())
     other = roofline.analyze(wider, inputs=IMAGE, hardware=CPU)
-    for row, each in zip(data["models"], (analysis(), other), strict=True):
+    for row, each in zip(data["rows"], (analysis(), other), strict=True):
         assert {name: row[name] for name in MINIMUM_TIMES} == known(each.totals)
     by_type = [
         {group.name: group for group in groups(each, lambda row: row.type)}
         for each in (analysis(), other)
     ]
     seen = 0
-    for row in data["types"]["rows"]:
+    for row in data["types"][0]["rows"]:
         for part, of in zip(row["parts"], by_type, strict=True):
             if part is not None:
                 expected = minimum_times_of(of[part["name"]])
                 assert {name: part[name] for name in MINIMUM_TIMES} == expected
                 seen += 1
     assert seen == sum(map(len, by_type))
-    parts = [part for row in data["module_alignment"]["rows"] for part in row["parts"] if part]
+    parts = [part for row in data["module_alignment"][0]["rows"] for part in row["parts"] if part]
     assert all(part["eager_min_time_s"] == part["time_s"] for part in parts)
     assert all(part["model_min_time_s"] is None for part in parts)
 
@@ -281,7 +281,7 @@ def test_sweeps() -> None:
 
 def test_sweeps_of_balance_know_the_eager_minimum_alone() -> None:
     designs = ("conv2d(8,8,3)@32x32", "conv2d(8,8,1)@32x32")
-    for row in ridge_sweep(*designs, hardware=CPU, axes="balance=1:4:x2").records():
+    for row in roofline.sweep(*designs, hardware=CPU, axes="balance=1:4:x2").records():
         times = {name: row[name] for name in MINIMUM_TIMES}
         assert times == minimum_times_of(MinTimes(eager_min_time_s=row["eager_min_time_s"]))
         assert times["eager_min_time_s"] > 0 and times["model_min_time_s"] is None

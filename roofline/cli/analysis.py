@@ -132,12 +132,12 @@ def analyze(
     The machine is this one, measured on first use, or --hardware. Several --hardware show which
     operators are compute-bound on one machine and memory-bound on another.
     """
-    from roofline.design.machine_comparison import MachineComparison
+    from roofline.design.comparison.result import Comparison
 
     hardware = run.pop("hardware")
     several = len(hardware) > 1
     if several:
-        output.check(MachineComparison)
+        output.check(Comparison)
     else:
         check_analysis_files(output, is_measured=False)
     picture = layers.picture(output)
@@ -154,7 +154,7 @@ def analyze(
             result = analyze(model, hardware=next(iter(hardware), None), progress=progress, **run)
     output.present(result, view, **picture)
     # Coverage is the model's, whatever the machine.
-    first = result.analyses[0] if isinstance(result, MachineComparison) else result
+    first = result.analyses[0] if isinstance(result, Comparison) else result
     check_coverage(first, min_coverage)
 
 

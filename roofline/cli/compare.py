@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -29,144 +27,9 @@ from roofline.errors import InputError, nearest
 from roofline.foundation.blocks import View
 
 if TYPE_CHECKING:
-    from roofline.design.sweeps.axes import Grid
-    from roofline.pipeline.sweeps.planning import Plan
-    from roofline.result import Result
+    from roofline.design.comparison.result import Comparison
 
 _SWEEP = "Sweep"
-_RUN = ("dtype", "train", "optimizer", "autocast", "channels_last", "device")
-"""The options that are of the run, and not of the design or machine."""
-
-
-def run_sweep(
-    models: tuple[str, ...],
-    *,
-    spec: str,
-    reference: str | None,
-    hardware: tuple[str, ...],
-    executor: str | None,
-    jobs: int | None,
-    yes: bool,
-    options: dict[str, Any],
-    output: Output,
-) -> None:
-    """Sweep designs, prints what follows, and writes files.
-
-    Args:
-        models: the designs, as `roofline.sweep` takes them.
-        spec: the axes, such as ``channels=16:1024:x2,size=7:56:+7``.
-        reference: the design that ratios refer to; None: the first.
-        hardware: machines; none: this one; several are an axis.
-        executor: where it runs; see `roofline.sweep`.
-        jobs: how many processes.
-        yes: whether it may take as long as it takes.
-        options: how the designs are run, as `roofline.analyze` takes it.
-        output: files to write; their suffixes choose the formats.
-
-    Raises:
-        InputError: whatever of it does not fit, or a long sweep without `yes`.
-    """
-    from roofline.design.sweeps.axes import BALANCE, grid_of
-    from roofline.design.sweeps.result import SweepResult
-
-    output.check(SweepResult)
-    grid = grid_of(spec)
-    if reference is not None and reference not in models:
-        hint = nearest(reference, models) or f"; there are {', '.join(models)}"
-        raise InputError(f"--reference '{reference}' is none of the designs{hint}")
-    place = 0 if reference is None else models.index(reference)
-    options = dict(options)
-    if any(axis.name == BALANCE for axis in grid.axes):
-        for name, given in (("--executor", executor), ("--jobs", jobs)):
-            if given is not None:
-                raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
-        result = _ridge(models, spec, place, hardware, options)
-    else:
-        result = _sizes(models, grid, place, hardware, executor, jobs, yes, options)
-    output.present(result)
-
-
-def _ridge(
-    models: tuple[str, ...],
-    spec: str,
-    reference: int,
-    hardware: tuple[str, ...],
-    options: dict[str, Any],
-) -> Result:
-    from roofline.design.sweeps.axes import BALANCE
-    from roofline.pipeline.sweeps import ridge_sweep
-
-    if len(hardware) > 1:
-        raise InputError(
-            f"--hardware: a sweep over {BALANCE} makes its machines of one; name one"
-            " (the known ones are marked anyway)"
-        )
-    if options.pop("cold", False):
-        raise InputError(
-            f"--cold has no effect on a sweep over {BALANCE}: every operand comes from memory"
-        )
-    with working() as progress:
-        return ridge_sweep(
-            *models,
-            axes=spec,
-            reference=reference,
-            hardware=hardware[0] if hardware else None,
-            progress=progress,
-            **options,
-        )
-
-
-def _sizes(
-    models: tuple[str, ...],
-    grid: Grid,
-    reference: int,
-    hardware: tuple[str, ...],
-    executor: str | None,
-    jobs: int | None,
-    yes: bool,
-    options: dict[str, Any],
-) -> Result:
-    from roofline.pipeline.sweeps.jobs import one_thread
-    from roofline.pipeline.sweeps.planning import plan_of, probed
-    from roofline.pipeline.sweeps.sweeping import carry_out
-    from roofline.pipeline.sweeps.where import Where
-    from roofline.run import RunOptions
-
-    where = Where.of(executor, jobs)
-    with working() as progress:
-        plan = plan_of(
-            models,
-            grid,
-            reference=reference,
-            hardware=list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
-            options=RunOptions(**{name: options.pop(name) for name in _RUN if name in options}),
-            progress=progress,
-            **options,
-        )
-    with working("Sweeping") as progress, one_thread():
-        plan = replace(plan, job_s=probed(plan))
-        if not yes:
-            _check_length(plan, where)
-        return carry_out(plan, where, progress=progress)
-
-
-def _check_length(plan: Plan, where: Any) -> None:
-    """Refuses what is so long that its user should have been asked.
-
-    Raises:
-        InputError: says how many points there are, and about how long they take.
-    """
-    from roofline.pipeline.sweeps.where import duration_text, estimate_s, needs_consent
-
-    seconds = estimate_s(plan, where)
-    if not needs_consent(plan, seconds):
-        return
-    takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
-    designs, points = len(plan.names), plan.grid.count
-    raise InputError(
-        f"--sweep has {points:,} points of {designs} designs, {plan.job_count:,} captures{takes};"
-        " add --yes to do it, or take larger steps"
-    )
 
 
 _COMPARED = "Comparison"
@@ -278,54 +141,82 @@ def compare(
         "threads": _one_or_all(run.pop("teams")),
         "channels_last": _layouts(run.pop("layouts"), channels_last=run.pop("channels_last")),
     }
-    hardware = run.pop("hardware")
-    if sweep is not None:
-        _refuse_in_sweep(
-            ways,
-            measure=measure,
-            rounds=rounds,
-            by=by,
-            top=top,
-            depth=depth,
-            format=output.format,
-        )
-        run_sweep(
-            models,
-            spec=sweep,
-            reference=reference,
-            hardware=hardware,
-            executor=executor,
-            jobs=jobs,
-            yes=yes,
-            options={**run, **ways},
-            output=output,
-        )
-        return
-    for name, given in {"--executor": executor, "--jobs": jobs, "--yes": yes or None}.items():
-        if given is not None:
-            raise InputError(f"{name} has no effect without --sweep")
-    from roofline.design.model_comparison.result import Comparison
+    run["hardware"] = _one_or_all(run.pop("hardware"))
+    from roofline.design.comparison.result import Comparison
 
+    output.check(Comparison)
+    at_sweep: dict[str, Any] = {"executor": executor, "jobs": jobs, "yes": yes}
+    if sweep is not None:
+        _refuse_in_sweep(ways, measure=measure, rounds=rounds, by=by, top=top, depth=depth)
+        result = run_sweep(models, spec=sweep, reference=reference, run={**run, **ways}, **at_sweep)
+        output.present(result)
+        return
+    for name, given in at_sweep.items():
+        if given:
+            raise InputError(f"--{name} has no effect without --sweep")
     # Who asks for a depth means modules.
     view = View(by=by or ("module" if depth is not None else "operator"), top=top, depth=depth)
-    output.check(Comparison)
     from roofline.pipeline.comparisons import compare
 
     with working("Measuring" if measure else "") as progress:
-        options: dict[str, Any] = {
+        result = compare(
+            *models,
             **run,
             **ways,
-            "reference": 0 if reference is None else reference,
-            "hardware": list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
-            "measure": measure,
-            "rounds": rounds,
-            "force": output.force,
-            "progress": progress,
-            "say": tell,
-        }
-        # Which of both it gives depends on what the options hold.
-        comparison = cast("Callable[..., Result]", compare)(*models, **options)
-    output.present(comparison, view)
+            reference=0 if reference is None else reference,
+            measure=measure,
+            rounds=rounds,
+            force=output.force,
+            progress=progress,
+            say=tell,
+        )
+    output.present(result, view)
+
+
+def run_sweep(
+    models: tuple[str, ...],
+    *,
+    spec: str,
+    reference: str | None,
+    executor: str | None,
+    jobs: int | None,
+    yes: bool,
+    run: dict[str, Any],
+) -> Comparison:
+    """Return the sweep of designs over the axes that `spec` writes; see `roofline.sweep`.
+
+    Raises:
+        InputError: whatever of it does not fit, or a long sweep without `yes`.
+    """
+    from roofline.design.comparison.axes import grid_of
+    from roofline.pipeline.sweeps.planning import plan_of
+    from roofline.pipeline.sweeps.sweeping import carry_out
+    from roofline.pipeline.sweeps.where import Where
+    from roofline.run import RunOptions
+
+    grid = grid_of(spec)
+    if reference is not None and reference not in models:
+        hint = nearest(reference, models) or f"; there are {', '.join(models)}"
+        raise InputError(f"--reference '{reference}' is none of the designs{hint}")
+    where = Where.of(executor, jobs, grid=grid)
+    hardware, inputs = run.pop("hardware"), run.pop("inputs")
+    with working() as progress:
+        plan = plan_of(
+            models,
+            grid,
+            reference=0 if reference is None else models.index(reference),
+            hardware=hardware,
+            inputs=inputs,
+            options=RunOptions.of(inputs, **run),
+            progress=progress,
+        )
+
+    def ask(long: str) -> None:
+        if not yes:
+            raise InputError(f"--sweep has {long}; add --yes to do it, or take larger steps")
+
+    with working("Sweeping") as progress:
+        return carry_out(plan, where, warn=ask, progress=progress)
 
 
 def _one_or_all(given: tuple[Any, ...]) -> Any:

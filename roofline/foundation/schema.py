@@ -188,14 +188,14 @@ def _instance_of(cls: type) -> _Reader:
             raise _WrongError(str(error)) from None
         for name, said in follows.items():
             right = to_data(getattr(made, name))
-            if not _is_same(said, right):
+            if not is_same(said, right):
                 raise _WrongError(f"{name} is {_shown(said)}, but follows as {_shown(right)}")
         return made
 
     return read
 
 
-def _is_same(said: Any, right: Any) -> bool:
+def is_same(said: Any, right: Any) -> bool:
     """Compare plain data; numbers may differ by the rounding of another machine."""
     kind = type(right)  # pyright: ignore[reportUnknownVariableType]  of plain data
     if type(said) is not kind:
@@ -203,9 +203,9 @@ def _is_same(said: Any, right: Any) -> bool:
     if kind is float:
         return math.isclose(said, right, rel_tol=1e-9)
     if kind is dict:
-        return said.keys() == right.keys() and all(_is_same(said[key], right[key]) for key in right)
+        return said.keys() == right.keys() and all(is_same(said[key], right[key]) for key in right)
     if kind is list:
-        return len(said) == len(right) and all(map(_is_same, said, right))
+        return len(said) == len(right) and all(map(is_same, said, right))
     return said == right
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
+from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
-from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError, argument
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
@@ -79,7 +79,7 @@ def compare_machines(
     hardware: Sequence[Hardware],
     progress: Progress | None = None,
     **run: Unpack[OnMachinesKeywords],
-) -> MachineComparison:
+) -> Comparison:
     """One model on several machines: which operators are compute-bound here, memory-bound there.
 
     The model runs once for CPUs and once for GPUs, where there are such, and its operators are
@@ -107,7 +107,7 @@ def compare_machines(
             raise InputError(f"{argument('hardware', name)} is given twice; name it once")
     options = RunOptions.of(inputs, **run)
     analyses = _analyses(model, inputs, machines, options, progress=progress)
-    return MachineComparison.of(list(map(with_findings, analyses, machines)))
+    return Comparison.of_machines(list(map(with_findings, analyses, machines)))
 
 
 def _analyses(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, read_analysis
-from roofline.design.model_comparison.grid import ComparisonGrid
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds
-from roofline.design.model_comparison.result import Comparison, distinct
+from roofline.design.comparison.ratios import MeasuredRounds
+from roofline.design.comparison.result import Comparison, distinct
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
@@ -26,121 +26,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.analyses import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedWays:
-    """Models, the ways that they are run in, and what holds for all of them.
-
-    ``models`` are what `analyze` takes, or analyses; ``options`` are how they are run, but for what
-    a way changes.
-
-    Raises:
-        InputError: a way that there is not; HardwareError: a machine without so many threads.
-    """
-
-    models: Sequence[Any]
-    ways: Sequence[Variant]
-    machines: Sequence[Hardware | None]
-    options: RunOptions
-    inputs: Any
-    seq: int | None
-    cold: bool
-    progress: Progress | None
-    _known: dict[int | None, tuple[KnownMachine, ...]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        # Whatever is wrong with any of them is found before the first is analysed.
-        for way in self.ways:
-            self._options(way).run()
-            check_counts(batch=way.batch, seq=self.seq, threads=way.threads, inputs=self.inputs)
-        teams = {
-            way.threads: None
-            for way in self.ways
-            if not isinstance(self.models[way.model], Analysis)
-        }
-        known = {threads: known_machines(self.machines, threads) for threads in teams}
-        object.__setattr__(self, "_known", known)
-
-    def analyses(self) -> list[list[Analysis]]:
-        """The analysis of each way on each machine; saved ones are what they are."""
-        captured: dict[object, CapturedPass] = {}
-        return [self._analysed(way, captured) for way in self.ways]
-
-    def candidates(
-        self, names: Sequence[str], analyses: Sequence[Sequence[Analysis]]
-    ) -> list[Candidate]:
-        """The ways as what is measured; their threads are those that were analysed."""
-        return [
-            Candidate(
-                name=name,
-                model=self.models[way.model],
-                inputs=self.inputs,
-                batch=way.batch,
-                seq=self.seq,
-                run=self._options(way).run(),
-                threads=found[0].threads,
-            )
-            for way, name, found in zip(self.ways, names, analyses, strict=True)
-        ]
-
-    def _options(self, way: Variant) -> RunOptions:
-        return replace(self.options, dtype=way.dtype, channels_last=way.channels_last)
-
-    def _analysed(self, way: Variant, captured: dict[object, CapturedPass]) -> list[Analysis]:
-        model = self.models[way.model]
-        if isinstance(model, Analysis):
-            return [model]
-        options = self._options(way)
-
-        def passed(device: str) -> CapturedPass:
-            # Threads change where a pass is placed, not what it is.
-            key = (way.model, way.batch, way.dtype, way.channels_last, device)
-            if key not in captured:
-                asked = replace(options, batch=way.batch, seq=self.seq)
-                captured[key] = captured_pass(model, self.inputs, asked, on=device)
-            return captured[key]
-
-        return placed_on_each(
-            passed,
-            self._known[way.threads],
-            threads=way.threads,
-            cold=self.cold,
-            progress=self.progress,
-        )
-
-
-@overload
 def compare(
-    *models: Model | Analysis, hardware: list[Any] | tuple[Any, ...], **options: Any
-) -> ComparisonGrid: ...
-
-
-@overload
-def compare(
-    *models: Model | Analysis,
-    inputs: Any = None,
-    reference: int | str = 0,
-    hardware: Hardware | None = None,
-    dtype: str | torch.dtype | Sequence[str | torch.dtype] | None = None,
-    batch: int | Sequence[int] | None = None,
-    seq: int | None = None,
-    threads: int | Sequence[int] | None = None,
-    cold: bool = False,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
-    channels_last: bool | Sequence[bool] = False,
-    device: str | None = None,
-    names: Sequence[str] = (),
-    measure: bool = False,
-    rounds: int | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-    say: Say | None = None,
-) -> Comparison: ...
-
-
-def compare(  # pyright: ignore[reportInconsistentOverload]  the options are those of the second
     *models: Model | Analysis,
     inputs: Any = None,
     reference: int | str = 0,
@@ -162,12 +48,11 @@ def compare(  # pyright: ignore[reportInconsistentOverload]  the options are tho
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
-) -> Comparison | ComparisonGrid:
+) -> Comparison:
     """Models side by side: work, memory, intensity, bound and times, with ratios to one of them.
 
     Where ``dtype``, ``batch``, ``threads`` or ``channels_last`` are lists, every model is run in
-    every way that they say. Where batches differ, work and times are told for one sample. A list of
-    hardware gives a `ComparisonGrid`: one comparison for each machine.
+    every way that they say. Where batches differ, work and times are told for one sample.
 
     Args:
         models: modules, names, saved analyses (``.json``) or `Analysis` values: at least two, or
@@ -191,6 +76,14 @@ def compare(  # pyright: ignore[reportInconsistentOverload]  the options are tho
     ways = variants_of(
         len(models), dtype=dtype, batch=batch, threads=threads, channels_last=channels_last
     )
+    machines: list[Any] = [*hardware] if isinstance(hardware, (list, tuple)) else [hardware]
+    if len(ways) < 2:
+        raise InputError(
+            "a comparison takes at least two models, or one in several ways; write roofline"
+            " compare A B, or roofline compare A --dtype float32 --dtype bfloat16"
+        )
+    if names and len(names) not in (len(models), len(ways)):
+        raise InputError(f"{len(names)} names for {len(models)} models")
     changes = {
         "--input": inputs,
         "--dtype": dtype,
@@ -202,86 +95,125 @@ def compare(  # pyright: ignore[reportInconsistentOverload]  the options are tho
         "--device": device,
         "--measure": measure or None,
         "--cold": cold or None,
+        "--threads": threads if isinstance(threads, (list, tuple)) else None,
+        "--hardware": machines if len(machines) > 1 else None,
     }
-    is_grid = isinstance(hardware, (list, tuple))
-    machines: list[Hardware | None] = list(hardware) if is_grid else [hardware]  # pyright: ignore[reportUnknownArgumentType]  names, files or profiles
-    _check_number(ways, names, len(models))
-    _check_saved(models, changes, hardware=hardware, machines=machines, threads=threads)
+    _check_saved(models, changes, {"--hardware": hardware, "--threads": threads})
     _check_machines(machines)
     if measure:
         check_measurable(hardware, train=train, device=device, cold=cold, rounds=rounds)
     elif rounds is not None:
         raise InputError(f"--rounds {rounds} has no effect without --measure")
     at = _reference(reference, ways, models, names)
-    asked = AskedWays(
-        models=[_read(each) for each in models],
-        ways=ways,
-        machines=machines,
-        options=RunOptions(
-            train=train, optimizer=optimizer, loss=loss, autocast=autocast, device=device
-        ),
-        inputs=inputs,
+    options = RunOptions(
         seq=seq,
+        train=train,
+        optimizer=optimizer,
+        loss=loss,
+        autocast=autocast,
+        device=device,
         cold=cold,
-        progress=progress,
     )
-    found = asked.analyses()
+    given = [
+        read_analysis(each) if isinstance(each, str) and _is_saved(each) else each
+        for each in models
+    ]
+    run_as = [
+        replace(
+            options,
+            dtype=way.dtype,
+            batch=way.batch,
+            threads=way.threads,
+            channels_last=way.channels_last,
+        )
+        for way in ways
+    ]
+    found = _analyses(given, ways, run_as, machines, inputs, progress)
     called = _called([each[0] for each in found], ways, names)
     measured: MeasuredRounds | None = None
     if measure:
-        candidates = asked.candidates(called, found)
+        candidates = [
+            Candidate(
+                name=name,
+                model=given[way.model],
+                inputs=inputs,
+                batch=way.batch,
+                seq=seq,
+                run=each.run(),
+                # As many as were analysed.
+                threads=analyses[0].threads,
+            )
+            for way, each, name, analyses in zip(ways, run_as, called, found, strict=True)
+        ]
         measured = measured_in_turn(
             candidates, rounds=rounds, force=force, progress=progress, say=say
         )
-    by_batch = len({way.batch for way in ways}) > 1
-    comparisons = [
-        Comparison.of(
-            [each[place] for each in found],
-            reference=at,
-            names=called,
-            rounds=measured,
-            per_sample=True if by_batch else None,
-        )
-        for place in range(len(machines))
-    ]
-    return ComparisonGrid.of(comparisons) if is_grid else comparisons[0]
+    return Comparison.of(
+        *zip(*found, strict=True),
+        reference=at,
+        names=called,
+        rounds=measured,
+        per_sample=True if len({way.batch for way in ways}) > 1 else None,
+    )
 
 
-def _check_number(ways: Sequence[Variant], names: Sequence[str], models: int) -> None:
-    """Refuses what is too little to compare, and names that do not fit."""
-    if len(ways) < 2:
-        raise InputError(
-            "a comparison takes at least two models, or one in several ways; write roofline"
-            " compare A B, or roofline compare A --dtype float32 --dtype bfloat16"
+def _analyses(
+    models: Sequence[Any],
+    ways: Sequence[Variant],
+    run_as: Sequence[RunOptions],
+    machines: Sequence[Hardware | None],
+    inputs: Any,
+    progress: Progress | None,
+) -> list[list[Analysis]]:
+    """The analysis of each way on each machine; saved ones are what they are."""
+    # Whatever is wrong with any of them is found before the first is analysed.
+    known: dict[int | None, tuple[KnownMachine, ...]] = {}
+    for way, options in zip(ways, run_as, strict=True):
+        options.run()
+        check_counts(batch=way.batch, seq=options.seq, threads=way.threads, inputs=inputs)
+        if way.threads not in known and not isinstance(models[way.model], Analysis):
+            known[way.threads] = known_machines(machines, way.threads)
+    captured: dict[object, CapturedPass] = {}
+
+    def passed(way: Variant, options: RunOptions, device: str) -> CapturedPass:
+        # Threads change where a pass is placed, not what it is.
+        key = (way.model, way.batch, way.dtype, way.channels_last, device)
+        if key not in captured:
+            captured[key] = captured_pass(models[way.model], inputs, options, on=device)
+        return captured[key]
+
+    found: list[list[Analysis]] = []
+    for way, options in zip(ways, run_as, strict=True):
+        model = models[way.model]
+        if isinstance(model, Analysis):
+            found.append([model])
+            continue
+        found.append(
+            placed_on_each(
+                functools.partial(passed, way, options),
+                known[way.threads],
+                threads=way.threads,
+                cold=options.cold,
+                progress=progress,
+            )
         )
-    if names and len(names) not in (models, len(ways)):
-        raise InputError(f"{len(names)} names for {models} models")
+    return found
 
 
 def _check_saved(
-    models: Sequence[object],
-    changes: dict[str, Any],
-    *,
-    hardware: object,
-    machines: Sequence[object],
-    threads: object,
+    models: Sequence[object], changes: dict[str, Any], machine: dict[str, Any]
 ) -> None:
     """Refuses options that would change what is saved, and those that would change nothing."""
     saved = [each for each in models if _is_saved(each)]
-    several = {
-        "--threads": threads if isinstance(threads, (list, tuple)) else None,
-        "--hardware": list(machines) if len(machines) > 1 else None,
-    }
-    for option, value in {**changes, **several}.items():
+    for option, value in changes.items():
         if saved and value is not None:
             raise InputError(
                 f"{option} cannot change an analysis that is saved ({_name(saved[0])}): name its"
                 " model"
             )
-    if len(saved) == len(models):
-        for option, value in {"--hardware": hardware, "--threads": threads}.items():
-            if value is not None:
-                raise InputError(f"{option} has no effect: all of these are saved analyses")
+    for option, value in machine.items():
+        if len(saved) == len(models) and value is not None:
+            raise InputError(f"{option} has no effect: all of these are saved analyses")
 
 
 def _check_machines(machines: Sequence[Hardware | None]) -> None:
@@ -295,11 +227,6 @@ def _check_machines(machines: Sequence[Hardware | None]) -> None:
 
 def _is_saved(model: object) -> bool:
     return isinstance(model, Analysis) or (isinstance(model, str) and model.endswith(".json"))
-
-
-def _read(model: object) -> object:
-    """The model, or the analysis that its name is the file of."""
-    return read_analysis(model) if isinstance(model, str) and _is_saved(model) else model
 
 
 def _name(model: object) -> str:

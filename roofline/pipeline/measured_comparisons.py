@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here

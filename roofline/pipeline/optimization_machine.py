@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import (
     HardwareError,
     InputError,

@@ -17,7 +17,7 @@ from roofline.design.advice.alternatives import Alternative, OnMachine
 from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
 from roofline.design.advice.subject import Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
-from roofline.design.model_comparison.measured_rounds import RoundTime
+from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import quantile

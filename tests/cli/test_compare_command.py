@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from roofline.cli.main import run
-from roofline.cli.options import Output
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.result import Comparison
 from tests.presentation.examples import small
 
 SHEET = ["--hardware", "10980xe"]
@@ -59,14 +58,14 @@ def test_batches_threads_and_layouts(tmp_path: Path, capsys: pytest.CaptureFixtu
     layouts = ["--layout", "contiguous", "--layout", "channels-last"]
     assert run(["compare", NET, *ways, *layouts, *SHEET, "-o", str(path)]) == 0
     data = json.loads(path.read_text())
-    assert [each["model"] for each in data["models"]][:2] == [
+    assert [each["model"] for each in data["rows"]][:2] == [
         f"{NET} · batch 1 · 1 thread · contiguous",
         f"{NET} · batch 1 · 1 thread · channels-last",
     ]
-    assert len(data["models"]) == 8
-    assert {each["flop_per_sample_ratio"] for each in data["models"]} == {1.0}
-    assert [each["threads"] for each in data["models"]] == [1, 1, 16, 16] * 2
-    assert data["models"][1]["run"]["channels_last"]
+    assert len(data["rows"]) == 8
+    assert {each["flop_per_sample_ratio"] for each in data["rows"]} == {1.0}
+    assert [each["threads"] for each in data["rows"]] == [1, 1, 16, 16] * 2
+    assert data["rows"][1]["run"]["channels_last"]
     assert "batches differ: FLOP, traffic and times are those of one sample" in (
         capsys.readouterr().out
     )
@@ -164,23 +163,24 @@ def test_saved_analyses_are_not_measured(
     assert "99" in error_of(capsys, str(saved), NET, *SHEET)
 
 
-def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[str, Any] = {}
 
-    def run_sweep(models: tuple[str, ...], **options: Any) -> None:
+    def run_sweep(models: tuple[str, ...], **options: Any) -> Comparison:
         given.update(models=models, **options)
+        return Comparison.of([small(), small()], names=models)
 
     monkeypatch.setattr("roofline.cli.compare.run_sweep", run_sweep)
-    spec = "channels=16:64:x2"
+    spec, file = "channels=16:64:x2", tmp_path / "s.csv"
     line = ["compare", "a", "b", "--sweep", spec, "--jobs", "2", "--yes", "--dtype", "float32"]
-    assert run([*line, "--hardware", "v100", "--reference", "b", "-o", "s.png"]) == 0
+    assert run([*line, "--hardware", "v100", "--reference", "b", "-o", str(file)]) == 0
+    assert file.read_text().startswith("model,")
     assert given["models"] == ("a", "b")
     assert (given["spec"], given["jobs"], given["yes"], given["executor"]) == (spec, 2, True, None)
-    assert given["hardware"] == ("v100",)
     assert given["reference"] == "b"
-    assert given["output"] == Output((Path("s.png"),), force=False)
-    assert given["options"]["dtype"] == "float32"
-    assert given["options"]["channels_last"] is False
+    assert given["run"]["hardware"] == "v100"
+    assert given["run"]["dtype"] == "float32"
+    assert given["run"]["channels_last"] is False
 
 
 def test_measuring_is_handed_on(

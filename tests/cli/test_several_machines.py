@@ -137,4 +137,4 @@ def test_coverage_is_that_of_the_model(tmp_path: Path, capsys: pytest.CaptureFix
 def test_profiles_of_one_name_are_numbered() -> None:
     first, second = sheet("same", 1e12, 1e11), sheet("same", 2e12, 1e11)
     both = roofline.compare_machines("squeezenet1_1", hardware=[first, second])
-    assert both.names == ("same (1)", "same (2)")
+    assert both.machine_names == ("same (1)", "same (2)")

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import roofline
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.models import ceilings
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.render.console import plain_text
 from tests.unknown_operator import mystery
@@ -58,7 +59,7 @@ def test_ratios_refer_to_the_reference() -> None:
 
 def test_ceilings_and_sentence() -> None:
     comparison = pair()
-    assert [each.shares for each in comparison.ceilings] == [(("DRAM", 1.0),), (("DRAM", 1.0),)]
+    assert [ceilings(each) for each in comparison.analyses] == [{"DRAM": 1.0}, {"DRAM": 1.0}]
     (sentence,) = comparison.sentences
     assert sentence == (
         "b against a: 8 × fewer FLOP, 1.3 × lower bound time on 10980xe:"
@@ -111,12 +112,10 @@ def test_every_form_says_the_same() -> None:
     rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
     data = json.loads(comparison.to_json())
     for index, name in enumerate(("a", "b")):
-        assert (
-            frame["model"][index] == rows[index]["model"] == data["models"][index]["model"] == name
-        )
+        assert frame["model"][index] == rows[index]["model"] == data["rows"][index]["model"] == name
         for key in ("flop", "traffic_bytes", "eager_min_time_s", "flop_ratio"):
             value = float(frame[key][index])
-            assert value == float(rows[index][key]) == float(data["models"][index][key])
+            assert value == float(rows[index][key]) == float(data["rows"][index][key])
     text = plain_text(comparison.report())
     assert "a against b on 10980xe with 16 threads" in text
     assert comparison.sentences[0] in text
@@ -127,11 +126,12 @@ def test_every_form_says_the_same() -> None:
 def test_files_have_modules_side_by_side() -> None:
     data = json.loads(pair().to_json())
     assert data["rounds"] is None
-    (row,) = data["module_alignment"]["rows"]
+    (modules,), (types,) = data["module_alignment"], data["types"]
+    (row,) = modules["rows"]
     first, second = row["parts"]
-    assert data["module_alignment"]["kind"] == "bound"
+    assert modules["kind"] == "bound"
     assert [first["flop"], second["flop"]] == [115_200, 14_400]
-    (nothing, light), (dense, none) = (each["parts"] for each in data["types"]["rows"])
+    (nothing, light), (dense, none) = (each["parts"] for each in types["rows"])
     assert none is nothing is None
     assert (dense["name"], light["name"]) == ("convolution", "depthwise convolution")
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_compared() -> None:
 
 def test_models_of_the_same_name_are_told_apart() -> None:
     first = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
-    assert roofline.compare(first, first).names == ("Conv2d (1)", "Conv2d (2)")
+    assert roofline.compare(first, first).designs == ("Conv2d (1)", "Conv2d (2)")
 
 
 def test_runs_of_different_kinds_are_told() -> None:
@@ -164,5 +164,5 @@ def test_runs_of_different_kinds_are_told() -> None:
     assert "ratios are between training" in report
     alike = Comparison.of([step, step])
     assert alike.notes == ("Conv2d (1) and Conv2d (2) are the same: one model, run in one way",)
-    assert json.loads(comparison.to_json())["models"][1]["run"]["optimizer"] == "sgd"
+    assert json.loads(comparison.to_json())["rows"][1]["run"]["optimizer"] == "sgd"
     assert "\nrun" not in plain_text(pair().report())

@@ -12,8 +12,7 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
-from roofline.design.model_comparison.grid import ComparisonGrid
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.machine.hardware import HardwareProfile
@@ -37,7 +36,7 @@ COMPUTES = machine("computes", 1e12, 1e9)
 STREAMS = machine("streams", 1e9, 1e12)
 
 
-def grid() -> ComparisonGrid:
+def grid() -> Comparison:
     """16 channels of 10 x 10, 8 x 8 come out: one has more FLOP, the other more bytes."""
     models = (
         torch.nn.Conv2d(16, 16, 3, bias=False),
@@ -49,7 +48,7 @@ def grid() -> ComparisonGrid:
     found = roofline.compare(
         *models, inputs=(1, 16, 10, 10), names=["dense", "light"], hardware=[COMPUTES, STREAMS]
     )
-    assert isinstance(found, ComparisonGrid)
+    assert isinstance(found, Comparison)
     return found
 
 
@@ -59,8 +58,8 @@ def test_one_wins_where_bytes_count_the_other_where_flop_do() -> None:
     light: 2 x 64 x 16 x (9 + 16) FLOP; 6400 + 3 x 4096, and 576 + 1024 weights.
     """
     found = grid()
-    assert found.machines == ("computes", "streams")
-    bounds = [each.quantity("eager_min_time_s").values for each in found.comparisons]
+    assert found.machine_names == ("computes", "streams")
+    bounds = [each.quantity("eager_min_time_s").values for each in found.each_machine]
     assert bounds[0] == pytest.approx((19_712e-9, 20_288e-9))
     assert bounds[1] == pytest.approx((294_912e-9, 51_200e-9))
     assert found.verdict == (
@@ -83,12 +82,7 @@ def test_predictions_win_before_bounds_and_say_when_it_is_open() -> None:
     def elsewhere(analysis: Analysis) -> Analysis:
         return replace(analysis, hardware=replace(analysis.hardware, name="other"))
 
-    found = ComparisonGrid.of(
-        [
-            Comparison.of([slow, near], names=["a", "b"]),
-            Comparison.of([elsewhere(near), elsewhere(slow)], names=["a", "b"]),
-        ]
-    )
+    found = Comparison.of([slow, near], [elsewhere(near), elsewhere(slow)], names=["a", "b"])
     here = small().hardware.name
     assert found.verdict == (
         f"predicted: b wins on {here} (1.1 × as fast as a, though either may be the faster),"
@@ -109,10 +103,10 @@ def test_every_form_has_all_machines() -> None:
     assert list(frame.columns) == list(rows[0])
     assert frame["eager_min_time_s"].tolist() == [float(each["eager_min_time_s"]) for each in rows]
     data = json.loads(found.to_json())
-    assert data["machines"] == ["computes", "streams"]
-    light = data["comparisons"][1]["models"][1]
+    light = data["rows"][3]
+    assert (light["hardware"], light["model"]) == ("streams", "light")
     assert light["eager_min_time_s"] == pytest.approx(51_200e-9)
-    assert len(data["comparisons"][1]["analyses"]) == 2
+    assert len(data["analyses"]) == 4
     text = plain_text(found.report())
     assert "dense against light on computes, streams" in text
     assert found.verdict[0] in text
@@ -124,15 +118,14 @@ def test_every_form_has_all_machines() -> None:
     text = plain_text(found.report(View(by="type")))
     assert "Types of operators side by side on streams (bound)" in text
     assert "<table" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert repr(found).startswith("<ComparisonGrid: dense against light on computes, streams")
+    assert repr(found).startswith("<Comparison: dense against light on computes, streams")
 
 
 def test_what_is_no_grid() -> None:
-    with pytest.raises(InputError, match="at least one"):
-        ComparisonGrid.of([])
-    first = Comparison.of([small(), small()], names=["a", "b"])
-    with pytest.raises(InputError, match="not what is compared"):
-        ComparisonGrid.of([first, replace(first, reference=1)])
+    with pytest.raises(InputError, match="at least two models"):
+        Comparison.of([])
+    with pytest.raises(InputError, match="3 analyses of 2 models"):
+        Comparison.of([small(), small()], [small()], names=["a", "b"])
     one = torch.nn.ReLU()
     for hardware, words in (([], "an empty list"), ([STREAMS, STREAMS], "streams is given twice")):
         with pytest.raises(InputError, match=words):

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
-from roofline.design.model_comparison.ratios import Ratio, ratio_of_predictions, ratio_of_rounds
+from roofline.design.comparison.ratios import (
+    MeasuredRounds,
+    Ratio,
+    RoundTime,
+    ratio_of_predictions,
+    ratio_of_rounds,
+)
 
 
 def test_halves_of_intervals_add_as_squares() -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
-from roofline.design.model_comparison.result import Comparison
-from roofline.design.model_comparison.time_parts import leading_part, parts_of
+from roofline.design.comparison.differences import leading_part, parts_of
+from roofline.design.comparison.models import provenance
+from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
+from roofline.design.comparison.result import Comparison
 from roofline.latency.prediction import RunPrediction
 from roofline.workload.tensors import Role
 from tests.presentation.examples import Network, analysis_of, dram_profile
@@ -135,7 +136,7 @@ def test_measurements_in_turn_come_first() -> None:
         in comparison.sentences[0]
     )
     assert comparison.quantity("measured_s").values == (3.0, 1.0)
-    (said,) = [each for each in comparison.provenance if "measured in turn" in each]
+    (said,) = [each for each in provenance(comparison) if "measured in turn" in each]
     assert said.startswith("measured in turn on 2026-03-04: 3 rounds")
     assert "each in a process of its own (allocator: default)" in said
 

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 import roofline
-from roofline.design.machine_comparison import (
-    MachineComparison,
-    read_machine_comparison,
-)
+from roofline.design.comparison.result import Comparison
 from roofline.errors import FileFormatError, InputError
 from roofline.machine.catalog import load_hardware
 from roofline.placement import Bound
+from roofline.result import read_result
 from tests.presentation.examples import Network, analysis_of, ceiling
 from tests.presentation.machines import (
     NARROW,
@@ -175,7 +173,7 @@ def test_predictions_stand_where_there_are_some() -> None:
 def test_a_group_with_an_operator_that_is_not_predicted_has_no_prediction() -> None:
     narrow, wide = pair().analyses
     partly = with_predictions(wide, {"low": 2.0, "high": 4.0, "copy": 1.0})
-    comparison = MachineComparison.of([narrow, partly])
+    comparison = Comparison.of_machines([narrow, partly])
     work, copy = comparison.groups(lambda across: across[0].op)
     assert (work.predicted_s, copy.predicted_s) == ((None, None), (None, 1.0))
     assert comparison.machines[1].predicted_s is None
@@ -202,7 +200,7 @@ def test_a_saved_comparison_comes_back_equal(name: str, tmp_path: Path) -> None:
     comparison = COMPARISONS[name]
     path = tmp_path / "machines.json"
     comparison.save(path)
-    assert read_machine_comparison(path) == comparison
+    assert read_result(path) == comparison
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -211,8 +209,8 @@ def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
     frame = comparison.to_frame()
     assert len(frame) == sum(len(each.operators) for each in comparison.analyses)
     changing = comparison.changing_rows()
-    assert list(frame["changes_sides"]) == list(changing) * len(comparison.names)
-    for machine, summary in zip(comparison.names, comparison.machines, strict=True):
+    assert list(frame["changes_sides"]) == list(changing) * len(comparison.machine_names)
+    for machine, summary in zip(comparison.machine_names, comparison.machines, strict=True):
         part = frame[frame["machine"] == machine]
         if summary.eager_min_time_s is not None:
             assert float(part["eager_min_time_s"].sum()) == pytest.approx(summary.eager_min_time_s)
@@ -220,50 +218,49 @@ def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
 
 def test_machines_of_one_name_are_told_apart() -> None:
     comparison = compare(three_operators(), [NARROW, replace(WIDE, name="narrow")])
-    assert comparison.names == ("narrow (1)", "narrow (2)")
+    assert comparison.machine_names == ("narrow (1)", "narrow (2)")
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
     one, other = analysis_of(three_operators(), NARROW), analysis_of(Network(), WIDE)
     with pytest.raises(InputError, match="takes at least two"):
-        MachineComparison.of([one])
+        Comparison.of_machines([one])
     with pytest.raises(InputError, match="'narrow' is given twice"):
-        MachineComparison.of([one, one])
+        Comparison.of_machines([one, one])
     with pytest.raises(InputError, match="analyse one model with one input for all machines"):
-        MachineComparison.of([one, other])
+        Comparison.of_machines([one, other])
     with pytest.raises(InputError, match="analyse one model"):
-        MachineComparison.of([one, replace(one, cache="cold", hardware=WIDE)])
+        Comparison.of_machines([one, replace(one, cache="cold", hardware=WIDE)])
 
 
 def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
     one = analysis_of(three_operators(), NARROW, threads=1)
     four = analysis_of(three_operators(), NARROW, threads=4)
-    assert [each.threads for each in MachineComparison.of([one, four]).machines] == [1, 4]
+    assert [each.threads for each in Comparison.of_machines([one, four]).machines] == [1, 4]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"kind": "comparison"}, "is no comparison of machines"),
+        ({"kind": "analysis"}, "expected kind 'comparison', got 'analysis'"),
         ({"schema_version": 99}, "written by an older version"),
-        ({"analyses": {}}, "expected the keys schema_version, kind and analyses"),
-        ({"extra": 1}, "expected the keys"),
-        ({"analyses": []}, "takes at least two"),
+        ({"analyses": {}}, "analyses: expected a list"),
+        ({"extra": 1}, "unknown key 'extra'"),
+        ({"analyses": []}, "cells are no full table of the designs"),
+        ({"sentences": []}, "sentences do not follow from the rest"),
         ({"analyses": [{"model": "x"}] * 2}, r"analyses\[0\]: missing key"),
     ],
 )
 def test_a_damaged_file_is_refused_with_its_place(change: dict[str, object], words: str) -> None:
     data = json.loads(pair().to_json())
     with pytest.raises(FileFormatError, match=words) as error:
-        MachineComparison.from_data({**data, **change}, file="m.json")
+        Comparison.from_data({**data, **change}, file="m.json")
     assert str(error.value).startswith("m.json")
     assert "\n" not in str(error.value)
 
 
 def test_its_representation_is_the_verdict() -> None:
-    assert repr(pair()).startswith(
-        "<MachineComparison: example in steady state: 1 of 4 operators is"
-    )
+    assert repr(pair()).startswith("<Comparison: example in steady state: 1 of 4 operators is")
     assert "<table" in eight()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis, Run
-from roofline.design.model_comparison.quantities import Quantity
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.models import Quantity
+from roofline.design.comparison.result import Comparison
 from roofline.foundation.blocks import Grid
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
@@ -159,9 +159,9 @@ def test_every_form_has_the_same_times_and_unknown_is_never_zero() -> None:
     assert [other[name] for name in names] == ["", "", "", ""]
     assert (one["predicted_s_ratio"], other["predicted_s_ratio"]) == ("1.0", "")
     data = json.loads(comparison.to_json())
-    assert (data["schema_version"], data["kind"]) == (1, "comparison of models")
-    assert [data["models"][0][name] for name in names] == [10.0, 9.0, 12.0, None]
-    assert [data["models"][1][name] for name in names] == [None] * 4
+    assert (data["schema_version"], data["kind"]) == (1, "comparison")
+    assert [data["rows"][0][name] for name in names] == [10.0, 9.0, 12.0, None]
+    assert [data["rows"][1][name] for name in names] == [None] * 4
     frame = comparison.to_frame()
     assert list(frame.columns) == list(one)
     assert list(frame["predicted_high_s"].isna()) == [False, True]

@@ -10,11 +10,11 @@ from torch import nn
 
 import roofline
 from roofline.analysis import Analysis, Module
-from roofline.design.model_comparison.module_alignment import (
+from roofline.design.comparison.alignment import (
     modules_side_by_side,
     types_side_by_side,
 )
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.result import Comparison
 from roofline.workload.tensors import Role
 from tests.presentation.examples import Network, analysis_of, dram_profile
 

@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from roofline.design.sweeps.drawing import MOST_FACETS, can_be_lines, shade
-from roofline.design.sweeps.result import SweepResult
-from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
+from roofline.design.comparison.result import Comparison
+from roofline.design.comparison.sweep_drawing import MOST_FACETS, can_be_lines, shade
 from roofline.foundation.blocks import Grid
 from roofline.plots.figures import new_figure
 from roofline.render.console import columns_that_fit
 from roofline.result import Result
-from tests.sweep_examples import cell, machine, swept, times
+from tests.sweep_examples import cell, known, ridge, swept, times
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\nnext"
 
 
-def grown(axes: str, names: tuple[str, ...] = ("standard", "separable")) -> SweepResult:
+def grown(axes: str, names: tuple[str, ...] = ("standard", "separable")) -> Comparison:
     """Times that depend on the point: the first wins early, the others later."""
     count = sweep_count(axes)
     rows = [
@@ -29,7 +28,7 @@ def grown(axes: str, names: tuple[str, ...] = ("standard", "separable")) -> Swee
 
 
 def sweep_count(axes: str) -> int:
-    from roofline.design.sweeps.axes import grid_of
+    from roofline.design.comparison.axes import grid_of
 
     return grid_of(axes).count
 
@@ -96,34 +95,22 @@ def test_lines_go_through_their_times_within_their_bands() -> None:
     assert "gap" in notes_of(result)
 
 
-def ridge(name: str = "near") -> RidgeSweep:
-    return RidgeSweep(
-        designs=("a", "b"),
-        base=machine(),
-        threads=1,
-        dtype="float32",
-        balances=(1.0, 2.0, 4.0, 8.0),
-        eager_min_time_s=((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
-        peak_memory_bytes=(1000, 2000),
-        crossings=(Crossing(balance=4.0, before=1, after=0),),
-        machines=(
-            KnownMachine(name=name, balance=3.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
-            KnownMachine(name="beside", balance=3.01, eager_min_time_s=(8.0, 6.0), has_caches=True),
-            KnownMachine(
-                name="beyond", balance=100.0, eager_min_time_s=(8.0, 9.0), has_caches=True
-            ),
-        ),
+def known_ridge(name: str = "near") -> Comparison:
+    return ridge(
+        known(name, 3.0, (8.0, 6.0)),
+        known("beside", 3.01, (8.0, 6.0), has_caches=True),
+        known("beyond", 100.0, (8.0, 9.0), has_caches=True),
         left_out=("old (no ceilings for float32)",),
         run="1x64x56x56 float32",
     )
 
 
 def test_machines_stand_at_their_balance_with_names_apart() -> None:
-    axes = drawn(ridge()).axes[0]
+    axes = drawn(known_ridge()).axes[0]
     names = {each.get_text(): each for each in axes.texts}
     assert names["near"].xy[0] == 3.0 and names["beside"].xy[0] == 3.01
     assert names["beside"].get_position()[0] - names["near"].get_position()[0] > 0.02
-    assert "beyond" not in names and "beyond the axis: beyond" in notes_of(ridge())
+    assert "beyond" not in names and "beyond the axis: beyond" in notes_of(known_ridge())
     dots = [each for each in axes.collections if len(each.get_offsets()) == 1]
     hollow = [tuple(each.get_facecolor()[0][:3]) == (1.0, 1.0, 1.0) for each in dots]
     assert [float(each.get_offsets()[0][0]) for each in dots] == [3.0, 3.01]
@@ -164,7 +151,7 @@ def test_the_table_of_one_axis_has_times_and_intervals() -> None:
 
 
 def test_the_report_of_a_ridge_says_that_there_are_no_predictions() -> None:
-    text = str(ridge())
+    text = str(known_ridge())
     assert "no predictions for machines that do not exist" in text
     assert "below 4.00 FLOP/byte, b has the lowest bound" in text
     assert "not on the axis: old (no ceilings for float32)" in text
@@ -177,7 +164,7 @@ def test_every_format_of_every_kind_with_hostile_names(format: str, which: str) 
     result = {
         "map": lambda: grown("a=1|2,b=x|y", names),
         "lines": lambda: grown("a=1|2|4", names),
-        "ridge": lambda: ridge(HOSTILE),
+        "ridge": lambda: known_ridge(HOSTILE),
     }[which]()
     content = result.render(format)
     assert content

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.sweeps.axes import grid_of
-from roofline.design.sweeps.result import SweepResult, changes_of
-from roofline.design.sweeps.verdicts import Cell, verdict_of
+from roofline.design.comparison.cells import Cell, verdict_of
+from roofline.design.comparison.result import Comparison
+from roofline.design.comparison.sweeps import changes_of
 from roofline.errors import FileFormatError
 from roofline.plots.figures import new_figure
 from roofline.result import read_result, result_from_data
@@ -125,7 +125,7 @@ def test_changes_along_a_line_neighbours_together() -> None:
         *((1.0, 1.0), (1.0, 1.0), (2.0, 1.0)),
         *((2.0, 1.0), (2.0, 1.0), (2.0, 1.0)),
     )
-    found = changes_of(result.grid, result.names, result.verdicts, "channels")
+    found = changes_of(result, "channels")
     # At size 28 nothing changes, so there is no line of it.
     assert found == [("size ≤ 14", "standard up to channels 1, too close at 2, separable from 4")]
 
@@ -156,7 +156,7 @@ def test_numbers_stand_in_the_same_rows_everywhere() -> None:
     assert data["hardware"][0]["name"] == "test"
 
 
-def memory(*by_point: tuple[int, int], capacity_bytes: int | None = 100) -> SweepResult:
+def memory(*by_point: tuple[int, int], capacity_bytes: int | None = 100) -> Comparison:
     """A standard design of 2 s and a separable one of 1 s, which keep so many bytes alive."""
     rows = [
         [
@@ -218,7 +218,7 @@ def test_pictures_cross_what_does_not_fit() -> None:
     crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
     assert [list(each.get_xdata()) for each in crosses] == [[3.0], [2.0, 3.0]]  # pyright: ignore
     four = memory((50, 100), (50, 101), (101, 101), (100, 100))
-    grid = replace(four, grid=grid_of("a=1|2,b=1|2"))
+    grid = replace(four, axes={"a": (1, 2), "b": (1, 2)})
     figure = new_figure(10, 6)
     grid.draw(figure)
     patches: Any = figure.axes[0].patches
@@ -234,9 +234,9 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert read_result(tmp_path / "s.json") == result
     data = json.loads((tmp_path / "s.json").read_text())
     for change, said in (
-        ({"rows": data["rows"][1:]}, "5 rows are no full grid"),
-        ({"points": data["points"][::-1]}, "verdicts do not follow from the rows"),
-        ({"reference": 7}, "no full grid"),
+        ({"rows": data["rows"][1:]}, "cells are no full table"),
+        ({"points": data["points"][::-1]}, "points do not follow from the rest"),
+        ({"reference": 7}, "reference 7: there are models 0 to 1"),
         ({"axes": {}}, "no full grid"),
     ):
         with pytest.raises(FileFormatError, match=said):

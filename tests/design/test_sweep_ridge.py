@@ -5,96 +5,58 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
+from roofline.design.comparison.balance import places, winner_at
 from roofline.plots.figures import new_figure
 from roofline.result import result_from_data
-from tests.sweep_examples import machine
-
-
-def ridge(**changes: object) -> RidgeSweep:
-    """a takes 8 s everywhere; b 2 s per FLOP/byte, so that they cross at 4."""
-    values: dict[str, object] = {
-        "designs": ("a", "b"),
-        "base": machine(),
-        "threads": 1,
-        "dtype": "float32",
-        "balances": (1.0, 2.0, 4.0, 8.0),
-        "eager_min_time_s": ((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
-        "peak_memory_bytes": (1000, 2000),
-        "crossings": (Crossing(balance=4.0, before=1, after=0),),
-        "machines": (
-            KnownMachine(name="near", balance=3.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
-            KnownMachine(name="far", balance=40.0, eager_min_time_s=(1.0, 0.5), has_caches=True),
-        ),
-        **changes,
-    }
-    return RidgeSweep(**values)  # pyright: ignore[reportArgumentType]
+from tests.sweep_examples import FAR, NEAR, known, ridge
 
 
 def test_who_leads_where_and_which_machines_are_there() -> None:
-    assert ridge().sentences == (
+    found = ridge(NEAR, FAR)
+    assert found.sentences == (
         "below 4.00 FLOP/byte, b has the lowest bound, 1.0 to 4.0 × lower (near)",
         "above 4.00 FLOP/byte, a has the lowest bound, 1.0 to 2.0 × lower (far)",
         "with its own ceilings and caches, another design leads on far",
     )
-    assert [ridge().winner_at(each) for each in (0.1, 3.9, 4.0, 9.0)] == [1, 1, 0, 0]
+    assert [winner_at(found, each) for each in (0.1, 3.9, 4.0, 9.0)] == [1, 1, 0, 0]
 
 
 def test_without_a_crossing_there_is_one_sentence() -> None:
-    found = ridge(
-        eager_min_time_s=((8.0, 2.0),) * 4,
-        crossings=(),
-        machines=(),
-        designs=("a", "b"),
-        reference=1,
-    )
+    found = ridge(by_balance=((8.0, 2.0),) * 4, crossings=(), reference=1)
     assert found.sentences == (
         "at every balance, b has the lowest bound, 4.0 × lower (no known machine)",
     )
-    assert found.ratios[0] == (4.0, 1.0)
+    assert places(found)[0].over(1) == (4.0, 1.0)
 
 
 def test_rows_are_the_hypothetical_machines_then_the_known() -> None:
-    frame = ridge().to_frame()
+    found = ridge(NEAR, FAR)
+    frame = found.to_frame()
     assert frame["over_reference"].tolist()[1::2] == [0.25, 0.5, 1.0, 2.0, 0.75, 0.5]
     assert frame["machine"].tolist()[8:] == ["near", "near", "far", "far"]
-    data = json.loads(ridge().to_json())
-    assert data["crossings"] == [{"balance": 4.0, "before": 1, "after": 0}]
-    assert result_from_data(data, file="r.json") == ridge()
+    data = json.loads(found.to_json())
+    assert data["balance"]["crossings"] == [{"balance": 4.0, "before": 1, "after": 0}]
+    assert result_from_data(data, file="r.json") == found
     assert list(frame["is_best"])[-1]
 
 
 def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
     """b takes 2000 bytes: near has 1999, far exactly as many; nothing is known of open."""
     found = ridge(
-        machines=(
-            KnownMachine(
-                name="near",
-                balance=3.0,
-                eager_min_time_s=(8.0, 6.0),
-                has_caches=False,
-                memory_capacity_bytes=1999,
-            ),
-            KnownMachine(
-                name="far",
-                balance=40.0,
-                eager_min_time_s=(1.0, 0.5),
-                has_caches=True,
-                memory_capacity_bytes=2000,
-            ),
-            KnownMachine(name="open", balance=2.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
-        )
+        known("near", 3.0, (8.0, 6.0), capacity_bytes=1999),
+        known("far", 40.0, (1.0, 0.5), has_caches=True, capacity_bytes=2000),
+        known("open", 2.0, (8.0, 6.0)),
     )
-    near, far, open_ = found.machines
-    assert [found.fits_on(each) for each in found.machines] == [
-        (True, False),
-        (True, True),
-        (None, None),
+    there = places(found)[4:]
+    assert [[cell.fits for cell in each.cells] for each in there] == [
+        [True, False],
+        [True, True],
+        [None, None],
     ]
-    assert [found.best_on(each) for each in (near, far, open_)] == [0, 1, 1]
+    assert [each.best for each in there] == [0, 1, 1]
     assert found.sentences[-1] == "b does not fit into memory on near, and leads nowhere there"
-    known = [each for each in found.records() if each["machine"]]
-    assert [(each["fits"], each["is_best"]) for each in known] == [
+    rows = [each for each in found.records() if each["machine"]]
+    assert [(each["fits"], each["is_best"]) for each in rows] == [
         *((True, True), (False, False)),
         *((True, False), (True, True)),
         *((None, False), (None, True)),
@@ -111,15 +73,8 @@ def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
 
 
 def test_where_nothing_fits_nothing_leads() -> None:
-    small = KnownMachine(
-        name="small",
-        balance=3.0,
-        eager_min_time_s=(8.0, 6.0),
-        has_caches=False,
-        memory_capacity_bytes=999,
-    )
-    found = ridge(machines=(small,))
-    assert found.best_on(small) is None
+    found = ridge(known("small", 3.0, (8.0, 6.0), capacity_bytes=999))
+    assert places(found)[-1].best is None
     assert not any(each["is_best"] for each in found.records() if each["machine"])
     line = next(x for x in str(found).splitlines() if x.startswith("small "))
     assert "a!, b!" in line

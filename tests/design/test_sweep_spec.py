@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.sweeps.axes import Axis, Grid, grid_of, point_text, text_of
+from roofline.design.comparison.axes import Axis, Grid, grid_of, point_text, text_of
 from roofline.errors import InputError
 
 

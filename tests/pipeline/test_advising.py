@@ -20,7 +20,7 @@ from roofline.design.advice.whole_model import (
     variants_of,
     without_faults,
 )
-from roofline.design.model_comparison.measured_rounds import RoundTime
+from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline.advising import advise, with_findings

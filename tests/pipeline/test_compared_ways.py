@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import roofline
-from roofline.design.model_comparison.measured_rounds import RoundTime
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.ratios import RoundTime
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
@@ -87,7 +87,7 @@ def test_one_model_in_several_ways() -> None:
         reference="Conv2d bfloat16",
     )
     assert isinstance(found, Comparison)
-    assert found.names == ("Conv2d float32", "Conv2d bfloat16")
+    assert found.designs == ("Conv2d float32", "Conv2d bfloat16")
     assert found.ratios(found.quantity("traffic_bytes")) == (2.0, 1.0)
     assert found.ratios(found.quantity("flop")) == (1.0, 1.0)
 

@@ -11,11 +11,14 @@ import pytest
 from torch import nn
 
 import roofline
-from roofline.design.sweeps.axes import grid_of
+from roofline.design.comparison.axes import grid_of
+from roofline.design.comparison.balance import KnownMachine, places
+from roofline.design.comparison.result import Comparison
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.sweeps import ridges
-from roofline.pipeline.sweeps.jobs import Captured, Context, Job
+from roofline.pipeline.runs import CapturedPass
+from roofline.pipeline.sweeps import balances
+from roofline.pipeline.sweeps.jobs import Context, Job
 from roofline.pipeline.sweeps.planning import plan_of
 from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent
 from roofline.run import RunOptions
@@ -72,7 +75,7 @@ def test_one_capture_serves_all_machines_and_threads(
     asked: list[Job] = []
     before = Context.captured
 
-    def counted(self: Context, job: Job, on: str) -> Captured:
+    def counted(self: Context, job: Job, on: str) -> CapturedPass:
         asked.append(job)
         return before(self, job, on)
 
@@ -87,7 +90,7 @@ def test_one_capture_serves_all_machines_and_threads(
     assert (plan.grid.count, plan.design_points, plan.job_count) == (12, 24, 6 + 2)
     from roofline.pipeline.sweeps.sweeping import carry_out
 
-    result = carry_out(plan, Where(kind="local"))
+    result = carry_out(replace(plan, job_s=(0.1, 0.1)), Where(kind="local"))
     assert len(asked) == 8
     assert result.threads is None
     point = {
@@ -160,7 +163,6 @@ def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: Hardware
         ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating type"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous and channels-last"),
         ((STANDARD, SEPARABLE), "channels=8,size=7,threads=9", "choose 1 to 2"),
-        ((STANDARD, SEPARABLE), "channels=8,size=7,balance=1|2", "stands alone"),
         ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "not closed"),
         ((STANDARD, "no-such-model"), "channels=8|9,size=7", "no-such-model: unknown model"),
         ((STANDARD, "linear(3,{channels})@1x4"), "channels=8|9|10,size=7", "linear"),
@@ -279,24 +281,37 @@ def test_the_users_file_goes_with_the_work(
 # -- over machines ---------------------------------------------------------------------------------
 
 
-def test_a_ridge_sweep_is_the_classic_model(machine: HardwareProfile) -> None:
+def bounds(result: Comparison) -> list[tuple[float, ...]]:
+    """The bounds of designs on hypothetical machines."""
+    return [each.times_s for each in places(result) if not each.machine]
+
+
+def ratios(result: Comparison) -> list[tuple[float, ...]]:
+    return [each.over(result.reference) for each in places(result) if not each.machine]
+
+
+def known(result: Comparison) -> dict[str, tuple[KnownMachine, tuple[float, ...]]]:
+    """Known machines with their bounds, by name."""
+    return {e.machine.name: (e.machine, e.times_s) for e in places(result) if e.machine}
+
+
+def test_a_sweep_over_balances_is_the_classic_model(machine: HardwareProfile) -> None:
     texts = [
         each.replace("{channels}", "64").replace("{size}", "56") for each in (STANDARD, SEPARABLE)
     ]
-    result = roofline.ridge_sweep(
-        *texts, axes="balance=0.001:1000000:x10", hardware=machine, names=NAMES
-    )
-    assert (result.dtype, result.threads) == ("float32", 2)
+    result = roofline.sweep(*texts, axes="balance=0.001:1000000:x10", hardware=machine, names=NAMES)
+    assert result.balance
+    assert (result.balance.dtype, result.threads) == ("float32", 2)
     alone = [roofline.analyze(each, hardware=machine).totals for each in texts]
     # Where bytes are free, least FLOP alone count; where they are dear, traffic alone does.
     least = [each.min_flop / 2e12 for each in alone]
-    assert result.eager_min_time_s[0] == pytest.approx(least)
+    assert bounds(result)[0] == pytest.approx(least)
     by_traffic = alone[1].traffic_bytes / alone[0].traffic_bytes
-    assert result.ratios[-1][1] == pytest.approx(by_traffic)
-    assert result.eager_min_time_s[-1][0] == pytest.approx(alone[0].traffic_bytes / (2e12 / 1e6))
+    assert ratios(result)[-1][1] == pytest.approx(by_traffic)
+    assert bounds(result)[-1][0] == pytest.approx(alone[0].traffic_bytes / (2e12 / 1e6))
     # Each bound falls with bandwidth.
     for design in range(2):
-        times = [each[design] for each in result.eager_min_time_s]
+        times = [each[design] for each in bounds(result)]
         assert times == sorted(times)
 
 
@@ -304,16 +319,17 @@ def test_crossings_are_where_bounds_are_equal(machine: HardwareProfile) -> None:
     texts = [
         each.replace("{channels}", "64").replace("{size}", "56") for each in (STANDARD, SEPARABLE)
     ]
-    result = roofline.ridge_sweep(*texts, axes="balance=1:1024:x2", hardware=machine, names=NAMES)
-    (crossing,) = result.crossings
+    result = roofline.sweep(*texts, axes="balance=1:1024:x2", hardware=machine, names=NAMES)
+    assert result.balance
+    (crossing,) = result.balance.crossings
     assert (crossing.before, crossing.after) == (1, 0)
-    beside = roofline.ridge_sweep(
+    beside = roofline.sweep(
         *texts,
         axes={"balance": [crossing.balance * 0.999, crossing.balance * 1.001]},
         hardware=machine,
         names=NAMES,
     )
-    low, high = (each[1] for each in beside.ratios)
+    low, high = (each[1] for each in ratios(beside))
     assert low < 1 < high and math.isclose(low, high, rel_tol=0.01)
 
 
@@ -322,17 +338,17 @@ def test_designs_of_other_inputs_are_said_to_be_so(machine: HardwareProfile) -> 
     said = f"inputs differ, and times are those of whole passes: {few} 1x8 float32; {many} 4x8"
     found = roofline.sweep(few, many, axes="n=8|16", hardware=machine)
     assert any(each.startswith(said) for each in found.warnings)
-    ridge = roofline.ridge_sweep(few, many, axes="n=8,balance=1:4:x2", hardware=machine)
+    ridge = roofline.sweep(few, many, axes="n=8,balance=1:4:x2", hardware=machine)
     assert any(each.startswith(said) for each in ridge.warnings)
     alike = roofline.sweep(few, "linear(8,n)@1x8", axes="n=8|16", hardware=machine)
     assert not any("inputs differ" in each for each in alike.warnings)
 
 
 def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> None:
-    result = roofline.ridge_sweep(
-        "conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30", hardware=machine
+    result = roofline.sweep(
+        "conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30", axes="balance=1:256:x2", hardware=machine
     )
-    found = {each.name: each for each in result.machines}
+    found = known(result)
     v100 = roofline.load_hardware("v100")
     memory = v100.memory[-1]
     peak = max(
@@ -341,14 +357,15 @@ def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> 
         if each.dtype.name == "float32" and each.kind == "hardware"
     )
     balance = peak / max(each.peak_bytes_per_s for each in memory.bandwidth)
-    assert found["v100"].balance == pytest.approx(balance)
+    assert found["v100"][0].balance == pytest.approx(balance)
     own = [
         roofline.analyze(each, hardware="v100").totals.eager_min_time_s
         for each in ("conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30")
     ]
-    assert found["v100"].eager_min_time_s == pytest.approx(own)
-    assert list(found) == sorted(found, key=lambda name: found[name].balance)
-    assert any("v100-article" in each for each in result.left_out)
+    assert found["v100"][1] == pytest.approx(own)
+    assert list(found) == sorted(found, key=lambda name: found[name][0].balance)
+    assert result.balance
+    assert any("v100-article" in each for each in result.balance.left_out)
 
 
 @pytest.mark.parametrize(
@@ -358,24 +375,25 @@ def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> 
         ("balance=4", "at least two"),
         ("balance=0:4:1", "above 0"),
         ("balance=a|b", "above 0"),
-        ("channels=8", "takes the axis balance"),
     ],
 )
 def test_balances_that_are_none(axes: str, said: str, machine: HardwareProfile) -> None:
     with pytest.raises(InputError, match=said):
-        roofline.ridge_sweep(
-            "conv2d({channels},8,1)@9x9", "relu()@9x9", axes=axes, hardware=machine
-        )
+        roofline.sweep("conv2d({channels},8,1)@9x9", "relu()@9x9", axes=axes, hardware=machine)
 
 
 def test_a_single_value_may_stand_beside_balance(machine: HardwareProfile) -> None:
-    result = roofline.ridge_sweep(
+    result = roofline.sweep(
         "conv2d({c},8,1)@9x9", "conv2d({c},4,1)@9x9", axes="balance=1|2,c=8", hardware=machine
     )
     assert result.run == "1x8x9x9 float32"
     with pytest.raises(InputError, match="no hardware ceilings for float64"):
-        roofline.ridge_sweep(
-            "conv2d(8,8,1)@9x9", "conv2d(8,4,1)@9x9", hardware="v100-article", dtype="float64"
+        roofline.sweep(
+            "conv2d(8,8,1)@9x9",
+            "conv2d(8,4,1)@9x9",
+            axes="balance=1|2",
+            hardware="v100-article",
+            dtype="float64",
         )
 
 
@@ -383,7 +401,7 @@ def test_a_bound_that_is_not_known_is_not_0(
     machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     designs = ("linear(64,64)@8x64", "linear(64,32)@8x64")
-    whole = ridges.place
+    whole = balances.place
 
     def without_the_first(*args: Any, **kwargs: Any) -> Any:
         first, *rest = whole(*args, **kwargs)
@@ -393,10 +411,10 @@ def test_a_bound_that_is_not_known_is_not_0(
         there = whole if roof.profile.name.startswith(machine.name) else without_the_first
         return there(records, reuse, roof)
 
-    monkeypatch.setattr(ridges, "place", without_the_first)
+    monkeypatch.setattr(balances, "place", without_the_first)
     with pytest.raises(HardwareError, match="no ceilings for some operators of these designs"):
-        roofline.ridge_sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
-    monkeypatch.setattr(ridges, "place", only_on_machines_that_there_are)
-    found = roofline.ridge_sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
-    assert not [each for each in found.machines if each.name == "h100"]
-    assert "h100 (no ceilings for some operators)" in found.left_out
+        roofline.sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
+    monkeypatch.setattr(balances, "place", only_on_machines_that_there_are)
+    found = roofline.sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
+    assert found.balance and "h100" not in known(found)
+    assert "h100 (no ceilings for some operators)" in found.balance.left_out

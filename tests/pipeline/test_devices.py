@@ -9,11 +9,12 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
+from roofline.design.comparison.balance import places
+from roofline.design.comparison.machines import apart, together, whole
 from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
 from roofline.pipeline.language import analyze_stage
-from roofline.pipeline.sweeps.ridges import ridge_sweep
-from roofline.pipeline.sweeps.sweeping import sweep
+from roofline.pipeline.sweeps import sweep
 from roofline.run import RunOptions
 from roofline.workload.capture import without_cuda
 
@@ -87,7 +88,7 @@ def test_machines_of_both_kinds_each_have_their_own_operators() -> None:
     assert [[row.op for row in across] for across in attention] == [
         [ON_CPU, ON_GPU, ON_GPU, ON_CPU]
     ]
-    assert comparison.apart is None
+    assert apart(comparison) is None
 
 
 def test_what_only_some_machines_call_is_in_totals_alone() -> None:
@@ -99,19 +100,20 @@ def test_what_only_some_machines_call_is_in_totals_alone() -> None:
     comparison = roofline.compare_machines(
         weighted, SHAPE, hardware=[CPU, GPU], autocast="bfloat16"
     )
-    assert comparison.apart is not None
+    beside, every = apart(comparison), whole(comparison)
+    assert beside is not None
     for place, each in enumerate(comparison.analyses):
-        together = comparison.group(comparison.operators).eager_min_time_s[place]
-        apart = comparison.apart.eager_min_time_s[place]
-        assert together is not None and apart is not None
-        assert each.totals.eager_min_time_s == pytest.approx(together + apart)
-        assert comparison.whole.eager_min_time_s[place] == each.totals.eager_min_time_s
+        shared_s = together(comparison, comparison.operators).eager_min_time_s[place]
+        beside_s = beside.eager_min_time_s[place]
+        assert shared_s is not None and beside_s is not None
+        assert each.totals.eager_min_time_s == pytest.approx(shared_s + beside_s)
+        assert every.eager_min_time_s[place] == each.totals.eager_min_time_s
         assert len(comparison.changing_rows(place)) == len(each.operators)
 
 
 def test_models_compared_on_machines_of_both_kinds() -> None:
     grid = roofline.compare(Attention(), torch.nn.Linear(16, 16), inputs=SHAPE, hardware=[CPU, GPU])
-    found = [kernels(each.analyses[0]) for each in grid.comparisons]
+    found = [kernels(each.analyses[0]) for each in grid.each_machine]
     assert found == [{ON_CPU}, {ON_GPU}]
 
 
@@ -127,8 +129,8 @@ def test_sweeps_over_machines_of_both_kinds() -> None:
                 model, SHAPE, batch=int(point["batch"]), hardware=str(point["hardware"])
             )
             assert cell.eager_min_time_s == alone.totals.eager_min_time_s
-    ridge = ridge_sweep(*models, inputs=SHAPE, hardware=CPU)
-    known = {each.name: each.eager_min_time_s for each in ridge.machines}
+    ridge = sweep(*models, axes="balance=1:256:x2", inputs=SHAPE, hardware=CPU)
+    known = {each.machine.name: each.times_s for each in places(ridge) if each.machine}
     for name in (CPU, GPU):
         alone = [
             roofline.analyze(each, SHAPE, hardware=name).totals.eager_min_time_s for each in models

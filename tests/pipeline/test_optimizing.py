@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.design.model_comparison.measured_rounds import RoundTime
+from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.foundation.sampling import Sample
 from roofline.latency.samples import IsolatedSample

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import roofline
-from roofline.design.sweeps.result import SweepResult
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
@@ -92,7 +92,7 @@ def predicted(learned: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "predictor_of", lambda *_: learned)
 
 
-def swept(machine: HardwareProfile, **how: Any) -> SweepResult:
+def swept(machine: HardwareProfile, **how: Any) -> Comparison:
     return roofline.sweep(*DESIGNS, axes=AXES, hardware=machine, names=NAMES, **how)
 
 

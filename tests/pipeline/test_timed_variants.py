@@ -13,7 +13,7 @@ from torch import nn
 
 import roofline
 from roofline.design.advice.times import Time
-from roofline.design.model_comparison.measured_rounds import RoundTime
+from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline import native_variants as pipeline

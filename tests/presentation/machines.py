@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from roofline.analysis import Analysis
-from roofline.design.machine_comparison import MachineComparison
+from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (
@@ -57,35 +57,35 @@ def three_operators() -> Network:
     return net
 
 
-def compare(net: Network, profiles: Sequence[HardwareProfile]) -> MachineComparison:
+def compare(net: Network, profiles: Sequence[HardwareProfile]) -> Comparison:
     """What `net` recorded on each of `profiles`."""
-    return MachineComparison.of([analysis_of(net, profile) for profile in profiles])
+    return Comparison.of_machines([analysis_of(net, profile) for profile in profiles])
 
 
 @functools.cache
-def pair() -> MachineComparison:
+def pair() -> Comparison:
     """The three operators on the narrow and the wide machine: the middle one changes sides."""
     return compare(three_operators(), [NARROW, WIDE])
 
 
 @functools.cache
-def predicted_on_wide() -> MachineComparison:
+def predicted_on_wide() -> Comparison:
     """The pair; on the wide machine 2, 3, 4 and 1 seconds are predicted, and 1 between them."""
     narrow, wide = pair().analyses
     seconds = {"low": 2.0, "middle": 3.0, "high": 4.0, "copy": 1.0}
-    return MachineComparison.of([narrow, with_predictions(wide, seconds)])
+    return Comparison.of_machines([narrow, with_predictions(wide, seconds)])
 
 
 @functools.cache
-def partly_predicted() -> MachineComparison:
+def partly_predicted() -> Comparison:
     """Of the eight machines, one is predicted but for most operators, and one was measured."""
     first, second, *others = eight().analyses
     partly = with_predictions(first, {"conv1": 0.001, "fc": 0.002})
-    return MachineComparison.of([partly, with_measurement(second, 0.0123), *others])
+    return Comparison.of_machines([partly, with_measurement(second, 0.0123), *others])
 
 
 @functools.cache
-def eight() -> MachineComparison:
+def eight() -> Comparison:
     """The ResNet-like model on eight machines, two of which share their peak."""
     figures = {
         "v100": (15.7e12, 900e9), "a100": (19.5e12, 2039e9), "h100": (66.9e12, 3350e9),
@@ -96,13 +96,13 @@ def eight() -> MachineComparison:
 
 
 @functools.cache
-def with_caches() -> MachineComparison:
+def with_caches() -> Comparison:
     """The ResNet-like model on a machine of four levels and two of one."""
     return compare(resnet_like(), [full_profile(), NARROW, WIDE])
 
 
 @functools.cache
-def comparisons() -> Mapping[str, MachineComparison]:
+def comparisons() -> Mapping[str, Comparison]:
     """What every layout must manage, by name."""
     return Made(
         {
@@ -120,19 +120,19 @@ def comparisons() -> Mapping[str, MachineComparison]:
     )
 
 
-def none_has_ceilings() -> MachineComparison:
+def none_has_ceilings() -> Comparison:
     """The three operators on two machines of which no bound is known."""
     return compare(three_operators(), [replace(bare_profile(), name="nowhere"), bare_profile()])
 
 
-def hostile_names() -> MachineComparison:
+def hostile_names() -> Comparison:
     """The hostile model on a machine, and on one whose name is hostile."""
     strange: Analysis = hostile()
     again = replace(strange, hardware=replace(strange.hardware, name="<b>other</b>|x"))
-    return MachineComparison.of([strange, again])
+    return Comparison.of_machines([strange, again])
 
 
-def twenty() -> MachineComparison:
+def twenty() -> Comparison:
     """A short model on twenty machines, each two of which share their peak."""
     profiles = [sheet(f"m{i}", 1e12 * (1 + i // 2), 1e11) for i in range(20)]
     return compare(resnet_like((1,)), profiles)

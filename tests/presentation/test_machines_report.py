@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from roofline.design.machine_comparison import MachineComparison
-from roofline.design.machine_comparison.blocks import key_of, machines_grid
+from roofline.design.comparison.cells import letter
+from roofline.design.comparison.machine_blocks import machines_grid
+from roofline.design.comparison.result import Comparison
 from roofline.foundation.blocks import By, Choice, Grid, View
 from roofline.foundation.units import format_s
 from roofline.render.console import grid_that_fits, plain_text, print_report
@@ -32,16 +33,14 @@ everything = pytest.mark.parametrize("name", COMPARISONS)
 WIDTHS = (80, 120, 200)
 
 
-def on_terminal(
-    comparison: MachineComparison, width: int, *, by: By = "operator", top: int = 10
-) -> str:
+def on_terminal(comparison: Comparison, width: int, *, by: By = "operator", top: int = 10) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
     print_report(comparison.report(View(by=by, top=top)), console)
     return stream.getvalue()
 
 
-def grids(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> list[Grid]:
+def grids(comparison: Comparison, *, by: By = "operator", top: int = 10) -> list[Grid]:
     """The fullest layout of each table."""
     blocks = comparison.report(View(by=by, top=top)).blocks
     return [each.grids[0] for each in blocks if isinstance(each, Choice)]
@@ -174,7 +173,7 @@ def test_every_layout_tells_the_same_sides():
     blocks = eight().report(View(top=1000)).blocks
     for choice in (each for each in blocks if isinstance(each, Choice)):
         full, letters, keys, narrow = choice.grids
-        count = len(eight().names)
+        count = len(eight().machine_names)
         for row, by_letter, by_key, short in zip(
             full.rows, letters.rows, keys.rows, narrow.rows, strict=True
         ):
@@ -185,7 +184,7 @@ def test_every_layout_tells_the_same_sides():
             assert sides == short[2].replace(" ", "")
 
 
-Renderer = Callable[[MachineComparison], str]
+Renderer = Callable[[Comparison], str]
 RENDERERS: dict[str, Renderer] = {
     "pipe": lambda each: plain_text(each.report()),
     "markdown": lambda each: report_markdown(each.report()),
@@ -203,7 +202,7 @@ def test_every_renderer_manages_every_comparison(name: str, render: Renderer):
 
 
 @everything
-@pytest.mark.parametrize("format", MachineComparison.formats())
+@pytest.mark.parametrize("format", Comparison.formats())
 def test_every_format_renders_every_comparison(name: str, format: str):
     content = COMPARISONS[name].render(format)
     assert isinstance(content, bytes) == (format == "png")
@@ -230,4 +229,4 @@ def test_svg_names_every_machine_beside_its_roof_and_is_the_same_every_time():
 
 
 def test_letters_go_on_after_z():
-    assert [key_of(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+    assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]

@@ -14,7 +14,7 @@ from roofline.analysis import Analysis, OperatorRow, groups, working
 from roofline.analysis.points import points_of, roof_lines, strip_of
 from roofline.analysis.tables import TimeColumns
 from roofline.analysis.words import shape_of, short_op
-from roofline.design.machine_comparison import MachineComparison
+from roofline.design.comparison.result import Comparison
 from roofline.foundation.units import (
     format_bytes,
     format_flop,
@@ -562,7 +562,7 @@ def test_the_tree_goes_into_a_module(browser: Browser) -> None:
 def test_the_machine_can_be_chosen(browser: Browser) -> None:
     comparison = with_caches()
     browser.open(interactive_page(comparison))
-    assert browser.texts("#machine option") == list(comparison.names)
+    assert browser.texts("#machine option") == list(comparison.machine_names)
     for number, each in enumerate(comparison.analyses):
         browser.choose("#machine", str(number))
         row = next(row for row in each.operators if row.module_path == "fc")
@@ -822,9 +822,9 @@ def test_every_example_opens(browser: Browser, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in comparisons() if name != "twenty"])
 def test_every_comparison_opens(browser: Browser, name: str) -> None:
-    comparison: MachineComparison = comparisons()[name]
+    comparison: Comparison = comparisons()[name]
     browser.open(interactive_page(comparison))
-    for number in range(len(comparison.names)):
+    for number in range(len(comparison.machine_names)):
         browser.choose("#machine", str(number))
         assert "NaN" not in browser.text("main") and "undefined" not in browser.text("main")
 

@@ -16,7 +16,7 @@ import pytest
 
 from roofline.analysis import Analysis
 from roofline.analysis.page import Strings
-from roofline.design.machine_comparison import MachineComparison
+from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.plots.style import SERIES
@@ -75,7 +75,7 @@ def data_of(page: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("of", "name"), RESULTS)
 def test_every_result_has_a_page_that_runs_only_its_own_script(
-    of: Callable[[], Mapping[str, Analysis | MachineComparison]], name: str
+    of: Callable[[], Mapping[str, Analysis | Comparison]], name: str
 ) -> None:
     page = interactive_page(of()[name])
     reader = Reader(page)
@@ -175,7 +175,7 @@ def test_pages_are_small(net: Network, machines: int) -> None:
     def page_bytes(of: Network) -> int:
         profiles = [full_profile(), *MACHINES][:machines]
         found = [predicted(analysis_of(of, each)) for each in profiles]
-        result = MachineComparison.of(found) if machines > 1 else found[0]
+        result = Comparison.of_machines(found) if machines > 1 else found[0]
         return len(interactive_page(result).encode())
 
     fixed = page_bytes(Network())

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minimum_times_of
 from roofline.analysis.rows import check_numbers, names_of_numbers
-from roofline.design.pass_times import predicted_s
 from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.files import check_writable, write_atomically
@@ -172,7 +171,7 @@ def cost_of(
         parameters=analysis.totals.parameters,
         peak_memory_bytes=analysis.totals.peak_memory_bytes,
         **minimum_times_of(analysis.totals if known else None),
-        predicted_s=predicted_s(analysis),
+        predicted_s=analysis.prediction.predicted_s if analysis.prediction else None,
         machine=Machine.of(analysis.hardware, analysis.threads) if known else None,
         calibration=analysis.prediction.calibration if analysis.prediction else "",
         versions=dict(versions or {}),

@@ -1,6 +1,5 @@
-"""sweep and ridge_sweep: designs over sizes and machines; here, in processes, on a cluster."""
+"""sweep: designs over sizes and machines; here, in processes, on a cluster."""
 
 from __future__ import annotations
 
-from roofline.pipeline.sweeps.ridges import ridge_sweep as ridge_sweep
 from roofline.pipeline.sweeps.sweeping import sweep as sweep

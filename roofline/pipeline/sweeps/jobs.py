@@ -5,36 +5,36 @@ All of this goes to other processes and machines, and needs none of their files.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import pickle
 import re
+import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.sweeps.axes import Point, Value
-from roofline.design.sweeps.verdicts import Cell, cell_of
+from roofline.analysis import InputSpec
+from roofline.design.comparison.axes import Value
+from roofline.design.comparison.cells import Cell, cell_of
 from roofline.errors import RooflineError, said_by
 from roofline.foundation.places import PlacedError
 from roofline.foundation.text import printable
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.assembly import assemble
+from roofline.pipeline.runs import CapturedPass, Workload, captured_workload, workload_of
+from roofline.placement import Roof
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch
-
-    from roofline.pipeline.runs import Workload
-    from roofline.placement import Roof
-    from roofline.workload.operators import Capture
-    from roofline.workload.residency import Residency
-
 
 _FILE = re.compile(r"(?:^|(?<=\+))\s*([^+:]*?\.py)(?=:)")
 """The file in each part of a design that is ``file.py:Block(…)``."""
@@ -55,21 +55,20 @@ class Shipped:
 def shipped_for(designs: Iterable[object]) -> tuple[Shipped, ...]:
     """The files that designs name and that are there; what is missing, its loader says."""
     texts = (each for each in designs if isinstance(each, str))
-    paths = dict.fromkeys(path for text in texts for path in _FILE.findall(text))
-    return tuple(_shipped(each) for each in paths if Path(each).is_file())
-
-
-def _shipped(path: str) -> Shipped:
-    file = Path(path)
-    contents = {file.name: file.read_bytes()}
-    beside = {
-        each.name: each.read_bytes()
-        for each in sorted(file.parent.glob("*.py"))
-        if each != file and each.is_file() and each.stat().st_size < _MOST_BYTE
-    }
-    if sum(map(len, beside.values())) < _MOST_BYTE:
-        contents.update(beside)
-    return Shipped(path, file.name, tuple(contents.items()))
+    found: list[Shipped] = []
+    for path in dict.fromkeys(path for text in texts for path in _FILE.findall(text)):
+        file = Path(path)
+        if not file.is_file():
+            continue
+        beside = {
+            each.name: each.read_bytes()
+            for each in sorted(file.parent.glob("*.py"))
+            if each != file and each.is_file() and each.stat().st_size < _MOST_BYTE
+        }
+        is_little = sum(map(len, beside.values())) < _MOST_BYTE
+        contents = {file.name: file.read_bytes(), **(beside if is_little else {})}
+        found.append(Shipped(path, file.name, tuple(contents.items())))
+    return tuple(found)
 
 
 def in_reach(text: str, shipped: Sequence[Shipped]) -> str:
@@ -89,22 +88,13 @@ def _is_here(shipped: Shipped) -> bool:
 
 
 @functools.cache
-def _unpacked(shipped: Shipped) -> str:
-    folder = _folder(shipped)
-    for name, content in shipped.contents:
-        (folder / name).write_bytes(content)
-    return str(folder / shipped.name)
-
-
-@functools.cache
-def _folder(shipped: Shipped) -> Path:
-    """A folder that goes when this process ends."""
-    import atexit
-    import shutil
-
+def _unpacked(shipped: Shipped) -> Path:
+    """The file in a folder that goes when this process ends."""
     folder = tempfile.mkdtemp(prefix="roofline-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    for name, content in shipped.contents:
+        (Path(folder) / name).write_bytes(content)
+    return Path(folder) / shipped.name
 
 
 def one_thread() -> AbstractContextManager[object]:
@@ -128,7 +118,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine, on how many threads (None: all of them), and what was learned there."""
+    """A machine, on how many threads, and what was learned there."""
 
     profile: HardwareProfile
     threads: int
@@ -143,15 +133,6 @@ class Job:
     values: tuple[tuple[str, Value], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
-    """A capture with what it was made of."""
-
-    asked: Workload
-    capture: Capture
-    reuse: Residency
-
-
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """All that every job of a sweep needs.
@@ -163,18 +144,20 @@ class Context:
     machines: tuple[Machine, ...]
     options: RunOptions
     inputs: Any = None
-    batch: int | None = None
-    seq: int | None = None
-    cold: bool = False
     shipped: tuple[Shipped, ...] = ()
-    _roofs: list[Roof] = field(default_factory=list["Roof"], init=False, repr=False)
+
+    @functools.cached_property
+    def _roofs(self) -> list[Roof]:
+        """The roofs of the machines, kept: they remember what they found out of their ceilings."""
+        return [Roof(each.profile, each.threads) for each in self.machines]
 
     def cells(self, job: Job) -> list[Cell]:
         """The design on every machine; of one that cannot be built, the reason."""
         try:
             passed = functools.cache(functools.partial(self.captured, job))
-            devices = [each.profile.device for each in self.machines]
-            return [self._cell(passed(device), i) for i, device in enumerate(devices)]
+            return [
+                self._cell(passed(each.profile.device), i) for i, each in enumerate(self.machines)
+            ]
         except PlacedError as error:
             problem = error.message
         except RooflineError as error:
@@ -184,94 +167,63 @@ class Context:
             problem = f"{type(error).__name__}: {said_by(error)}"
         return [Cell(problem=printable(problem))] * len(self.machines)
 
-    def captured(self, job: Job, on: str = "cpu") -> Captured:
-        """The design of a job, captured for the device that it is placed on."""
-        from roofline.workload.residency import residency
-
-        options, asked = self._options(job), self.asked(job)
-        found = asked.capture(
-            options.run(on), options.teaching(), name=self.designs[job.design].name
-        )
-        return Captured(asked=asked, capture=found, reuse=residency(found.records))
-
-    def asked(self, job: Job) -> Workload:
-        """The model and inputs of a job, before it is captured."""
-        from roofline.pipeline.runs import workload_of
-        from roofline.run import check_counts
-
-        design, values = self.designs[job.design], dict(job.values)
-        bound = {name: values.pop(name) for name in design.variables}
-        batch, seq = values.get("batch", self.batch), values.get("seq", self.seq)
-        check_counts(batch=batch, seq=seq, threads=None, inputs=self.inputs)  # pyright: ignore[reportArgumentType]  checked there
-        return workload_of(
-            self._model(design, bound),
-            self.inputs,
-            run=self._options(job).run(),
-            batch=batch,  # pyright: ignore[reportArgumentType]  as above
-            seq=seq,  # pyright: ignore[reportArgumentType]  as above
-        )
-
-    def _options(self, job: Job) -> RunOptions:
-        design = self.designs[job.design]
-        of_run = {name: value for name, value in job.values if name not in design.variables}
-        return with_point(self.options, of_run)
-
-    def _model(self, design: Design, values: Point) -> str | torch.nn.Module:
-        if not isinstance(design.model, str):
-            return design.model
-        text = in_reach(design.model, self.shipped)
-        if not values:
-            return text
-        from roofline.workload.models.expressions.reading import bound
-
-        return bound(text, values)
-
-    def _cell(self, found: Captured, machine: int) -> Cell:
-        from roofline.pipeline.assembly import assemble
-
+    def _cell(self, found: CapturedPass, machine: int) -> Cell:
         return cell_of(
             assemble(
-                found.asked.source.name,
-                found.asked.specs,
+                found.name,
+                found.inputs,
                 found.capture,
                 found.reuse,
-                self._roof(machine),
-                cold=self.cold,
+                self._roofs[machine],
+                cold=self.options.cold,
                 notes=(),
                 predictor=self.machines[machine].predictor,
             )
         )
 
-    def _roof(self, machine: int) -> Roof:
-        """The roof of a machine, kept: it remembers what it found out of its ceilings."""
-        from roofline.placement import Roof
+    def captured(self, job: Job, on: str = "cpu") -> CapturedPass:
+        """The design of a job, captured for the device that it is placed on."""
+        options = self._options(job)
+        return captured_workload(self.asked(job), options, run=options.run(on))
 
-        if not self._roofs:
-            self._roofs.extend(Roof(each.profile, each.threads) for each in self.machines)
-        return self._roofs[machine]
+    def asked(self, job: Job) -> Workload:
+        """The model and inputs of a job, before it is captured."""
+        design, options = self.designs[job.design], self._options(job)
+        model, values = design.model, dict(job.values)
+        if isinstance(model, str):
+            model = in_reach(model, self.shipped)
+            if design.variables:
+                from roofline.workload.models.expressions.reading import bound
+
+                model = bound(model, {name: values[name] for name in design.variables})
+        return workload_of(
+            model, self.inputs, run=options.run(), batch=options.batch, seq=options.seq
+        )
+
+    def _options(self, job: Job) -> RunOptions:
+        """The options at a point whose axes may be options."""
+        variables = self.designs[job.design].variables
+        changed: dict[str, Any] = {n: each for n, each in job.values if n not in variables}
+        if "layout" in changed:
+            changed["channels_last"] = changed.pop("layout") == "channels-last"
+        return replace(self.options, **changed)
 
 
-def inputs_text(asked: Workload) -> str:
-    """The inputs of a design: ``"1x64x56x56 float32"``."""
-    return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in asked.specs)
+Inputs = Sequence[InputSpec]
 
 
-def notes_on_inputs(names: Sequence[str], asked: Sequence[Workload]) -> tuple[str, ...]:
+def notes_on_inputs(names: Sequence[str], inputs: Sequence[Inputs]) -> tuple[str, ...]:
     """A note where designs take other inputs, so that passes of unlike sizes are compared."""
-    texts = [inputs_text(each) for each in asked]
+    texts = list(map(inputs_text, inputs))
     if len(set(texts)) < 2:
         return ()
     told = "; ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
     return (f"inputs differ, and times are those of whole passes: {told}",)
 
 
-def with_point(options: RunOptions, values: Point) -> RunOptions:
-    """The options at a point whose axes may be options."""
-    if "dtype" in values:
-        options = replace(options, dtype=str(values["dtype"]))
-    if "layout" in values:
-        options = replace(options, channels_last=values["layout"] == "channels-last")
-    return options
+def inputs_text(inputs: Inputs) -> str:
+    """The inputs of a design: ``"1x64x56x56 float32"``."""
+    return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in inputs)
 
 
 _turn = threading.Lock()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.design.sweeps.axes import (
+from roofline.design.comparison.axes import (
     BALANCE,
     LAYOUTS,
     OPTION_AXES,
     Axis,
     Grid,
     Point,
-    Value,
     point_text,
     text_of,
 )
@@ -26,76 +25,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
-from roofline.run import RunOptions
-
-
-def with_hardware(grid: Grid, hardware: object) -> Grid:
-    """Several machines are an axis like any other."""
-    if isinstance(hardware, (list, tuple)) and len(hardware) > 1:
-        names = [each.name if isinstance(each, HardwareProfile) else str(each) for each in hardware]
-        if len(set(names)) < len(names):
-            raise InputError("--hardware: a machine is given twice; name it once")
-        return replace(grid, axes=(*grid.axes, Axis(name="hardware", values=tuple(names))))
-    return grid
-
-
-def check_axes(grid: Grid, designs: Sequence[Design], fixed: Mapping[str, Any]) -> None:
-    """Refuses axes that nothing uses, variables without an axis, and what is said twice."""
-    given = [axis.name for axis in grid.axes]
-    variables = list(dict.fromkeys(name for each in designs for name in each.variables))
-    if BALANCE in given and BALANCE not in variables:
-        raise InputError("the axis balance stands alone: it varies machines, not designs")
-    for name in given:
-        if name not in variables and name not in OPTION_AXES:
-            known = (*variables, *OPTION_AXES)
-            raise grid.refusal(
-                name,
-                f"--sweep: no design has a variable '{name}'{nearest(name, known)}"
-                f" (variables: {', '.join(variables) or 'none'};"
-                f" options: {', '.join(OPTION_AXES)})",
-            )
-        if name not in variables and fixed.get(name) is not None:
-            option = "--channels-last" if name == "layout" else f"--{name}"
-            raise grid.refusal(name, f"{option} is also an axis of --sweep; say it once")
-    for name in variables:
-        if name not in given:
-            raise InputError(
-                f"--sweep: the variable '{name}' of"
-                f" {next(each.name for each in designs if name in each.variables)} has no axis"
-                f"{nearest(name, given)} (write {name}=16:1024:x2)"
-            )
-
-
-def _option_values(grid: Grid, designs: Sequence[Design]) -> Iterator[tuple[str, Sequence[Value]]]:
-    for axis in grid.axes:
-        # A design may call one of its own variables so.
-        is_option = not all(axis.name in each.variables for each in designs)
-        if is_option and axis.name in OPTION_AXES:
-            yield axis.name, axis.values
-
-
-def _check_values(name: str, values: Sequence[Value]) -> None:
-    """Refuses values that the option of that name cannot have."""
-    if name in ("batch", "seq", "threads"):
-        ends = values if isinstance(values, tuple) else (values[0], values[-1])
-        for each in ends:
-            if not isinstance(each, int) or each < 1:
-                raise InputError(f"--sweep: {name} {text_of(each)}: takes whole numbers from 1")
-    for each in values if name in ("dtype", "layout") else ():
-        if name == "dtype" and dtype_called(str(each)).kind != "float":
-            raise InputError(f"--sweep: dtype {each}: parameters take a floating type")
-        if name == "layout" and each not in LAYOUTS:
-            raise InputError(
-                f"--sweep: layout {text_of(each)}: there are {' and '.join(LAYOUTS)}"
-                f"{nearest(str(each), LAYOUTS)}"
-            )
-
-
-def check_option_values(grid: Grid, designs: Sequence[Design]) -> None:
-    """Refuses values that an option cannot have, on axes that are options."""
-    for name, values in _option_values(grid, designs):
-        _check_values(name, values)
-
+from roofline.run import RunOptions, check_counts
 
 _OF_CAPTURES = ("batch", "seq", "dtype", "layout")
 """Axes that change what is captured; those of machines and threads do not."""
@@ -110,7 +40,8 @@ _UNPREDICTED_S = 0.003
 class Plan:
     """A sweep that can be counted, estimated and carried out.
 
-    ``job_s`` is what a job of each design took at a few points.
+    ``job_s`` is what a job of each design took at a few points. ``balances`` are those of
+    hypothetical machines, where the sweep is over these.
     """
 
     grid: Grid
@@ -120,6 +51,7 @@ class Plan:
     hardware: tuple[HardwareProfile, ...]
     notes: tuple[str, ...]
     threads: int | None
+    balances: tuple[float, ...] = ()
     job_s: tuple[float, ...] = ()
 
     @property
@@ -174,10 +106,6 @@ def plan_of(
     reference: int = 0,
     hardware: Hardware | Sequence[Hardware] | None = None,
     inputs: Any = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
-    cold: bool = False,
     options: RunOptions,
     progress: Progress | None = None,
 ) -> Plan:
@@ -190,61 +118,58 @@ def plan_of(
     designed = _designs(designs, names)
     if not 0 <= reference < len(designed):
         raise InputError(f"reference {reference}: there are designs 0 to {len(designed) - 1}")
-    fixed: dict[str, Any] = {
-        "hardware": hardware,
-        "batch": batch,
-        "seq": seq,
-        "threads": threads,
-        "dtype": options.dtype,
-        "layout": options.channels_last or None,
-    }
-    check_axes(grid, designed, fixed)
-    grid = with_hardware(grid, hardware)
-    check_option_values(grid, designed)
-    machines, profiles, notes = _machines(grid, hardware, threads, cold, options, progress)
+    balances: tuple[float, ...] = ()
+    if is_over_balance(grid, designed):
+        balances = _balances(grid, hardware, options)
+        rest = tuple(axis for axis in grid.axes if axis.name != BALANCE)
+        grid = replace(grid, axes=rest)
+    _check_axes(grid, designed, hardware, options)
+    if isinstance(hardware, (list, tuple)) and len(hardware) > 1:
+        # Several machines are an axis like any other.
+        called = [
+            each.name if isinstance(each, HardwareProfile) else str(each) for each in hardware
+        ]
+        if len(set(called)) < len(called):
+            raise InputError("--hardware: a machine is given twice; name it once")
+        grid = replace(grid, axes=(*grid.axes, Axis(name="hardware", values=tuple(called))))
+    _check_values(grid, designed, inputs)
+    machines, profiles, notes = _machines(grid, hardware, options, progress)
     found = {each.threads for each in machines}
     return Plan(
         grid=grid,
         names=tuple(each.name for each in designed),
         reference=reference,
         context=Context(
-            designs=tuple(designed),
+            designs=designed,
             machines=machines,
             options=options,
             inputs=inputs,
-            batch=batch,
-            seq=seq,
-            cold=cold,
             shipped=shipped_for(each.model for each in designed),
         ),
         hardware=profiles,
         notes=notes,
         threads=found.pop() if len(found) == 1 else None,
+        balances=balances,
     )
 
 
-def _designs(designs: Sequence[object], names: Sequence[str]) -> list[Design]:
+def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, ...]:
     if len(designs) < 2:
         raise InputError("a sweep takes at least two designs; write roofline compare A B --sweep …")
     if names and len(names) != len(designs):
         raise InputError(f"{len(names)} names for {len(designs)} designs")
     found: list[Design] = []
     for index, each in enumerate(designs):
-        name = names[index] if names else str(each) if isinstance(each, str) else ""
-        found.append(design_of(each, name or type(each).__name__))
+        name = names[index] if names else each if isinstance(each, str) else type(each).__name__
+        found.append(_design(each, name))
     shown = [each.name for each in found]
     if len(set(shown)) < len(shown):
         again = next(name for name in shown if shown.count(name) > 1)
         raise InputError(f"'{again}' is given twice; a sweep compares different designs")
-    return found
+    return tuple(found)
 
 
-def design_of(model: object, name: str) -> Design:
-    """A design with its variables.
-
-    Raises:
-        InputError: it is nothing that can be swept.
-    """
+def _design(model: object, name: str) -> Design:
     if isinstance(model, str):
         if model.endswith(".json"):
             raise InputError(
@@ -260,11 +185,99 @@ def design_of(model: object, name: str) -> Design:
     raise InputError(f"a sweep takes modules and names of designs, got {type(model).__name__}")
 
 
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def is_over_balance(grid: Grid, designs: Sequence[Design] = ()) -> bool:
+    """Whether a sweep is over the balance of machines, and not over a variable of that name."""
+    variables = {name for each in designs for name in each.variables}
+    return BALANCE in {axis.name for axis in grid.axes} - variables
+
+
+def _balances(grid: Grid, hardware: object, options: RunOptions) -> tuple[float, ...]:
+    if isinstance(hardware, (list, tuple)) and len(hardware) > 1:  # pyright: ignore[reportUnknownArgumentType]  of anything
+        raise InputError(
+            f"--hardware: a sweep over {BALANCE} makes its machines of one; name one"
+            " (the known ones are marked anyway)"
+        )
+    if options.cold:
+        raise InputError(
+            f"--cold has no effect on a sweep over {BALANCE}: every operand comes from memory"
+        )
+    values: Sequence[object] = ()
+    for axis in grid.axes:
+        if axis.name == BALANCE:
+            values = axis.values
+        elif len(axis.values) > 1 or axis.name in _OF_MACHINES:
+            raise InputError(
+                f"--sweep: {BALANCE} is an axis of machines, and '{axis.name}' cannot vary beside"
+                f" it; give {axis.name} one value"
+            )
+    found = [float(each) for each in values if isinstance(each, (int, float)) and each > 0]
+    if len(found) < len(values) or len(found) < 2:
+        raise InputError(f"--sweep: {BALANCE} takes at least two numbers of FLOP/byte above 0")
+    return tuple(found)
+
+
+def _check_axes(
+    grid: Grid, designs: Sequence[Design], hardware: object, options: RunOptions
+) -> None:
+    """Refuse axes that nothing uses, variables without an axis, and what is said twice."""
+    given = [axis.name for axis in grid.axes]
+    variables = list(dict.fromkeys(name for each in designs for name in each.variables))
+    fixed: dict[str, object] = {
+        "hardware": hardware,
+        "layout": options.channels_last or None,
+        **options.keywords("batch", "seq", "threads", "dtype"),
+    }
+    for name in given:
+        if name not in variables and name not in OPTION_AXES:
+            known = (*variables, *OPTION_AXES)
+            raise grid.refusal(
+                name,
+                f"--sweep: no design has a variable '{name}'{nearest(name, known)}"
+                f" (variables: {', '.join(variables) or 'none'};"
+                f" options: {', '.join(OPTION_AXES)})",
+            )
+        if name not in variables and fixed.get(name) is not None:
+            option = "--channels-last" if name == "layout" else f"--{name}"
+            raise grid.refusal(name, f"{option} is also an axis of --sweep; say it once")
+    for name in variables:
+        if name not in given:
+            raise InputError(
+                f"--sweep: the variable '{name}' of"
+                f" {next(each.name for each in designs if name in each.variables)} has no axis"
+                f"{nearest(name, given)} (write {name}=16:1024:x2)"
+            )
+
+
+def _check_values(grid: Grid, designs: Sequence[Design], inputs: Any) -> None:
+    """Refuse values that an option cannot have, on axes that are options."""
+    for axis in grid.axes:
+        name, values = axis.name, axis.values
+        # A design may call one of its own variables so.
+        if all(name in each.variables for each in designs):
+            continue
+        if name in ("batch", "seq", "threads"):
+            ends = values if isinstance(values, tuple) else (values[0], values[-1])
+            for each in ends:
+                if not isinstance(each, int) or each < 1:
+                    raise InputError(f"--sweep: {name} {text_of(each)}: takes whole numbers from 1")
+            if name == "seq":
+                check_counts(batch=None, seq=int(values[0]), threads=None, inputs=inputs)
+        for each in values if name in ("dtype", "layout") else ():
+            if name == "dtype" and dtype_called(str(each)).kind != "float":
+                raise InputError(f"--sweep: dtype {each}: parameters take a floating type")
+            if name == "layout" and each not in LAYOUTS:
+                raise InputError(
+                    f"--sweep: layout {text_of(each)}: there are {' and '.join(LAYOUTS)}"
+                    f"{nearest(str(each), LAYOUTS)}"
+                )
+
+
 def _machines(
     grid: Grid,
     hardware: Hardware | Sequence[Hardware] | None,
-    threads: int | None,
-    cold: bool,
     options: RunOptions,
     progress: Progress | None,
 ) -> tuple[tuple[Machine, ...], tuple[HardwareProfile, ...], tuple[str, ...]]:
@@ -285,23 +298,19 @@ def _machines(
         notes += said
         # What was learned is of passes whose caches the pass before had filled.
         run = options.run(profile.device)
-        loaded[name] = profile, None if cold else predictor_of(profile, named, run)
+        loaded[name] = profile, None if options.cold else predictor_of(profile, named, run)
     found: list[Machine] = []
     for point in grid.of(_OF_MACHINES).points():
-        profile, predictor = (
-            loaded[str(point["hardware"])] if "hardware" in point else next(iter(loaded.values()))
+        profile, predictor = loaded[str(point.get("hardware", next(iter(loaded))))]
+        count: Any = point.get("threads", options.threads)
+        threads = threads_on(profile, count, alone=len(loaded) == 1)
+        found.append(Machine(profile=profile, threads=threads, predictor=predictor))
+    profiles = tuple(each for each, _ in loaded.values())
+    if options.threads is not None and all(each.device != "cpu" for each in profiles):
+        raise HardwareError(
+            f"--threads {options.threads}: none of these machines is a CPU; leave it out"
         )
-        count = point.get("threads", threads)
-        found.append(
-            Machine(
-                profile=profile,
-                threads=threads_on(profile, count, alone=len(loaded) == 1),  # pyright: ignore[reportArgumentType]  checked before
-                predictor=predictor,
-            )
-        )
-    if threads is not None and all(each.device != "cpu" for each, _ in loaded.values()):
-        raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
-    return tuple(found), tuple(each for each, _ in loaded.values()), tuple(notes)
+    return tuple(found), profiles, tuple(notes)
 
 
 Clock = Callable[[], float]

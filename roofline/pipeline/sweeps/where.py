@@ -6,17 +6,19 @@ import contextlib
 import functools
 import math
 import pickle
+import warnings
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.design.sweeps.verdicts import Cell
+from roofline.design.comparison.axes import BALANCE, Grid
+from roofline.design.comparison.cells import Cell
 from roofline.errors import InputError, MeasurementError, RooflineError, nearest, said_by
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.sweeps.jobs import Job, work
-from roofline.pipeline.sweeps.planning import Plan
+from roofline.pipeline.sweeps.planning import Plan, is_over_balance
 
 DASK = "dask:"
 _PATIENCE_S = 10.0
@@ -99,9 +101,12 @@ def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
         begun.clear()
         try:
             found: Any = Parallel(return_as="generator_unordered")(handed(jobs))
-            for job, cells in found:
-                del left[job], begun[job]
-                yield job, cells
+            with warnings.catch_warnings(), contextlib.closing(found):
+                # An interrupt leaves tasks undone, as joblib would say.
+                warnings.filterwarnings("ignore", message=".*tasks (which were|have been) ")
+                for job, cells in found:
+                    del left[job], begun[job]
+                    yield job, cells
         except _deaths_of_workers() as error:
             deaths.update(begun.keys())
             (job, most), *_ = deaths.most_common(1) or [(jobs[0], _MOST_DEATHS + 1)]
@@ -190,12 +195,16 @@ class Where:
     executor: Executor | None = None
 
     @staticmethod
-    def of(executor: str | Executor | None, jobs: int | None) -> Where:
-        """What a user means.
+    def of(executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None) -> Where:
+        """What a user means for a sweep over a grid.
 
         Raises:
             InputError: there is no such executor, or `jobs` has no effect on it.
         """
+        given = {"--executor": executor, "--jobs": jobs}
+        if grid and is_over_balance(grid) and any(each is not None for each in given.values()):
+            name = next(name for name, each in given.items() if each is not None)
+            raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
         if jobs is not None and (type(jobs) is not int or jobs < 1):
             raise InputError(f"--jobs {jobs}: takes a whole number from 1")
         count = jobs or this_host().available_cpus
@@ -250,6 +259,16 @@ def estimate_s(plan: Plan, where: Where) -> float | None:
 def needs_consent(plan: Plan, seconds: float | None) -> bool:
     """Whether a sweep is so long that its user should be asked."""
     return plan.design_points > MOST_POINTS or (seconds or 0.0) > MOST_S
+
+
+def length_text(plan: Plan, where: Where) -> str:
+    """How much a sweep is whose user should be asked, and about how long; ``""`` of others."""
+    seconds = estimate_s(plan, where)
+    if not needs_consent(plan, seconds):
+        return ""
+    takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
+    points, designs = plan.grid.count, len(plan.names)
+    return f"{points:,} points of {designs} designs, {plan.job_count:,} captures{takes}"
 
 
 def duration_text(seconds: float) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from roofline.analysis import Analysis, Branch, Group, groups, minimum_times_of, module_tree
-from roofline.design.model_comparison.time_parts import Kind, kind_of_times, whole_of
+from roofline.analysis import Analysis, Group, groups, minimum_times_of, module_tree
+from roofline.design.comparison.differences import Kind, kind_of_times, whole_of
 
 DEPTH = 2
 """How far down the tree of modules goes, where nobody says."""
@@ -92,67 +92,61 @@ def modules_side_by_side(
         depth: how many names the path of a module may have; what lies deeper belongs to it.
         samples: how many each model takes in a pass, where one of them is told.
     """
-    kind = kind_of_times(analyses)
-    columns = [
+    found = [
         [
-            _counterpart(branch.group, _name(branch), branch.kind, each, kind, _of(samples, i))
+            (branch.group, f"{branch.path}.(own)".lstrip("."), branch.kind)
+            if branch.part == "own"
+            else (branch.group, branch.path, branch.kind)
             for branch in module_tree(each, depth=depth)
-            if not branch.is_open and _has_work(branch)
+            if not branch.is_open and branch.group.calls
         ]
-        for i, each in enumerate(analyses)
+        for each in analyses
     ]
-    return Alignment(rows=_merged(columns, reference, _pairs), kind=kind)
+    return _aligned(analyses, found, reference, samples, _pairs)
 
 
 def types_side_by_side(
     analyses: Sequence[Analysis], *, reference: int = 0, samples: Sequence[int] | None = None
 ) -> Alignment:
     """The same with all operators of one type taken together, whichever module they run in."""
-    kind = kind_of_times(analyses)
-    columns = [
-        [
-            _counterpart(group, group.name, "", each, kind, _of(samples, i))
-            for group in groups(each, lambda row: row.type)
-        ]
-        for i, each in enumerate(analyses)
+    found = [
+        [(group, group.name, "") for group in groups(each, lambda row: row.type)]
+        for each in analyses
     ]
-    return Alignment(rows=_merged(columns, reference, _by_name), kind=kind)
+    return _aligned(analyses, found, reference, samples, _by_name)
 
 
-def _of(samples: Sequence[int] | None, number: int) -> int:
-    return samples[number] if samples is not None else 1
-
-
-def _has_work(branch: Branch) -> bool:
-    return branch.group.calls > 0
-
-
-def _name(branch: Branch) -> str:
-    if branch.part == "own":
-        return f"{branch.path}.(own)".lstrip(".")
-    return branch.path
-
-
-def _counterpart(
-    group: Group,
-    name: str,
-    kind_of_module: str,
-    analysis: Analysis,
-    kind: Kind | None,
-    samples: int,
-) -> Counterpart:
-    time_s = {None: None, "predicted": group.predicted_s, "bound": group.eager_min_time_s}[kind]
-    whole_s = whole_of(analysis, kind) if kind else 0.0
-    minimum = minimum_times_of(group)
-    return Counterpart(
-        name=name,
-        kind=kind_of_module,
-        flop=None if group.unknown_operators else (group.work.flop or 0) / samples,
-        traffic_bytes=group.work.traffic_bytes / samples,
-        time_s=None if time_s is None else time_s / samples,
-        share=time_s / whole_s if time_s is not None and whole_s else None,
-        **{name: each and each / samples for name, each in minimum.items()},
-    )
+def _aligned(
+    analyses: Sequence[Analysis],
+    found: Sequence[Sequence[tuple[Group, str, str]]],
+    reference: int,
+    samples: Sequence[int] | None,
+    pairs: Callable[[Column, Column], Pairs],
+) -> Alignment:
+    """Counterparts of the groups of each model, with their names and kinds of modules."""
+    kind = kind_of_times(analyses)
+    columns: list[list[Counterpart]] = []
+    for number, (analysis, parts) in enumerate(zip(analyses, found, strict=True)):
+        whole_s = whole_of(analysis, kind) if kind else 0.0
+        count = samples[number] if samples is not None else 1
+        column: list[Counterpart] = []
+        for group, name, kind_of_module in parts:
+            time_s = group.predicted_s if kind == "predicted" else group.eager_min_time_s
+            time_s = time_s if kind else None
+            minimum = minimum_times_of(group)
+            column.append(
+                Counterpart(
+                    name=name,
+                    kind=kind_of_module,
+                    flop=None if group.unknown_operators else (group.work.flop or 0) / count,
+                    traffic_bytes=group.work.traffic_bytes / count,
+                    time_s=None if time_s is None else time_s / count,
+                    share=time_s / whole_s if time_s is not None and whole_s else None,
+                    **{name: each and each / count for name, each in minimum.items()},
+                )
+            )
+        columns.append(column)
+    return Alignment(rows=_merged(columns, reference, pairs), kind=kind)
 
 
 Column = Sequence[Counterpart]
@@ -177,25 +171,20 @@ def _merged(
         partner = {there: anchors[here] for here, there in pairs(columns[reference], column)}
         after = 0
         for place, each in enumerate(column):
-            known = partner.get(place) or _lonely_row(rows, each, reference)
+            # Another model may have opened a row for what the reference lacks and this one has too.
+            lonely = (
+                row
+                for row in rows
+                if row[reference] is None
+                and any(part and (part.name, part.kind) == (each.name, each.kind) for part in row)
+            )
+            known = partner.get(place) or next(lonely, None)
             row = known if known is not None else [None] * count
             if known is None:
                 rows.insert(after, row)
             row[number] = each
             after = next(i for i, found in enumerate(rows) if found is row) + 1
     return tuple(AlignedRow(parts=tuple(row)) for row in rows)
-
-
-def _lonely_row(
-    rows: Sequence[list[Counterpart | None]], part: Counterpart, reference: int
-) -> list[Counterpart | None] | None:
-    """The row that another model has opened for what the reference lacks and this one has too."""
-    for row in rows:
-        if row[reference] is None and any(
-            each and (each.name, each.kind) == (part.name, part.kind) for each in row
-        ):
-            return row
-    return None
 
 
 def _by_name(here: Column, there: Column) -> Pairs:
@@ -220,7 +209,7 @@ def _pairs(here: Column, there: Column) -> Pairs:
     return found
 
 
-def _gaps(pairs: Pairs, here: int, there: int) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
+def _gaps(pairs: Pairs, here: int, there: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """The stretches between pairs that are in the same order on both sides."""
     start = (0, 0)
     for pair in [*sorted(pairs), (here, there)]:

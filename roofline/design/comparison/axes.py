@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
@@ -71,13 +71,22 @@ class Grid:
         Raises:
             IndexError: there is no such point.
         """
+        pairs = zip(self.axes, self.places(index), strict=True)
+        return {axis.name: axis.values[place] for axis, place in pairs}
+
+    def places(self, index: int) -> tuple[int, ...]:
+        """The places on the axes of the point of that number.
+
+        Raises:
+            IndexError: there is no such point.
+        """
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
-        values: list[Value] = []
+        places: list[int] = []
         for axis in reversed(self.axes):
             index, place = divmod(index, len(axis.values))
-            values.append(axis.values[place])
-        return dict(zip((each.name for each in self.axes), reversed(values), strict=True))
+            places.append(place)
+        return tuple(reversed(places))
 
     def points(self) -> Iterator[Point]:
         """Every point, one after the other."""
@@ -94,10 +103,52 @@ class Grid:
         """The grid of some of the axes, in its own order."""
         return Grid(axes=tuple(each for each in self.axes if each.name in names), text=self.text)
 
+    def box(self, points: Collection[int]) -> tuple[int, str]:
+        """The smallest box around points of these numbers: how many it holds, and its words.
+
+        ``"channels ≤ 32 and size ≤ 14"``; ``""`` where it is all of the grid.
+        """
+        columns = list(zip(*map(self.places, points), strict=True))
+        ends = [(min(each), max(each)) for each in columns]
+        said = [_range_text(axis, *each) for axis, each in zip(self.axes, ends, strict=True)]
+        count = math.prod(last - first + 1 for first, last in ends)
+        return count, " and ".join(filter(None, said))
+
+
+def _range_text(axis: Axis, first: int, last: int) -> str:
+    final = len(axis.values) - 1
+    if (first, last) == (0, final):
+        return ""
+    low, high = text_of(axis.values[first]), text_of(axis.values[last])
+    if first == last:
+        return f"{axis.name} {low}"
+    if not axis.is_numeric:
+        return f"{axis.name} {words([text_of(each) for each in axis.values[first : last + 1]])}"
+    if first == 0:
+        return f"{axis.name} ≤ {high}"
+    return f"{axis.name} ≥ {low}" if last == final else f"{axis.name} {low} to {high}"
+
+
+def words(parts: Sequence[str]) -> str:
+    """Words as an enumeration: ``"a, b and c"``."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
 
 def text_of(value: Value) -> str:
     """A value as people write it: ``"64"``, ``"0.5"``, ``"bfloat16"``."""
     return value if isinstance(value, str) else f"{value:.6g}" if value % 1 else str(int(value))
+
+
+def axis_names(grid: Grid) -> str:
+    """The axes in words: ``"channels 16 to 1024, size 7 to 112"``."""
+    said: list[str] = []
+    for each in grid.axes:
+        low, high = text_of(each.values[0]), text_of(each.values[-1])
+        values = ", ".join(map(text_of, each.values))
+        if each.is_numeric:
+            values = low if low == high else f"{low} to {high}"
+        said.append(f"{each.name} {values}")
+    return ", ".join(said)
 
 
 def point_text(point: Point) -> str:

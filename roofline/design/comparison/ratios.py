@@ -1,4 +1,4 @@
-"""Ratios of times with what is known of their uncertainty, and in as many digits as that leaves."""
+"""Ratios of times with their uncertainty, in as many digits as that leaves; rounds of timing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from roofline.foundation.sampling import quantile
+from roofline.foundation.sampling import Sample, quantile
+from roofline.machine.pace import Pace
 
 _LEAST_DIGITS, _MOST_DIGITS = 2, 4
 
@@ -71,9 +72,11 @@ class Ratio:
         # What rounds up to 10 has a place less than what it was rounded from.
         rounded = float(f"{self.value:.{digits - 1}e}")
         place = digits - 1 - math.floor(math.log10(rounded))
-        if not ends:
-            return _at(self.value, place), None
-        return _at(self.value, place), (_at(ends[0], place), _at(ends[1], place))
+
+        def text(value: float) -> str:
+            return f"{round(value, place):.{max(0, place)}f}"
+
+        return text(self.value), (text(ends[0]), text(ends[1])) if ends else None
 
 
 def ratio_of_predictions(
@@ -110,13 +113,86 @@ def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
 
     One round gives no spread.
     """
-    middle = median(ratios)
-    if len(ratios) < 2:
-        return Ratio(value=middle)
     found = list(ratios)
-    return Ratio(value=middle, low=quantile(found, 0.1), high=quantile(found, 0.9))
+    if len(found) < 2:
+        return Ratio(value=median(found))
+    return Ratio(value=median(found), low=quantile(found, 0.1), high=quantile(found, 0.9))
 
 
-def _at(value: float, place: int) -> str:
-    """`value` rounded at a decimal place; below 0: at tens, hundreds …"""
-    return f"{round(value, place):.{max(0, place)}f}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTime:
+    """One model in one round: the passes that count, in seconds, and the clock meanwhile in Hz.
+
+    ``clock_hz`` is null where it is not known.
+
+    Raises:
+        ValueError: no pass, or a time or clock that is not positive.
+    """
+
+    times_s: tuple[float, ...]
+    clock_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        Sample(times_s=self.times_s)
+        Pace(clock_hz=self.clock_hz)
+
+    @property
+    def measured_s(self) -> float:
+        """The median of the passes in seconds."""
+        return Sample(times_s=self.times_s).median_s
+
+    def at_clock_of(self, other: RoundTime) -> float:
+        """The median in seconds, as it would be at the clock of `other`, as far as clocks are
+        known."""
+        return self.measured_s / Pace(clock_hz=self.clock_hz).slowdown(
+            Pace(clock_hz=other.clock_hz)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRounds:
+    """What models took on this machine: ``rounds`` of all of them in turn, in one order.
+
+    With ``own_processes`` each time is from a process of its own. ``allocator`` names the settings
+    of malloc there (``""``: not known), ``conditions`` are what was noticed meanwhile.
+
+    Raises:
+        ValueError: no rounds, or not as many models in each.
+    """
+
+    rounds: tuple[tuple[RoundTime, ...], ...]
+    date: str = ""
+    own_processes: bool = True
+    allocator: str = ""
+    conditions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.rounds or len({len(each) for each in self.rounds}) != 1 or not self.rounds[0]:
+            raise ValueError("every round measures the same models, and there is at least one")
+
+    @property
+    def models(self) -> int:
+        """How many models were measured."""
+        return len(self.rounds[0])
+
+    def sample(self, model: int) -> Sample:
+        """The times of one model in seconds, a median for each round."""
+        return Sample(times_s=tuple(each[model].measured_s for each in self.rounds))
+
+    def ratio(self, model: int, base: int, *, per: float = 1.0) -> Ratio:
+        """How many times as long as `base` a model took: the median over rounds, and the spread.
+
+        Of each round both times are taken at one clock.
+
+        Args:
+            model, base: numbers of models.
+            per: what every ratio is divided by: how many times as many samples the model had.
+        """
+        if model == base:
+            return Ratio(value=1.0)
+        return ratio_of_rounds(
+            [
+                each[model].at_clock_of(each[base]) / each[base].measured_s / per
+                for each in self.rounds
+            ]
+        )

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,10 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from roofline.analysis import OperatorRow
-from roofline.design.machine_comparison.blocks import groups_by_likeness, names_across
-from roofline.design.machine_comparison.grouping import Across, GroupAcross
-from roofline.design.machine_comparison.result import MachineComparison
-from roofline.design.machine_comparison.summary import MachineSummary
+from roofline.design.comparison.machine_blocks import (
+    groups_by_likeness,
+    intensity_of,
+    names_across,
+)
+from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
@@ -35,18 +37,25 @@ from roofline.plots.roof import Spot
 from roofline.plots.roofline import log_axes, name_ends, scatter, spread
 from roofline.plots.style import GREY_TEXT, INK, SMALL_PT, RoofStyle, Style, roof_styles
 
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
 _APART = 0.03
 """Numbered operators stand at least this far apart, as a part of the width of the axes."""
 
-_BADGE: dict[str, Any] = {
-    "boxstyle": "circle,pad=0.25",
-    "facecolor": "#4d4d4d",
-    "edgecolor": "none",
-}
 _GREY = "#4d4d4d"
+_BADGE: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "fontsize": SMALL_PT - 0.5,
+    "color": "white",
+    "bbox": {"boxstyle": "circle,pad=0.25", "facecolor": _GREY, "edgecolor": "none"},
+    **words(),
+}
+"""Look of the numbers of operators."""
 
 
-def draw_machines(figure: Figure, comparison: MachineComparison, *, labels: int) -> None:
+def draw_machines(figure: Figure, comparison: Comparison, *, labels: int) -> None:
     """Draw the roofs above, and below them a row for each machine."""
     machines = comparison.machines
     looks = roof_styles(len(machines))
@@ -68,26 +77,27 @@ def draw_machines(figure: Figure, comparison: MachineComparison, *, labels: int)
     title_figure(figure, title)
     names = zip(names_across(comparison, chosen), chosen, strict=True)
     numbered = [
-        f"{number}: {name} ({format_intensity(_intensity(group))} FLOP/B)"
-        for number, (name, group) in enumerate(names, start=1)
+        f"{number}: {name} ({format_intensity(intensity_of(each))} FLOP/B)"
+        for number, (name, each) in enumerate(names, start=1)
     ]
     verdict = comparison.sentences[0]
     has_caches = any(len(each.hardware.memory) > 1 for each in comparison.analyses)
     notes = [
         f"{verdict[:1].upper()}{verdict[1:]}.",
         *([" · ".join(numbered)] if numbered else []),
-        *_notes(comparison),
+        *_beyond_ridges(comparison),
+        *_aside(comparison),
         f"{'Thin lines: caches. ' * has_caches}{_provenance(comparison)}",
     ]
     kinds = {row.bound for across in comparison.operators for row in across}
+    marks = [
+        ("compute-bound", "o", _GREY),
+        ("memory-bound", "o", "white"),
+        *([("FLOP unknown: gray in the bars", "x", _GREY)] if Bound.UNKNOWN in kinds else []),
+    ]
     handles = [
-        _handle(bound, words_)
-        for bound, words_ in (
-            (Bound.COMPUTE, "compute-bound"),
-            (Bound.MEMORY, "memory-bound"),
-            (Bound.UNKNOWN, "FLOP unknown: gray in the bars"),
-        )
-        if bound is not Bound.UNKNOWN or bound in kinds
+        Line2D((), (), ls="", marker=marker, mfc=face, mec=_GREY, label=label)
+        for label, marker, face in marks
     ]
     foot_figure(figure, handles, notes)
 
@@ -98,7 +108,7 @@ def spot_of(row: OperatorRow) -> Spot | None:
     return (intensity, rate) if row.flop and intensity and rate else None
 
 
-def _chosen(comparison: MachineComparison, count: int) -> tuple[GroupAcross, ...]:
+def _chosen(comparison: Comparison, count: int) -> tuple[GroupAcross, ...]:
     """Return the operators to number by rising intensity: most change sides, the others do not.
 
     Those with the largest shares are taken, as long as they stand apart.
@@ -134,7 +144,7 @@ def _place(group: GroupAcross) -> float:
 
 def _draw_roofs(
     axes: Axes,
-    comparison: MachineComparison,
+    comparison: Comparison,
     machines: Sequence[MachineSummary],
     looks: Sequence[RoofStyle],
 ) -> None:
@@ -213,13 +223,8 @@ def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle
             spots[0],
             (place, 1.035),
             textcoords=axes.transAxes,
-            ha="center",
-            va="center",
-            fontsize=SMALL_PT - 0.5,
-            color="white",
-            bbox=_BADGE,
             arrowprops={"arrowstyle": "-", "color": "#b0b0b0", "linewidth": 0.7, "shrinkB": 0},
-            **words(),
+            **_BADGE,
         )
         for row, look in zip(group.operators[0], looks, strict=True):
             if spot := spot_of(row):
@@ -240,12 +245,6 @@ def _draw_marks(axes: Axes, marks: Sequence[tuple[Spot, Bound, str]]) -> None:
         drawn.set(zorder=7, alpha=1.0, in_layout=False)
 
 
-def _handle(bound: Bound, text: str) -> Line2D:
-    face = "white" if bound is Bound.MEMORY else _GREY
-    marker = "x" if bound is Bound.UNKNOWN else "o"
-    return Line2D((), (), ls="", marker=marker, mfc=face, mec=_GREY, label=text)
-
-
 def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[RoofStyle]) -> None:
     """Draw the eager minimum time of each machine, named with its bandwidth and ridge point."""
     names = [
@@ -264,15 +263,8 @@ def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[
         if time_s:
             axes.plot(time_s, y, "D", color=look.colour, markersize=6)
         text = format_s(time_s) if time_s else MISSING
-        axes.annotate(
-            f"{text}, does not fit" if each.fits is False else text,
-            (time_s or min(known, default=1.0), y),
-            (7, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=SMALL_PT,
-            **words(color=INK),
-        )
+        text += ", does not fit" * (each.fits is False)
+        _write(axes, text, (time_s or min(known, default=1.0), y), 7)
     prepare_axes(axes, x="minimum time (eager)")
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -285,6 +277,19 @@ def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[
         axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_s(value, 1)))
         axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _write(axes: Axes, text: str, place: Spot, right_pt: float) -> None:
+    axes.annotate(
+        text,
+        place,
+        (right_pt, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=SMALL_PT,
+        color=INK,
+        **words(),
+    )
 
 
 def _draw_shares(
@@ -301,21 +306,9 @@ def _draw_shares(
             if share:
                 axes.barh(y, share, left=left, height=0.55, color=fill, ec=look.colour, lw=0.9)
                 left += share
-        axes.annotate(
-            format_percent(compute),
-            (1.0, y),
-            (4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=SMALL_PT,
-            color=INK,
-            **words(),
-        )
+        _write(axes, format_percent(compute), (1.0, y), 4)
     axes.set_xlim(0, 1.35)
-    axes.set_xticks(())
-    prepare_axes(axes, x="bound by compute", grid=False)
-    _hide_left(axes)
-    axes.spines["bottom"].set_visible(False)
+    _bare_axes(axes, "bound by compute")
 
 
 def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
@@ -330,38 +323,21 @@ def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofS
             (0, 7),
             xycoords=axes.get_xaxis_transform(),
             textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL_PT - 0.5,
-            color="white",
-            bbox=_BADGE,
-            **words(),
+            **_BADGE,
         )
     _draw_marks(axes, marks)
     axes.set_xlim(-0.6, len(chosen) - 0.4)
+    _bare_axes(axes, "")
+
+
+def _bare_axes(axes: Axes, label: str) -> None:
     axes.set_xticks(())
-    prepare_axes(axes, grid=False)
-    _hide_left(axes)
-    axes.spines["bottom"].set_visible(False)
-
-
-def _hide_left(axes: Axes) -> None:
+    prepare_axes(axes, x=label, grid=False)
     axes.tick_params(axis="y", left=False, labelleft=False)
-    axes.spines["left"].set_visible(False)
+    axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _intensity(group: GroupAcross) -> float | None:
-    row = group.operators[0][0]
-    return row.flop / row.traffic_bytes if row.flop is not None and row.traffic_bytes else None
-
-
-def _notes(comparison: MachineComparison) -> tuple[str, ...]:
-    """Return what has no place on the axes, and who changes sides outside the ridge points."""
-    aside = [across for across in comparison.operators if not any(map(spot_of, across))]
-    return (*_beyond_ridges(comparison), *_aside(comparison, aside))
-
-
-def _beyond_ridges(comparison: MachineComparison) -> tuple[str, ...]:
+def _beyond_ridges(comparison: Comparison) -> Iterator[str]:
     """Who changes sides outside the ridges: bounds leave out FLOP that the convention counts."""
     ridges = [
         machine.ridge_flop_per_byte
@@ -369,24 +345,25 @@ def _beyond_ridges(comparison: MachineComparison) -> tuple[str, ...]:
         if machine.ridge_flop_per_byte
     ]
     if not ridges or not all(each.hardware.knows_only_dram for each in comparison.analyses):
-        return ()
+        return
     beyond = sum(
         not min(ridges) <= (each.operators[0][0].intensity_flop_per_byte or 0.0) <= max(ridges)
         for each in comparison.groups(lambda across: across[0].index)
         if each.changes_sides
     )
-    if not beyond:
-        return ()
-    stand = f"{counted(beyond, 'operator')} that change{'s' * (beyond == 1)} sides"
-    return (
-        f"{stand} stand{'s' * (beyond == 1)} outside the ridges: the convention counts FLOP that a"
-        " kernel need not do (padding), and bounds leave them out",
-    )
+    if beyond:
+        yield (
+            f"{counted(beyond, 'operator')} that change{'s' * (beyond == 1)} sides"
+            f" stand{'s' * (beyond == 1)} outside the ridges: the convention counts FLOP that a"
+            " kernel need not do (padding), and bounds leave them out"
+        )
 
 
-def _aside(comparison: MachineComparison, aside: Sequence[Across]) -> tuple[str, ...]:
+def _aside(comparison: Comparison) -> Iterator[str]:
+    """Yield what has no place on the axes."""
+    aside = [across for across in comparison.operators if not any(map(spot_of, across))]
     if not aside:
-        return ()
+        return
     unknown = sum(across[0].flop is None for across in aside)
     without = sum(across[0].flop == 0 for across in aside)
     counts = {
@@ -395,17 +372,17 @@ def _aside(comparison: MachineComparison, aside: Sequence[Across]) -> tuple[str,
         "that no ceiling gives a time": len(aside) - unknown - without,
     }
     parts = [f"{count} {words}" for words, count in counts.items() if count]
-    share = comparison.group(aside).largest_share
+    share = together(comparison, aside).largest_share
     rest = f": at most {format_percent(min(1.0, share))} of a machine's bound" if share else ""
-    return (
+    yield (
         f"Of {len(comparison.operators)} operators, {' and '.join(parts)}"
-        f" {'has' if len(aside) == 1 else 'have'} no place on the axes{rest}",
+        f" {'has' if len(aside) == 1 else 'have'} no place on the axes{rest}"
     )
 
 
-def _provenance(comparison: MachineComparison) -> str:
+def _provenance(comparison: Comparison) -> str:
     by_source: dict[str, list[str]] = {}
-    for name, each in zip(comparison.names, comparison.analyses, strict=True):
+    for name, each in zip(comparison.machine_names, comparison.analyses, strict=True):
         sources = {provenance.source for provenance in each.hardware.provenances()}
         if not sources:
             words = "unknown"

@@ -6,33 +6,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from roofline.design.model_comparison.blocks import grid_with_letters, with_letters
-from roofline.design.model_comparison.grid import ComparisonGrid
-from roofline.design.model_comparison.result import Comparison
+from roofline.design.comparison.model_blocks import with_letters
+from roofline.design.comparison.models import title
 from roofline.foundation.spreads import interval_cell
 from roofline.foundation.units import format_s
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.style import BLUE, INK, SMALL_PT, SOFT, VERMILION
 
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
 Drawn = Literal["bound", "predicted", "measured", "flop"]
 """What a bar or a mark stands for."""
 
-_TIMES: dict[Drawn, str] = {
+_QUANTITIES: dict[Drawn, str] = {
     "bound": "eager_min_time_s",
     "predicted": "predicted_s",
     "measured": "measured_s",
+    "flop": "flop",
 }
-_QUANTITIES = {**_TIMES, "flop": "flop"}
 _COLORS = {"bound": "#aab7c4", "predicted": BLUE, "measured": VERMILION, "flop": INK}
 _MARKERS = {"bound": "s", "predicted": "o", "measured": "^", "flop": "D"}
-_WORDS = {
+_WORDS: dict[Drawn, str] = {
     "bound": "minimum time (eager)",
     "predicted": "predicted, 80 % interval",
     "measured": "measured",
@@ -44,64 +46,56 @@ _GAP = 1.4
 _LONGEST_NAME = 30
 
 
-def height_of(comparisons: Sequence[Comparison]) -> float:
+def height_of(machines: Sequence[Comparison]) -> float:
     """Return the height in inches that gives every bar its room."""
-    bars = sum((len(_times(each)) + _GAP) * len(each.names) for each in comparisons)
-    return 1.7 + 0.17 * bars + 0.55 * len(comparisons)
+    bars = sum((len(_times(each)) + _GAP) * len(each.designs) for each in machines)
+    return 1.7 + 0.17 * bars + 0.55 * len(machines)
 
 
-def draw_comparison(figure: Figure, shown: Comparison | ComparisonGrid) -> None:
+def draw_models(figure: Figure, comparison: Comparison) -> None:
     """Draw, machine by machine, times of each model as bars and ratios to the reference."""
-    if isinstance(shown, ComparisonGrid):
-        grid, legend = grid_with_letters(shown)
-        title = "; ".join(grid.verdict) or ", ".join(grid.names)
-        comparisons, machines = grid.comparisons, grid.machines
+    comparison, legend = with_letters(comparison)
+    machines = comparison.each_machine
+    if len(machines) > 1:
+        heading = "; ".join(comparison.verdict) or ", ".join(comparison.designs)
     else:
-        only, legend = with_letters(shown)
-        title = only.sentences[0] if len(only.sentences) == 1 else only.title
-        comparisons, machines = (only,), (shown.analyses[0].hardware.name,)
-    heights = [len(_times(each)) + _GAP for each in comparisons]
+        sentences = comparison.sentences
+        heading = sentences[0] if len(sentences) == 1 else title(comparison)
+    heights = [len(_times(each)) + _GAP for each in machines]
     rows = figure.subplots(
-        len(comparisons), 2, width_ratios=(2, 1), height_ratios=heights, squeeze=False
+        len(machines), 2, width_ratios=(2, 1), height_ratios=heights, squeeze=False
     )
-    for (times, ratios), each, machine in zip(rows, comparisons, machines, strict=True):
+    for (times, ratios), each, name in zip(rows, machines, comparison.machine_names, strict=True):
         _draw_times(times, each)
         _draw_ratios(ratios, each)
         ratios.set_ylim(times.get_ylim())
-        times.set_title(
-            machine, loc="left", fontsize=9, weight="bold", color=INK, pad=10, **words()
-        )
+        times.set_title(name, loc="left", fontsize=9, weight="bold", color=INK, pad=10, **words())
     for each in rows[1:, 1]:
         each.sharex(rows[0, 1])
     for each in rows[:-1].flat:
         each.set_xlabel("")
-    first = comparisons[0]
-    per = "a sample" if first.per_sample else "a pass"
-    title_figure(figure, title)
-    kinds = [kind for kind in _WORDS if any(kind in _known(each) for each in comparisons)]
-    notes = [f"{first.analyses[0].cache} caches; times of {per}"]
+    title_figure(figure, heading)
+    per = "a sample" if comparison.per_sample else "a pass"
+    notes = [f"{comparison.analyses[0].cache} caches; times of {per}"]
     notes += [f"{letter}: {name}" for letter, name in legend]
-    foot_figure(figure, [_handle(kind) for kind in kinds], notes)
-
-
-def _handle(kind: str) -> Line2D:
-    face = "white" if kind == "flop" else _COLORS[kind]
-    return Line2D(
-        (), (), ls="", mec=_COLORS[kind], mfc=face, marker=_MARKERS[kind], label=_WORDS[kind]
-    )
+    handles = [
+        Line2D(
+            (), (), ls="", mec=_COLORS[kind], mfc="white" if kind == "flop" else _COLORS[kind],
+            marker=_MARKERS[kind], label=label,
+        )
+        for kind, label in _WORDS.items()
+        if kind == "flop" or any(kind in _times(each) for each in machines)
+    ]  # fmt: skip
+    foot_figure(figure, handles, notes)
 
 
 def _times(comparison: Comparison) -> list[Drawn]:
     """Return the kinds of times of which one at least is known."""
     return [
         kind
-        for kind, name in _TIMES.items()
-        if any(value is not None for value in comparison.quantity(name).values)
+        for kind, name in _QUANTITIES.items()
+        if kind != "flop" and any(getattr(each, name) is not None for each in comparison.cells[0])
     ]
-
-
-def _known(comparison: Comparison) -> list[Drawn]:
-    return [*_times(comparison), "flop"]
 
 
 def _places(comparison: Comparison) -> dict[Drawn, float]:
@@ -113,32 +107,26 @@ def _places(comparison: Comparison) -> dict[Drawn, float]:
 
 def _draw_times(axes: Axes, comparison: Comparison) -> None:
     places, step = _places(comparison), len(_times(comparison)) + _GAP
-    intervals = {
-        "predicted": comparison.intervals_s,
-        "measured": comparison.measured_intervals_s,
-    }
     longest = 0.0
-    noted: set[int] = set()
-    for kind in _times(comparison):
-        for number, value in enumerate(comparison.quantity(_TIMES[kind]).values):
+    for number, cell in enumerate(comparison.cells[0]):
+        note = ", does not fit" if cell.fits is False else ""
+        for kind in _times(comparison):
+            value = getattr(cell, _QUANTITIES[kind])
             if value is None:
                 continue
             y = number * step + places[kind]
-            ends = intervals[kind][number] if kind in intervals else None
+            intervals = {"predicted": cell.interval_s, "measured": cell.measured_interval_s}
+            ends = intervals.get(kind)
             axes.barh(y, value, height=0.85, color=_COLORS[kind], zorder=2)
             if ends:
                 low, high = max(0.0, value - ends[0]), max(0.0, ends[1] - value)
                 axes.errorbar(
                     value, y, xerr=[[low], [high]], color=INK, linewidth=1.0, capsize=2, zorder=4
                 )
-            text = interval_cell(value, *ends) if ends else format_s(value)
-            if comparison.analyses[number].fits is False and number not in noted:
-                text += ", does not fit"
-                noted.add(number)
             far = max(value, ends[1] if ends else 0.0)
             longest = max(longest, far)
             axes.annotate(
-                text,
+                (interval_cell(value, *ends) if ends else format_s(value)) + note,
                 (far, y),
                 (4, 0),
                 textcoords="offset points",
@@ -147,24 +135,26 @@ def _draw_times(axes: Axes, comparison: Comparison) -> None:
                 color=INK,
                 **words(),
             )
-    names = [
-        each if len(each) <= _LONGEST_NAME else f"{each[: _LONGEST_NAME - 1]}…"
-        for each in comparison.names
-    ]
-    axes.set_yticks([number * step for number in range(len(names))], names)
+            note = ""
+    ticks = [number * step for number in range(len(comparison.designs))]
+    axes.set_yticks(ticks, list(map(_cut, comparison.designs)))
     for label in axes.get_yticklabels():
         label.set(parse_math=False)
-    axes.set_ylim((len(names) - 0.5) * step, -0.5 * step)
+    axes.set_ylim((len(ticks) - 0.5) * step, -0.5 * step)
     # Room for the words behind the longest bar.
     axes.set_xlim(0, 1.3 * longest or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     prepare_axes(axes, x=f"time of {'a sample' if comparison.per_sample else 'a pass'}")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
 
 
-def _tick(value: float) -> str:
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _tick(value: float, _: int) -> str:
     if value <= 0:
         return "0"
     number, unit = format_s(value, 3).split(" ")
@@ -175,23 +165,17 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     places, step = _places(comparison), len(_times(comparison)) + _GAP
     axes.set_xscale("log")
     ends: list[float] = [0.7, 1.4]
-    for kind in _known(comparison):
+    for kind, place in places.items():
         found = comparison.uncertain_ratios(comparison.quantity(_QUANTITIES[kind]))
         for number, ratio in enumerate(found):
             if ratio is None or ratio.value <= 0 or number == comparison.reference:
                 continue
-            y, color = number * step + places[kind], _COLORS[kind]
+            y, color = number * step + place, _COLORS[kind]
             low, high = ratio.interval or (ratio.value, ratio.value)
             axes.plot((low, high), (y, y), color=color, linewidth=1.2, zorder=3)
-            is_flop = kind == "flop"
+            face, edge = ("white", color) if kind == "flop" else (color, "white")
             axes.plot(
-                ratio.value,
-                y,
-                marker=_MARKERS[kind],
-                markersize=5.5,
-                mfc="white" if is_flop else color,
-                mec=color if is_flop else "white",
-                zorder=4,
+                ratio.value, y, marker=_MARKERS[kind], markersize=5.5, mfc=face, mec=edge, zorder=4
             )
             ends += [low, ratio.value, high]
     axes.axvline(1.0, color=SOFT, linewidth=1.0, zorder=1)
@@ -199,8 +183,7 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    base = comparison.names[comparison.reference]
-    base = base if len(base) <= _LONGEST_NAME else f"{base[: _LONGEST_NAME - 1]}…"
+    base = _cut(comparison.designs[comparison.reference])
     prepare_axes(axes, x=f"ratio to {base} (left: less)")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", left=False, labelleft=False)

@@ -1,0 +1,1 @@
+"""Designs × machines × points in one table: models, machines, sweeps, and their reports."""

@@ -1,0 +1,194 @@
+"""Designs over the balance of machines: which wins where FLOP are cheap, and where bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import MINIMUM_TIMES
+from roofline.design.comparison.axes import words
+from roofline.design.comparison.cells import SAME_BOUND, Cell
+from roofline.design.comparison.sweeps import span_text
+from roofline.foundation.units import format_intensity
+
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
+AXIS = "balance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMachine:
+    """A machine that there is, and its ``balance`` in FLOP/byte.
+
+    The bounds of designs there are those of its own profile, with its caches, where the profile
+    knows them.
+    """
+
+    name: str
+    balance: float
+    has_caches: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """At ``balance`` FLOP/byte the lead goes ``before`` → ``after``, which are indices."""
+
+    balance: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What a sweep over the balance of machines found beside its cells.
+
+    Hypothetical machines differ in their balance alone: they have the compute ceilings of one and a
+    memory whose bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked
+    for. Every operand is charged to that memory: the classic roofline model. Cells are those of the
+    hypothetical machines, then those of the ``machines`` that are known; ``left_out`` says of which
+    one nothing is known.
+    """
+
+    dtype: str
+    crossings: tuple[Crossing, ...]
+    machines: tuple[KnownMachine, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A machine of a sweep over balances, hypothetical where ``machine`` is None."""
+
+    balance: float
+    machine: KnownMachine | None
+    cells: tuple[Cell, ...]
+
+    @property
+    def times_s(self) -> tuple[float, ...]:
+        """The bound of each design in seconds, which is known everywhere."""
+        return tuple(each.eager_min_time_s or 0.0 for each in self.cells)
+
+    @property
+    def best(self) -> int | None:
+        """The design with the lowest bound of those that fit; None: none does."""
+        able = [i for i, each in enumerate(self.cells) if each.can_run]
+        return min(able, key=lambda i: (self.times_s[i], i), default=None)
+
+    def over(self, reference: int) -> tuple[float, ...]:
+        """Return the bounds over that of the reference."""
+        return tuple(each / self.times_s[reference] for each in self.times_s)
+
+
+def places(comparison: Comparison) -> tuple[Place, ...]:
+    """Return all machines: hypothetical ones first, then those that are known, by balance."""
+    assert comparison.balance is not None
+    machines = [(each.balance, each) for each in comparison.balance.machines]
+    every = [*((each, None) for each in comparison.axes[AXIS]), *machines]
+    return tuple(
+        Place(balance=balance, machine=machine, cells=cells)
+        for (balance, machine), cells in zip(every, comparison.cells, strict=True)
+    )
+
+
+def winner_at(comparison: Comparison, balance: float) -> int:
+    """Return the design with the lowest bound at a balance."""
+    assert comparison.balance is not None
+    found = places(comparison)[0].best or 0
+    for each in comparison.balance.crossings:
+        if each.balance <= balance:
+            found = each.after
+    return found
+
+
+def summary(comparison: Comparison) -> str:
+    """Return the designs over the balance of machines."""
+    return f"{' against '.join(comparison.names)} over the balance of machines"
+
+
+def sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield who wins where, and which machines are there."""
+    assert comparison.balance is not None
+    names, every = comparison.names, places(comparison)
+    known = [each for each in every if each.machine]
+    edges = [each.balance for each in comparison.balance.crossings]
+    for low, high in zip([None, *edges], [*edges, None], strict=True):
+        inside = [
+            each
+            for each in every
+            if (low is None or each.balance >= low) and (high is None or each.balance <= high)
+        ]
+        winner = winner_at(comparison, every[0].balance if low is None else low)
+        there = [_name(each) for each in inside if each.machine and each.balance != high]
+        machines = f" ({words(there)})" if there else " (no known machine)"
+        lines = [each.over(comparison.reference) for each in inside if not each.machine]
+        factors = [_lead(each, winner, comparison.reference) for each in lines]
+        by = f"{span_text(factors)} lower" if factors else ""
+        yield f"{_range_text(low, high)}, {names[winner]} has the lowest bound{by}{machines}"
+    other = [
+        _name(each)
+        for each in known
+        if each.best is not None
+        and each.times_s[each.best] * SAME_BOUND < each.times_s[winner_at(comparison, each.balance)]
+    ]
+    if other:
+        yield f"with its own ceilings and caches, another design leads on {words(other)}"
+    for index, name in enumerate(names):
+        large = [_name(each) for each in known if each.cells[index].fits is False]
+        if large:
+            yield f"{name} does not fit into memory on {words(large)}, and leads nowhere there"
+
+
+def _name(place: Place) -> str:
+    return place.machine.name if place.machine else ""
+
+
+def _lead(ratios: Sequence[float], winner: int, reference: int) -> float:
+    """By how much a design leads: against the reference, or, being it, against the best other."""
+    others = [each for index, each in enumerate(ratios) if index != winner]
+    return (min(others) if winner == reference else 1.0) / ratios[winner]
+
+
+def _range_text(low: float | None, high: float | None) -> str:
+    unit = "FLOP/byte"
+    if low is None:
+        return "at every balance" if high is None else f"below {format_intensity(high)} {unit}"
+    if high is None:
+        return f"above {format_intensity(low)} {unit}"
+    return f"from {format_intensity(low)} to {format_intensity(high)} {unit}"
+
+
+def columns(comparison: Comparison) -> dict[str, str]:
+    """Return the names of columns with pandas' types."""
+    del comparison
+    return {
+        "machine": "object",
+        "balance_flop_per_byte": "Float64",
+        "design": "object",
+        **dict.fromkeys((*MINIMUM_TIMES, "over_reference"), "Float64"),
+        **dict.fromkeys(("fits", "is_best"), "boolean"),
+    }
+
+
+def records(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a row for each machine and design: hypothetical ones first, whose name is None.
+
+    Hypothetical machines have memory without end: ``fits`` is None there. Bounds are those of
+    operators one by one: of the minimum times, ``eager_min_time_s`` alone is known.
+    """
+    return [
+        {
+            "machine": place.machine.name if place.machine else None,
+            "balance_flop_per_byte": place.balance,
+            "design": comparison.designs[index],
+            **{name: getattr(cell, name) for name in MINIMUM_TIMES},
+            "over_reference": ratio,
+            "fits": cell.fits,
+            "is_best": index == place.best,
+        }
+        for place in places(comparison)
+        for index, (cell, ratio) in enumerate(
+            zip(place.cells, place.over(comparison.reference), strict=True)
+        )
+    ]

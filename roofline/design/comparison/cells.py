@@ -1,0 +1,206 @@
+"""The cells of a comparison: work and times of a design at a place, and who wins there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from string import ascii_uppercase
+from typing import Literal
+
+from roofline.analysis import Analysis, fits, groups, minimum_times_of
+from roofline.design.comparison.ratios import ratio_of_predictions
+
+DIGITS = 2
+"""Significant digits of predicted and measured times, and of their ratios, in sentences."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One design at one place: work, bound and times of a pass, or why there is none.
+
+    ``flop`` and ``macs`` are None where an operator has no formula, ``eager_min_time_s`` and the
+    minimum times where the machine has no ceilings, ``predicted_s`` and the ends of its 10-90 %
+    interval where nothing was learned, ``measured_s`` where nothing was timed (its ends hold 8 of
+    10 rounds). ``ceiling`` binds ``ceiling_share`` of the bound, more than any other.
+    ``peak_memory_bytes`` is the most that a pass keeps alive at once, ``memory_capacity_bytes``
+    what the memory of that machine holds (None: not known). ``problem`` says why the design cannot
+    be built there; all else is None then.
+    """
+
+    flop: int | float | None = None
+    macs: int | float | None = None
+    parameters: int | None = None
+    parameter_size_bytes: int | None = None
+    traffic_bytes: int | float | None = None
+    intensity_flop_per_byte: float | None = None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    measured_s: float | None = None
+    measured_low_s: float | None = None
+    measured_high_s: float | None = None
+    ceiling: str = ""
+    ceiling_share: float | None = None
+    peak_memory_bytes: int | None = None
+    memory_capacity_bytes: int | None = None
+    problem: str = ""
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the design can be built at that place."""
+        return not self.problem
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak of memory fits into the machine's; None: capacity not known."""
+        return fits(self.peak_memory_bytes, self.memory_capacity_bytes)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the design can be built at that place, and does not exceed the memory there."""
+        return self.is_built and self.fits is not False
+
+    @property
+    def interval_s(self) -> Interval | None:
+        """The 10-90 % interval of the prediction in seconds; None where there is none."""
+        return _interval(self.predicted_low_s, self.predicted_high_s)
+
+    @property
+    def measured_interval_s(self) -> Interval | None:
+        """What holds 8 of 10 rounds, in seconds; None where there is one or none."""
+        return _interval(self.measured_low_s, self.measured_high_s)
+
+    def of_one(self, samples: int) -> Cell:
+        """Return the same with work and times of one of so many samples."""
+        values = {name: getattr(self, name) for name in GROWING}
+        return replace(self, **{n: each and each / samples for n, each in values.items()})
+
+
+CELL_FIELDS = tuple(each.name for each in fields(Cell))
+GROWING = (
+    *("flop", "macs", "traffic_bytes"),
+    *(name for name in CELL_FIELDS if name.endswith("_s")),
+)
+"""Fields that grow with the batch."""
+
+
+def _interval(low: float | None, high: float | None) -> Interval | None:
+    return None if low is None or high is None else (low, high)
+
+
+def cell_of(analysis: Analysis) -> Cell:
+    """Return what a comparison keeps of every analysis."""
+    totals, run = analysis.totals, analysis.prediction
+    known = analysis.measurement or analysis.earlier
+    first = next(iter(groups(analysis, lambda row: row.ceiling or row.bound)), None)
+    return Cell(
+        flop=None if totals.unknown_operators else totals.flop,
+        macs=None if totals.unknown_operators else totals.macs,
+        parameters=totals.parameters,
+        parameter_size_bytes=totals.parameter_size_bytes,
+        traffic_bytes=totals.traffic_bytes,
+        intensity_flop_per_byte=totals.intensity_flop_per_byte,
+        **minimum_times_of(totals),
+        predicted_s=run.predicted_s if run else None,
+        predicted_low_s=run.low_s if run else None,
+        predicted_high_s=run.high_s if run else None,
+        measured_s=known.measured_s if known else None,
+        ceiling=first.name if first else "",
+        ceiling_share=first.share if first else None,
+        peak_memory_bytes=totals.peak_memory_bytes,
+        memory_capacity_bytes=analysis.hardware.memory_capacity_bytes,
+    )
+
+
+def letter(number: int) -> str:
+    """Return what stands for a name that finds no room: A to Z, AA, AB …"""
+    more, last = divmod(number, len(ascii_uppercase))
+    return (letter(more - 1) if more else "") + ascii_uppercase[last]
+
+
+Basis = Literal["measured", "predicted", "bound", ""]
+TIMES: dict[Basis, str] = {
+    "measured": "measured_s",
+    "predicted": "predicted_s",
+    "bound": "eager_min_time_s",
+}
+
+SAME_BOUND = 1.05
+"""Bounds that differ by less than this factor are too close to call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Who wins at one place.
+
+    ``winner`` is the index of the design with the lowest time of ``basis``, None where no two
+    times are known. ``ratio`` is the reference's time over the best of the others: above 1 another
+    design is faster, below 1 the reference is. The winner cannot be told from its ``rivals``.
+    """
+
+    winner: int | None = None
+    ratio: float | None = None
+    rivals: tuple[int, ...] = ()
+    basis: Basis = ""
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the winner cannot be told."""
+        return bool(self.rivals)
+
+    @property
+    def factor(self) -> float | None:
+        """How many times faster the winner is than the reference, or, being it, than the next."""
+        return max(self.ratio, 1 / self.ratio) if self.ratio else None
+
+
+def verdict_of(cells: Sequence[Cell], reference: int, *, measured: bool = False) -> Verdict:
+    """Return the verdict on designs at one place, by the best kind of time that all of them have.
+
+    A design that cannot be built there takes no part, nor one that does not fit into memory.
+
+    Args:
+        cells: one for each design.
+        reference: the design that ratios refer to.
+        measured: whether measurements were made in turn, so that they count.
+    """
+    able = [index for index, each in enumerate(cells) if each.can_run]
+    for basis, name in TIMES.items():
+        times = {i: getattr(cells[i], name) for i in able}
+        if (basis == "measured" and not measured) or len(able) < 2 or not all(times.values()):
+            continue
+        winner = min(able, key=lambda i: (times[i], i))
+        others = [times[i] for i in able if i != reference]
+        return Verdict(
+            winner=winner,
+            ratio=times[reference] / min(others) if reference in times else None,
+            rivals=tuple(
+                i for i in able if i != winner and _is_close(cells[winner], cells[i], basis)
+            ),
+            basis=basis,
+        )
+    # One that stands alone has no one to beat.
+    return Verdict()
+
+
+def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
+    if basis == "bound":
+        return (other.eager_min_time_s or 0.0) < SAME_BOUND * (best.eager_min_time_s or 0.0)
+    if basis == "measured" or not best.predicted_s or not other.predicted_s:
+        return False
+    ratio = ratio_of_predictions(
+        other.predicted_s, other.interval_s, best.predicted_s, best.interval_s
+    )
+    # Equal times leave no more to choose than an interval around 1 does.
+    return ratio.may_be_either or ratio.value == 1
+
+
+def factor_text(factor: float) -> str:
+    """Return a factor from 1 on, in as many digits as ratios of predictions are worth."""
+    number = float(f"{factor:.{DIGITS - 1}e}")
+    return f"{number:.1f}" if number < 10 else f"{number:.0f}"

@@ -1,0 +1,319 @@
+"""In what one model differs from another, in a sentence: work, time, and why these differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.analysis import Analysis, OperatorRow, working
+from roofline.design.comparison.cells import Cell
+from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
+
+_SAME = 1.05
+"""A ratio below this is 1 in as many digits as times of passes are worth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """One of the models compared: its name, its analysis, and how many samples a pass takes.
+
+    ``cell`` holds work and times, of one sample where batches differ; else ``samples`` is 1.
+    ``number`` is its place among those measured.
+    """
+
+    name: str
+    analysis: Analysis
+    cell: Cell
+    number: int
+    samples: int = 1
+
+
+def sentence(base: Design, other: Design, rounds: MeasuredRounds | None, *, where: str) -> str:
+    """What a person should take home of `other` against `base`.
+
+    ``"8.4 × fewer FLOP, 3.4 × faster here (predicted; 8 of 10: 2.9 to 4.1): the depthwise
+    convolution takes 64 % of its time and is bound by L2 read"``
+
+    Args:
+        base: the reference.
+        other: what is held against it.
+        rounds: what both took in turn, if they were measured so.
+        where: ``"here"``, or on which machine.
+    """
+    per = " per sample" if base.samples != other.samples else ""
+    work, promise = _work(base.cell, other.cell, per)
+    speeds = list(_speeds(base, other, rounds, f"{per} {where}"))
+    joined = ", ".join(words for words, _ in speeds)
+    won = speeds[0][1] if speeds else None
+    # FLOP say one thing and time the other.
+    but = promise and won and (promise - 1) * (won - 1) < 0 and max(won, 1 / won) >= _SAME
+    said = f"{work}, but {joined}" if but else ", ".join(filter(None, (work, joined)))
+    return f"{said}{_reason(base, other, rounds)}"
+
+
+def predicted_ratio(base: Design, other: Design) -> Ratio | None:
+    """How many times as long `other` is predicted to take as `base`, for each sample."""
+    if not base.cell.predicted_s or not other.cell.predicted_s:
+        return None
+    one, two = base.analysis, other.analysis
+    # Between passes of equal operators, whatever is wrong is so in both.
+    is_same_pass = (one.prediction, one.operators) == (two.prediction, two.operators)
+    if base.number == other.number or is_same_pass:
+        return Ratio(value=1.0)
+    return ratio_of_predictions(
+        other.cell.predicted_s, other.cell.interval_s, base.cell.predicted_s, base.cell.interval_s
+    )
+
+
+def measured_ratio(base: Design, other: Design, rounds: MeasuredRounds | None) -> Ratio | None:
+    """The same of measurements: of rounds in turn, with their spread, or else of other days."""
+    if rounds is not None:
+        return rounds.ratio(other.number, base.number, per=other.samples / base.samples)
+    if not base.cell.measured_s or not other.cell.measured_s:
+        return None
+    return Ratio(value=other.cell.measured_s / base.cell.measured_s)
+
+
+def _work(base: Cell, other: Cell, per: str) -> tuple[str, float | None]:
+    """How many times fewer FLOP `other` has, in words and as a number."""
+    if base.flop is None or other.flop is None:
+        return "FLOP not fully known", None
+    if not base.flop or not other.flop:
+        return ("as many FLOP" if base.flop == other.flop else "no FLOP on one side"), None
+    ratio = base.flop / other.flop
+    factor = _three(max(ratio, 1 / ratio))
+    if factor == "1":
+        return f"as many FLOP{per}", 1.0
+    return f"{factor} × {'fewer' if ratio > 1 else 'more'} FLOP{per}", ratio
+
+
+def _speeds(
+    base: Design, other: Design, rounds: MeasuredRounds | None, place: str
+) -> Iterator[tuple[str, float]]:
+    """How many times faster `other` is: measured, predicted, or by bounds alone."""
+    found: list[tuple[Ratio, str, str]] = []
+    predicted = predicted_ratio(base, other)
+    if predicted is not None:
+        found.append((predicted.inverse, "predicted", "; 8 of 10"))
+    measured = measured_ratio(base, other, rounds)
+    if measured is not None and rounds is not None:
+        found.insert(0, (measured.inverse, "measured", f"; {len(rounds.rounds)} rounds"))
+    elif measured is not None:
+        now = base.analysis.measurement and other.analysis.measurement
+        found.append((measured.inverse, "measured" if now else "measured before", ""))
+    for ratio, how, of in found:
+        toward = ratio if ratio.value >= 1 else ratio.inverse
+        value, ends = toward.words
+        said = f"{value} × {'faster' if ratio.value > 1 else 'slower'}{place}"
+        if toward.value < _SAME:
+            said = f"about as fast{place}"
+        either = ", so either may be the faster" if ratio.may_be_either else ""
+        span = f"{of}: {ends[0]} to {ends[1]}{either}" if ends else ""
+        yield f"{said} ({how}{span})", ratio.value
+        place = ""
+    bounds = (base.cell.eager_min_time_s, other.cell.eager_min_time_s)
+    if not found and bounds[0] and bounds[1]:
+        ratio = bounds[0] / bounds[1]
+        factor = _three(max(ratio, 1 / ratio))
+        words = f"{factor} × {'lower' if ratio > 1 else 'higher'} bound time"
+        yield f"{'the same bound time' if factor == '1' else words}{place}", ratio
+    elif not found:
+        yield "bound time unknown", 1.0
+
+
+def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
+    """Which part takes the time, and what binds it, as the end of a sentence; ``""`` if unknown.
+
+    It is a part of the design that gets through fewer FLOP in a second: there FLOP did not turn
+    into time. Where both get through as many, it is the longest part of the second. What parts take
+    is predicted, or a bound where nothing was measured either; a prediction is no reason of a
+    measurement that says otherwise.
+    """
+    kind = kind_of_times((base.analysis, other.analysis))
+    measured = measured_ratio(base, other, rounds)
+    # What bounds are made of is no reason of times that are several times as long.
+    if kind is None or (measured is not None and kind == "bound"):
+        return ""
+    predicted = predicted_ratio(base, other)
+    if measured is not None and predicted is not None:
+        is_clear = min(max(e.value, 1 / e.value) for e in (predicted, measured)) >= _SAME
+        if is_clear and (predicted.value - 1) * (measured.value - 1) < 0:
+            return "; prediction and measurement disagree on which is faster"
+    subject, against = _slower_of(base, other, kind)
+    if against is not None and measured is not None:
+        by_measured = _slower_by_measurement(base, other, measured)
+        if by_measured is None:
+            subject, against = other, None
+        elif by_measured is not subject:
+            return ""
+    part = leading_part(subject.analysis, kind, against.analysis if against else None)
+    if part is None:
+        return ""
+    what = "bound" if kind == "bound" else "time"
+    return f": {part.words(f'its {what}' if subject is other else f'the {what} of {subject.name}')}"
+
+
+def _slower_by_measurement(base: Design, other: Design, measured: Ratio) -> Design | None:
+    """The design that was measured to do fewer FLOP in a second; None: both do as many."""
+    flop = other.analysis.totals.flop / other.samples / (base.analysis.totals.flop / base.samples)
+    rate = flop / measured.value
+    ends = measured.interval
+    if max(rate, 1 / rate) < _SAME or (ends and ends[0] < flop < ends[1]):
+        return None
+    return other if rate < 1 else base
+
+
+def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design | None]:
+    """Which of both does fewer FLOP in a second, and the other of them; None: neither does."""
+    rates: list[float] = []
+    for each in (base, other):
+        whole_s = whole_of(each.analysis, kind)
+        if not whole_s or not each.cell.flop:
+            return other, None
+        rates.append(each.analysis.totals.flop / whole_s)
+    if max(rates[0] / rates[1], rates[1] / rates[0]) < _SAME:
+        return other, None
+    return (other, base) if rates[1] < rates[0] else (base, other)
+
+
+def _three(ratio: float) -> str:
+    """A ratio of counts in three digits, without an exponent."""
+    return f"{float(f'{ratio:.3g}'):g}" if ratio < 1e4 else f"{ratio:.0f}"
+
+
+# -- where the time of a pass goes -----------------------------------------------------------------
+
+Kind = Literal["predicted", "bound"]
+"""The two times that a machine need not be at hand for; they are never mixed."""
+
+_NEAR_ITS_ROOF = 0.5
+"""Below this share of its roof, it is no longer the roof that says how long a part takes."""
+
+_WHOLE = 0.995
+_NOUNS = ("convolution", "matrix product")
+"""How the types end that are names of operators by themselves."""
+
+
+def _time_of(row: OperatorRow, kind: Kind) -> float | None:
+    return row.predicted_s if kind == "predicted" else row.eager_min_time_s
+
+
+def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
+    """The predicted time if every operator of all models has one, else the bound; None: neither."""
+    rows = [row for each in analyses for row in working(each.operators)]
+    kinds: tuple[Kind, ...] = ("predicted", "bound")
+    for kind in kinds:
+        if rows and all(_time_of(row, kind) is not None for row in rows):
+            return kind
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The operators of one type, or (``type`` empty) what runs between operators.
+
+    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``eager_min_time_s`` is the sum
+    of their bounds, None where one is unknown; ``ceiling`` binds ``ceiling_share`` of their time,
+    more than any other does.
+    """
+
+    type: str
+    calls: int
+    time_s: float
+    share: float
+    eager_min_time_s: float | None = None
+    ceiling: str = ""
+    ceiling_share: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """In words: ``"the 17 depthwise convolutions"``."""
+        if not self.type:
+            return "what runs between operators"
+        one = self.type if self.type.endswith(_NOUNS) else f"{self.type} operator"
+        return f"the {one}" if self.calls == 1 else f"the {self.calls} {one}s"
+
+    def words(self, whose: str) -> str:
+        """What it takes of ``whose`` time, and what binds it.
+
+        ``"the 17 depthwise convolutions take 64 % of it and are bound by L2 read"``; where they
+        stay far from their roof, how much of it they reach.
+        """
+        one = self.calls == 1 or not self.type
+        takes, are, reach, its = ("takes", "is", "reaches", "its")
+        if not one:
+            takes, are, reach, its = ("take", "are", "reach", "their")
+        said = f"{self.name} {takes} {whole_percent(self.share)} of {whose}"
+        if not self.ceiling or self.eager_min_time_s is None:
+            return said
+        reached = self.eager_min_time_s / self.time_s if self.time_s else 1.0
+        if reached < _NEAR_ITS_ROOF:
+            return f"{said} and {reach} {whole_percent(reached)} of {its} roof, {self.ceiling}"
+        if self.ceiling_share >= _WHOLE:
+            return f"{said} and {are} bound by {self.ceiling}"
+        of_that = whole_percent(self.ceiling_share)
+        return f"{said} and {are} bound by {self.ceiling} for {of_that} of that"
+
+
+def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:
+    """The parts of a pass, the longest first; with predictions also what runs between operators.
+
+    All operators must have a time of that `kind`.
+    """
+    by_type: dict[str, list[OperatorRow]] = {}
+    for row in working(analysis.operators):
+        by_type.setdefault(row.type, []).append(row)
+    whole_s = whole_of(analysis, kind)
+    found = [_part(name, rows, kind, whole_s) for name, rows in by_type.items()]
+    between_s = analysis.prediction.overhead_s if analysis.prediction else None
+    if kind == "predicted" and between_s and whole_s:
+        found.append(Part(type="", calls=0, time_s=between_s, share=between_s / whole_s))
+    return tuple(sorted(found, key=lambda part: -part.time_s))
+
+
+def _part(name: str, rows: Sequence[OperatorRow], kind: Kind, whole_s: float) -> Part:
+    time_s = sum(_time_of(row, kind) or 0.0 for row in rows)
+    bounds = [row.eager_min_time_s for row in rows if row.eager_min_time_s is not None]
+    by_ceiling: dict[str, float] = {}
+    for row in rows:
+        if row.ceiling:
+            of_row_s = _time_of(row, kind) or 0.0
+            by_ceiling[row.ceiling] = by_ceiling.get(row.ceiling, 0.0) + of_row_s
+    ceiling = max(by_ceiling, key=lambda each: by_ceiling[each]) if by_ceiling else ""
+    return Part(
+        type=name,
+        calls=len(rows),
+        time_s=time_s,
+        share=min(1.0, time_s / whole_s) if whole_s else 0.0,
+        eager_min_time_s=sum(bounds) if len(bounds) == len(rows) else None,
+        ceiling=ceiling,
+        ceiling_share=by_ceiling[ceiling] / time_s if ceiling and time_s else 0.0,
+    )
+
+
+def whole_of(analysis: Analysis, kind: Kind) -> float:
+    """The seconds of the whole pass: its prediction, end to end, or the sum of all bounds."""
+    if kind == "predicted" and analysis.prediction:
+        return analysis.prediction.predicted_s
+    return sum(_time_of(row, kind) or 0.0 for row in working(analysis.operators))
+
+
+def leading_part(analysis: Analysis, kind: Kind, against: Analysis | None = None) -> Part | None:
+    """The part that says most about how long a pass takes.
+
+    With another design to hold it `against`, both of known FLOP, it is the type that takes the most
+    seconds beyond what the same type takes there times the ratio of all FLOP. These excesses add up
+    to all that the pass takes beyond what its FLOP promise. Without, it is the longest part.
+    """
+    parts = parts_of(analysis, kind)
+    if not parts or against is None:
+        return next(iter(parts), None)
+    ratio = analysis.totals.flop / against.totals.flop
+    there_s = {part.type: part.time_s for part in parts_of(against, kind)}
+    return max(parts, key=lambda part: part.time_s - ratio * there_s.get(part.type, 0.0))
+
+
+def whole_percent(share: float) -> str:
+    """A share of a time in whole percent, which is what times are worth: ``"64 %"``."""
+    return "< 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,379 @@
+"""The report on models: quantities, modules side by side, who wins where, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from roofline.analysis import Analysis, Run
+from roofline.analysis.tables import prediction_cell
+from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
+from roofline.design.comparison.alignment import DEPTH, AlignedRow, Counterpart
+from roofline.design.comparison.cells import TIMES, letter
+from roofline.design.comparison.differences import whole_percent
+from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
+from roofline.design.comparison.ratios import Ratio
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.rows import sum_known
+from roofline.foundation.spreads import interval_cell
+from roofline.foundation.text import counted, printable
+from roofline.foundation.units import (
+    MISSING,
+    format_bytes,
+    format_flop,
+    format_percent,
+    format_s,
+    format_shape,
+)
+
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
+_WHAT_A_BOUND_IS = (
+    "A bound is the eager minimum, which no run operator by operator beats: real kernels come"
+    " closer to it for one design than for another"
+)
+
+_OF_ANY_MACHINE = (
+    *("flop", "macs", "parameters", "parameter_size_bytes", "traffic_bytes"),
+    *("peak_memory_bytes", "intensity_flop_per_byte"),
+)
+"""The quantities that are the same on every machine."""
+
+_MOST_COLUMNS = 3
+"""Of more models than these, each has a row instead of a column."""
+
+
+def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
+    """Yield who wins where if there are several machines, quantities, modules, what follows."""
+    comparison, legend = with_letters(comparison)
+    several = len(comparison.each_machine) > 1
+    if legend:
+        yield Facts(lines=legend)
+    if several:
+        yield machines_grid(comparison)
+    of_models = _models_grid if len(comparison.designs) > _MOST_COLUMNS else _quantities
+    yield of_models(comparison.each_machine[0], _OF_ANY_MACHINE if several else ())
+    if not several or view.by != "operator":
+        for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
+            table = _aligned_grid(each, view, where=f" on {machine}" if several else "")
+            if table is not None:
+                yield table
+    has_bounds = several or any(cell.eager_min_time_s is not None for cell in comparison.cells[0])
+    lines = (*comparison.sentences, *provenance(comparison), *(_WHAT_A_BOUND_IS,) * has_bounds)
+    yield from notes("In short", lines)
+    said = (line for each in comparison.analyses for line in each.warnings)
+    warnings = dict.fromkeys(map(printable, (*comparison.notes, *said)))
+    yield from notes("Warnings", warnings, urgent=True)
+
+
+_LONG = 28
+"""How many characters a name may have before all names become letters."""
+
+_LONG_TOGETHER = 64
+"""The same of all of them, each of which is the heading of a column."""
+
+
+def with_letters(comparison: Comparison) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
+    """Return the comparison with letters for names, if those are long; and what they stand for."""
+    names = list(map(printable, comparison.designs))
+    lengths = list(map(len, names))
+    if max(lengths) <= _LONG and sum(lengths) <= _LONG_TOGETHER:
+        return comparison, ()
+    letters = tuple(map(letter, range(len(names))))
+    return replace(comparison, designs=letters), tuple(zip(letters, names, strict=True))
+
+
+# -- quantities ------------------------------------------------------------------------------------
+
+
+def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
+    """Quantities side by side, with ratios to the reference; none in `only`: all of them."""
+    names = tuple(map(printable, comparison.designs))
+    others = [i for i in range(len(names)) if i != comparison.reference]
+    base = names[comparison.reference]
+    analyses = comparison.analyses
+    rows: list[tuple[str, ...]] = [("input", *map(_input_text, analyses))]
+    if len({each.threads for each in analyses}) > 1 and not only:
+        rows.append(("threads", *(str(each.threads) for each in analyses)))
+    if any(each.run != Run() for each in analyses):
+        rows.append(("run", *(run_words(each.run) for each in analyses)))
+    for quantity in _shown(comparison, only):
+        ratios = _ratio_cells(comparison, quantity)
+        cells = _quantity_cells(comparison, quantity)
+        rows.append((quantity.title, *cells, *(ratios[i] for i in others)))
+    if not only:
+        rows += _fit_and_ceiling_rows(comparison)
+    ratios = ["ratio"] if len(others) == 1 else [f"{names[i]} / {base}" for i in others]
+    columns = (
+        Column(heading=""),
+        *(Column(heading=name, align="right") for name in names),
+        *(Column(heading=each, align="right", sacrifice=1) for each in ratios),
+    )
+    blank = ("",) * len(columns)
+    filled = tuple((*row, *blank[len(row) :]) for row in rows)
+    return Grid(title="", columns=columns, rows=filled)
+
+
+def _fit_and_ceiling_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    cells = comparison.cells[0]
+    if _knows_fit(comparison):
+        yield ("fits in memory", *(fit_cell(each.fits) for each in cells))
+    shares = [list(ceilings(each).items()) for each in comparison.analyses]
+    for rank in range(min(max(map(len, shares)), 3)):
+        texts = (_ceiling_text(each[rank : rank + 1]) for each in shares)
+        yield ("bound by" if rank == 0 else "", *texts)
+
+
+def _knows_fit(comparison: Comparison) -> bool:
+    return comparison.cells[0][0].fits is not None
+
+
+def _ceiling_text(shares: Sequence[tuple[str, float]]) -> str:
+    return f"{shares[0][0]} {format_percent(shares[0][1])}" if shares else MISSING
+
+
+def _shown(comparison: Comparison, only: Sequence[str]) -> list[Quantity]:
+    """The quantities of `only`; else all but times that are not known of any model."""
+    # What is not predicted is said below.
+    may_be_missing = (*UNCERTAIN, "fused_min_time_s", "model_min_time_s")
+    return [
+        each
+        for each in comparison.quantities
+        if (
+            each.of in only
+            if only
+            else each.of not in may_be_missing or any(value is not None for value in each.values)
+        )
+    ]
+
+
+def _quantity_cells(comparison: Comparison, quantity: Quantity) -> tuple[str, ...]:
+    """A quantity of every model; times with their intervals, or that there is no prediction."""
+    if quantity.of == "predicted_s":
+        return tuple(
+            prediction_cell(each.predicted_s, each.interval_s, each.eager_min_time_s)
+            for each in comparison.cells[0]
+        )
+    if quantity.of == "measured_s":
+        cells = zip(comparison.cells[0], quantity.text, strict=True)
+        return tuple(
+            interval_cell(each.measured_s, *ends) if (ends := each.measured_interval_s) else text
+            for each, text in cells
+        )
+    return quantity.text
+
+
+def _ratio_cells(comparison: Comparison, quantity: Quantity) -> list[str]:
+    """Ratios in a table: of counts in three digits, of times as their intervals allow."""
+
+    def text(ratio: Ratio | None) -> str:
+        if ratio is None:
+            return MISSING
+        # Without exponents, which `g` alone takes for what has more places than digits.
+        return ratio.text if quantity.of in UNCERTAIN else f"{float(f'{ratio.value:.3g}'):g}"
+
+    return list(map(text, comparison.uncertain_ratios(quantity)))
+
+
+def _input_text(analysis: Analysis) -> str:
+    return ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs)
+
+
+def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
+    """A row for every model: what they are given, their quantities, and ratios to the reference."""
+    base = printable(comparison.designs[comparison.reference])
+    runs = list(map(_run_text, comparison.analyses))
+    columns = [Column(heading="model"), Column(heading="input", sacrifice=5)]
+    cells = [list(map(printable, comparison.designs)), list(map(_input_text, comparison.analyses))]
+
+    def add(column: Column, found: Sequence[str]) -> None:
+        columns.append(column)
+        cells.append(list(found))
+
+    if len(set(runs)) > 1:
+        add(Column(heading="run", sacrifice=9), runs)
+    for place, each in enumerate(_shown(comparison, only)):
+        least = 0 if each.of in ("flop", "eager_min_time_s", *UNCERTAIN) else 10 + place
+        column = Column(heading=each.title, align="right", sacrifice=least)
+        add(column, _quantity_cells(comparison, each))
+    of_flop = _ratio_cells(comparison, comparison.quantity("flop"))
+    add(Column(heading=f"FLOP / {base}", align="right", sacrifice=4), of_flop)
+    if not only:
+        for kind, name in TIMES.items():
+            ratios = comparison.uncertain_ratios(comparison.quantity(name))
+            if all(ratios) and (kind != "measured" or comparison.rounds):
+                texts = [each.text if each else MISSING for each in ratios]
+                texts[comparison.reference] = "1"
+                add(Column(heading=f"{kind} / {base}", align="right"), texts)
+                break
+        if _knows_fit(comparison):
+            fits = [fit_cell(each.fits) for each in comparison.cells[0]]
+            add(Column(heading="fits in memory"), fits)
+        shares = (list(ceilings(each).items()) for each in comparison.analyses)
+        add(Column(heading="bound by", sacrifice=3), list(map(_ceiling_text, shares)))
+    return Grid(title="", columns=tuple(columns), rows=tuple(zip(*cells, strict=True)))
+
+
+def _run_text(analysis: Analysis) -> str:
+    """How it is run, as short as can be."""
+    run = analysis.run
+    words = [
+        f"training {run.optimizer}".strip() if run.train else "",
+        run.dtype,
+        f"autocast {run.autocast}" if run.autocast else "",
+        "channels last" if run.channels_last else "",
+        run.device if run.device != "cpu" else "",
+        counted(analysis.threads, "thread") if analysis.hardware.has_threads else "",
+    ]
+    return " · ".join(filter(None, words))
+
+
+def machines_grid(comparison: Comparison) -> Grid:
+    """Return a row for every model on every machine: times, ratio, and what binds most."""
+    base = printable(comparison.designs[comparison.reference])
+    every = [cell for cells in comparison.cells for cell in cells]
+    is_measured = any(each.measured_s is not None for each in every)
+    any_fit = any(map(_knows_fit, comparison.each_machine))
+    columns = (
+        Column(heading="machine"),
+        Column(heading="model"),
+        Column(heading="eager", align="right"),
+        Column(heading="fused", align="right"),
+        Column(heading="model", align="right"),
+        Column(heading="predicted", align="right"),
+        *([Column(heading="measured", align="right")] if is_measured else []),
+        Column(heading=f"time / {base}", align="right"),
+        Column(heading="of", sacrifice=3),
+        *([Column(heading="fits in memory")] if any_fit else []),
+        Column(heading="bound by", sacrifice=2),
+    )
+    rows: list[tuple[str, ...]] = []
+    for machine, one in zip(comparison.machine_names, comparison.each_machine, strict=True):
+        ratios = {
+            kind: one.uncertain_ratios(one.quantity(TIMES[kind]))
+            for kind in ("predicted", "measured", "bound")
+        }
+        measured = one.quantity("measured_s").text
+        for i, (name, cell) in enumerate(zip(one.designs, one.cells[0], strict=True)):
+            kind = next((each for each, found in ratios.items() if found[i]), "")
+            ratio = ratios[kind][i] if kind else None
+            rows.append(
+                (
+                    printable(machine) if i == 0 else "",
+                    printable(name),
+                    format_s(cell.eager_min_time_s),
+                    format_s(cell.fused_min_time_s),
+                    format_s(cell.model_min_time_s),
+                    prediction_cell(cell.predicted_s, cell.interval_s, cell.eager_min_time_s),
+                    *([measured[i]] if is_measured else []),
+                    "1" if i == one.reference else ratio.text if ratio else MISSING,
+                    kind,
+                    *([fit_cell(cell.fits)] if any_fit else []),
+                    _ceiling_text(list(ceilings(one.analyses[i]).items())),
+                )
+            )
+    return Grid(title="Minimum times: eager, fused, model", columns=columns, rows=tuple(rows))
+
+
+# -- side by side ----------------------------------------------------------------------------------
+
+_ROWS = 8
+_MOST_WITH_WORK = 3
+
+
+def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | None:
+    """Modules or types side by side, with times, shares, FLOP and bytes; None: nothing to align."""
+    by = None if view.by == "operator" else view.by
+    alignment = comparison.modules(DEPTH if view.depth is None else view.depth)
+    is_by_type = by == "type" or (by is None and not alignment.is_of_kin(comparison.reference))
+    if is_by_type:
+        alignment = comparison.types
+    # One row is the whole model, whose numbers stand above.
+    if not alignment.rows or (by is None and len(alignment.rows) < 2):
+        return None
+    rows, left = list(alignment.rows), list[AlignedRow]()
+    if by is None or view.top is not None:
+        rows.sort(key=lambda row: -row.difference(comparison.reference))
+        shown = view.rows(_ROWS)
+        # A row for the rest takes as much room as the one that it would stand for.
+        shown += shown + 1 == len(rows)
+        rows, left = rows[:shown], rows[shown:]
+    order = ", the largest differences first" if left or by is None or view.top else ""
+    time = f" ({alignment.kind})" if alignment.kind else ""
+    names = list(map(printable, comparison.designs))
+    # Times tell more than FLOP and bytes, where there is no room for both.
+    has_work = len(names) <= _MOST_WITH_WORK or alignment.kind is None
+    per = "/sample" if comparison.per_sample else ""
+    timed = [Column(heading=name, align="right") for name in names] if alignment.kind else []
+    if len(timed) == 2:
+        timed.append(Column(heading="difference", align="right", sacrifice=2))
+
+    def cells(row: AlignedRow) -> tuple[str, ...]:
+        found: list[str] = []
+        if alignment.kind:
+            found += map(_time_cell, row.parts)
+            if len(row.parts) == 2:
+                found.append(_difference(row, comparison.reference))
+        if has_work:
+            found += [format_flop(each.flop) if each else MISSING for each in row.parts]
+            found += [format_bytes(each.traffic_bytes) if each else MISSING for each in row.parts]
+        return tuple(found)
+
+    columns = (
+        Column(heading="type" if is_by_type else "module", least=12, cut="start"),
+        *timed,
+        *(
+            Column(heading=f"{what}{per} {name}", align="right", sacrifice=rank + place)
+            for what, rank in (("FLOP", 4), ("bytes", 20))
+            for place, name in enumerate(names)
+            if has_work
+        ),
+    )
+    return Grid(
+        title=f"{'Types of operators' if is_by_type else 'Modules'} side by side{printable(where)}"
+        f"{time}{order}",
+        columns=columns,
+        rows=tuple((_name(row), *cells(row)) for row in rows),
+        sums=((f"{len(left)} more", *cells(_rest(left))),) if left else (),
+    )
+
+
+def _name(row: AlignedRow) -> str:
+    """The path of the first that has it, and where they differ, how the others call it."""
+    names = [printable(each.name) or MODEL_ITSELF for each in row.parts if each]
+    return " | ".join(dict.fromkeys(names))
+
+
+def _time_cell(part: Counterpart | None) -> str:
+    if part is None or part.time_s is None:
+        return MISSING
+    share = f" {whole_percent(part.share)}" if part.share is not None else ""
+    return f"{format_s(part.time_s, 2)}{share}"
+
+
+def _difference(row: AlignedRow, reference: int) -> str:
+    """By how many seconds the other is above the reference; what one lacks takes no time."""
+    times = [(each.time_s or 0.0) if each else 0.0 for each in row.parts]
+    change_s = times[1 - reference] - times[reference]
+    if not change_s:
+        return "0 s"
+    return f"{'+' if change_s > 0 else '-'}{format_s(abs(change_s), 2)}"
+
+
+def _rest(rows: Sequence[AlignedRow]) -> AlignedRow:
+    """The rows that are left out as one."""
+    sums: list[Counterpart | None] = []
+    for column in zip(*(row.parts for row in rows), strict=True):
+        parts = [each for each in column if each]
+        total = Counterpart(
+            name="",
+            kind="",
+            flop=sum_known(each.flop for each in parts),
+            traffic_bytes=sum(each.traffic_bytes for each in parts),
+            time_s=sum_known(each.time_s for each in parts),
+            share=sum_known(each.share for each in parts),
+        )
+        sums.append(total if parts else None)
+    return AlignedRow(parts=tuple(sums))

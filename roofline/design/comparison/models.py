@@ -1,0 +1,495 @@
+"""Models on machines: quantities and their ratios, who wins where, and when unlike is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis, fit_of, groups, unknown_capacity, working
+from roofline.design.comparison.axes import words
+from roofline.design.comparison.cells import (
+    DIGITS,
+    GROWING,
+    TIMES,
+    Cell,
+    cell_of,
+)
+from roofline.design.comparison.differences import (
+    Design,
+    measured_ratio,
+    predicted_ratio,
+    sentence,
+)
+from roofline.design.comparison.ratios import MeasuredRounds, Ratio
+from roofline.errors import InputError
+from roofline.foundation.sampling import quantile
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    format_bytes,
+    format_flop,
+    format_intensity,
+    format_s,
+    format_shape,
+    format_si,
+)
+from roofline.latency.prediction import BOUND_ONLY
+from roofline.machine.hardware import describe_threads
+
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
+
+def check(comparison: Comparison) -> None:
+    """Refuse models that are not on one machine in one state, and rounds of others.
+
+    Raises:
+        InputError: says which.
+    """
+    count, rounds = len(comparison.designs), comparison.rounds
+    if len(comparison.analyses) % count:
+        raise InputError(f"{len(comparison.analyses)} analyses of {count} models")
+    if rounds is not None and rounds.models != count:
+        raise InputError(f"{rounds.models} measured models for {count} analyses")
+    for number, other in enumerate(comparison.analyses):
+        first = comparison.analyses[number - number % count]
+        if (other.hardware.name, other.cache) != (first.hardware.name, first.cache):
+            settings = [f"{e.hardware.name} ({e.cache} caches)" for e in (first, other)]
+            raise InputError(
+                f"'{first.model}' was analysed for {settings[0]}, '{other.model}' for"
+                f" {settings[1]}: analyse both for the same"
+            )
+
+
+def cells(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
+    """Return the cells of analyses, by machine; measurements in turn go before all others."""
+    count, found = len(comparison.designs), list(map(cell_of, comparison.analyses))
+    for number, cell in enumerate(found):
+        if comparison.rounds is not None:
+            cell = _with_rounds(cell, comparison.rounds, number % count)
+        if comparison.samples is not None:
+            cell = cell.of_one(comparison.samples[number % count])
+        found[number] = cell
+    return tuple(tuple(found[i : i + count]) for i in range(0, len(found), count))
+
+
+def _with_rounds(cell: Cell, rounds: MeasuredRounds, number: int) -> Cell:
+    sample = rounds.sample(number)
+    times = list(sample.times_s)
+    low, high = (quantile(times, q) if len(times) > 1 else None for q in (0.1, 0.9))
+    return replace(cell, measured_s=sample.median_s, measured_low_s=low, measured_high_s=high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One quantity of every model: ``values`` in the unit its name carries, None where unknown.
+
+    ``of`` is the name without ``_per_sample``, which stands where batches differ.
+    """
+
+    name: str
+    title: str
+    values: tuple[float | None, ...]
+    text: tuple[str, ...]
+    of: str
+
+
+def _time(value_s: float | None) -> str:
+    return format_s(value_s, DIGITS)
+
+
+def _count(value: float | None) -> str:
+    return format_si(value, "")
+
+
+_QUANTITIES = {
+    "flop": ("FLOP", format_flop),
+    "macs": ("multiply-adds", _count),
+    "parameters": ("parameters", _count),
+    "parameter_size_bytes": ("parameter size", format_bytes),
+    "traffic_bytes": ("traffic", format_bytes),
+    "peak_memory_bytes": ("peak memory", format_bytes),
+    "intensity_flop_per_byte": ("intensity (FLOP/B)", format_intensity),
+    "eager_min_time_s": ("minimum, eager", format_s),
+    "fused_min_time_s": ("minimum, fused", format_s),
+    "model_min_time_s": ("minimum, model", format_s),
+    "predicted_s": ("predicted", _time),
+    "measured_s": ("measured", _time),
+}
+
+UNCERTAIN = ("predicted_s", "measured_s")
+"""The quantities whose ratios have intervals."""
+
+
+def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantity, ...]:
+    """Return every quantity of the models on the first machine, or one by what it is of."""
+    samples = comparison.samples or (1,) * len(comparison.designs)
+    found: list[Quantity] = []
+    for name, (title, form) in _QUANTITIES.items():
+        if only not in (None, name):
+            continue
+        is_of_sample = comparison.per_sample and name in GROWING
+        text: list[str] = []
+        for cell, analysis, count in zip(
+            comparison.cells[0], comparison.analyses, samples, strict=False
+        ):
+            if name in ("flop", "macs") and analysis.totals.unknown_operators:
+                # What is only known in part is shown as a least, and compared with nothing.
+                text.append(f"≥ {form(getattr(analysis.totals, name) / count)}")
+            else:
+                text.append(form(getattr(cell, name)))
+        found.append(
+            Quantity(
+                name=f"{name}_per_sample" if is_of_sample else name,
+                title=f"{title} per sample" if is_of_sample else title,
+                values=tuple(getattr(each, name) for each in comparison.cells[0]),
+                text=tuple(text),
+                of=name,
+            )
+        )
+    return tuple(found)
+
+
+def designs_of(comparison: Comparison) -> tuple[Design, ...]:
+    """Return the models on the first machine, each with its analysis and cell."""
+    samples = comparison.samples or (1,) * len(comparison.designs)
+    return tuple(
+        Design(name=name, analysis=analysis, cell=cell, number=number, samples=samples[number])
+        for number, (name, analysis, cell) in enumerate(
+            zip(comparison.designs, comparison.analyses, comparison.cells[0], strict=False)
+        )
+    )
+
+
+def ratios(comparison: Comparison, quantity: Quantity, to: int) -> tuple[Ratio | None, ...]:
+    """Return a quantity of every model over that of the model of a number."""
+    designs = designs_of(comparison)
+    if quantity.of == "predicted_s":
+        return tuple(predicted_ratio(designs[to], each) for each in designs)
+    if quantity.of == "measured_s":
+        return tuple(measured_ratio(designs[to], each, comparison.rounds) for each in designs)
+    base = quantity.values[to]
+    return tuple(
+        Ratio(value=value / base) if value is not None and base else None
+        for value in quantity.values
+    )
+
+
+def ceilings(analysis: Analysis) -> dict[str, float]:
+    """Return the ceilings that bind a model, by share of its bound time, largest first."""
+    found = groups(analysis, lambda row: row.ceiling or row.bound)
+    return {each.name: each.share for each in found if each.share}
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def title(comparison: Comparison) -> str:
+    """Return the names, that of the reference first."""
+    names = list(comparison.designs)
+    return " against ".join((names.pop(comparison.reference), *names))
+
+
+def summary(comparison: Comparison) -> str:
+    """Return what is compared, where, and with how many threads."""
+    first = comparison.analyses[0]
+    if len(comparison.each_machine) > 1:
+        return f"{title(comparison)} on {', '.join(comparison.machine_names)}"
+    # A device computes as a whole: there is nothing to say.
+    is_said = first.hardware.has_threads and len({e.threads for e in comparison.analyses}) == 1
+    how = f" with {describe_threads(first.hardware, first.threads)}" if is_said else ""
+    return f"{title(comparison)} on {first.hardware.name}{how}, {first.cache} caches"
+
+
+def sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield who wins where, if there are several machines; then one sentence for each model."""
+    if len(comparison.each_machine) == 1:
+        hardware = comparison.analyses[0].hardware
+        # A profile that tells its host was measured by who reads this.
+        yield from _sentences(comparison, "here" if hardware.host else f"on {hardware.name}")
+        return
+    yield from verdict(comparison)
+    for name, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
+        yield from _sentences(each, f"on {name}")
+
+
+def _sentences(comparison: Comparison, where: str) -> Iterator[str]:
+    designs = designs_of(comparison)
+    base = designs[comparison.reference]
+    if base.analysis.fits is False:
+        yield f"{where}, the reference {base.name} {fit_of(base.analysis)}"
+    for each in designs:
+        if each is not base:
+            said = sentence(base, each, comparison.rounds, where=where)
+            but = f"; but {each.name} {fit_of(each.analysis)}"
+            yield f"{each.name} against {base.name}: {said}{but * (each.analysis.fits is False)}"
+
+
+def verdict(comparison: Comparison) -> tuple[str, ...]:
+    """Return who wins where, of the models that fit: ``"predicted: B wins on x (1.3 × …)"``.
+
+    A sentence for each kind of time; where fewer than two fit, which of them does.
+    """
+    by_kind: dict[str, dict[str, list[str]]] = {}
+    alone: list[str] = []
+    for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
+        names, at = each.designs, each.cells[0]
+        fitting = [i for i, cell in enumerate(at) if cell.can_run]
+        if len(fitting) < 2:
+            who = f"only {names[fitting[0]]}" if fitting else "none"
+            alone.append(f"{who} fits into memory on {machine}")
+        best, kind = each.verdicts[0].winner, each.verdicts[0].basis
+        if best is None:
+            continue
+        of = each.quantity(TIMES[kind])
+        second = min((i for i in fitting if i != best), key=lambda i: (of.values[i] or 0.0, i))
+        ratio = ratios(each, of, best)[second]
+        assert ratio is not None, "both times are known"
+        either = ", though either may be the faster" if ratio.may_be_either else ""
+        margin = f"{ratio.words[0]} × as fast as {names[second]}{either}"
+        if ratio.value < 1.005:
+            margin = f"no faster than {names[second]}"
+        won = by_kind.setdefault(kind, {}).setdefault(names[best], [])
+        won.append(f"{machine} ({margin})")
+    said: list[str] = []
+    for kind, won in by_kind.items():
+        told = [f"{model} wins on {words(places)}" for model, places in won.items()]
+        said.append(f"{'by its bound alone' if kind == 'bound' else kind}: {', '.join(told)}")
+    return (*said, *alone)
+
+
+def provenance(comparison: Comparison) -> Iterator[str]:
+    """Yield which models have a bound only, and why; how what was measured was; what is unknown."""
+    several = len(comparison.each_machine) > 1
+    for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
+        lines = list(lines_on_bounds_alone(each.designs, each.analyses, place="for"))
+        if each.rounds is None:
+            lines += lines_on_earlier(each.designs, each.analyses)
+        else:
+            lines.append(_in_turn(each.rounds))
+        yield from (f"{machine}: {line}" if several else line for line in lines)
+    yield from unknown_capacity(each.analyses[0].hardware for each in comparison.each_machine)
+
+
+def _in_turn(rounds: MeasuredRounds) -> str:
+    passes = min(len(each.times_s) for one in rounds.rounds for each in one)
+    where = ", each in a process of its own" if rounds.own_processes else ""
+    where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
+    return (
+        f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
+        f" {counted(len(rounds.rounds), 'round')} of all models{where}, at least {passes} passes"
+        " a round"
+    )
+
+
+def lines_on_bounds_alone(
+    names: Sequence[str], analyses: Sequence[Analysis], *, place: str
+) -> Iterator[str]:
+    """Yield what is not predicted, a line for each reason: ``"bound only on a, b: …"``.
+
+    Args:
+        names: what the analyses are called.
+        analyses: what is compared.
+        place: what stands before names: ``"on"`` a machine, ``"for"`` a model.
+    """
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for name, each in zip(names, analyses, strict=True):
+        if each.prediction is None:
+            has_bound = each.totals.eager_min_time_s is not None
+            known = BOUND_ONLY if has_bound else "neither bound nor prediction"
+            by_reason.setdefault((known, _why_not_predicted(each)), []).append(name)
+    for (known, reason), found in by_reason.items():
+        yield f"{known} {place} {', '.join(found)}: {reason}"
+
+
+def lines_on_earlier(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield which measurements were not made now, when and by what they were; a line, or none."""
+    found = [
+        f"{name} ({each.earlier.date[:10] or 'no date'} by {each.earlier.origin})"
+        for name, each in zip(names, analyses, strict=True)
+        if each.earlier and not each.measurement
+    ]
+    if found:
+        yield f"measured before: {', '.join(found)}"
+
+
+def _why_not_predicted(analysis: Analysis) -> str:
+    run, device = analysis.run, analysis.hardware.device
+    at_work = working(analysis.operators)
+    known = sum(row.predicted_s is not None for row in at_work)
+    if not at_work:
+        return "there is nothing to predict"
+    if known:
+        return f"{len(at_work) - known} of {len(at_work)} operators are not predicted"
+    if run.train or run.autocast:
+        return f"{'training' if run.train else 'autocast'} is not predicted"
+    if run.device != device:
+        return f"operators for {run.device} are not predicted on {device}"
+    if analysis.cache == "cold":
+        return "a first pass, with cold caches, is not predicted"
+    return "nothing was learned there of such a run (`roofline calibrate`, run there, learns it)"
+
+
+# -- where unlike models are compared --------------------------------------------------------------
+
+
+def samples_of(analyses: Sequence[Analysis]) -> tuple[int, ...] | None:
+    """Return how many samples a pass of each takes: the first size of its first input with a shape.
+
+    None where one of them has no such input.
+    """
+    firsts = [next(iter(_shapes(each)), (0,))[0] for each in analyses]
+    return tuple(firsts) if all(firsts) else None
+
+
+def differs_only_in_batch(analyses: Sequence[Analysis]) -> bool:
+    """Return whether the inputs differ, and in their first sizes alone."""
+    return len({_shapes(each) for each in analyses}) > 1 and len(set(map(_tails, analyses))) == 1
+
+
+def _shapes(analysis: Analysis) -> tuple[tuple[int, ...], ...]:
+    return tuple(each.shape for each in analysis.inputs if each.shape)
+
+
+def _tails(analysis: Analysis) -> tuple[tuple[int, ...], ...]:
+    return tuple(shape[1:] for shape in _shapes(analysis))
+
+
+Named = Sequence[tuple[str, Analysis]]
+
+
+def notes(comparison: Comparison) -> tuple[str, ...]:
+    """Return what a reader of ratios must know, the weightiest first, each line once."""
+    found: list[str] = []
+    for each in comparison.each_machine:
+        named = list(zip(each.designs, each.analyses, strict=True))
+        found += (*_on_runs(named), *_on_inputs(named, each.samples), *_on_machines(named))
+        found += (*_equal(named), *(each.rounds.conditions if each.rounds else ()))
+    return tuple(dict.fromkeys(found))
+
+
+def _on_runs(named: Named) -> Iterable[str]:
+    trained = [name for name, each in named if each.run.train]
+    inferred = [name for name, each in named if not each.run.train]
+    if trained and inferred:
+        yield (
+            f"ratios are between training ({', '.join(trained)}) and inference"
+            f" ({', '.join(inferred)})"
+        )
+    if len({each.run.device for _, each in named}) > 1:
+        each_on = ", ".join(f"{name} on {each.run.device}" for name, each in named)
+        yield f"operators are those of different devices: {each_on}"
+    predictions = [(name, each.prediction) for name, each in named if each.prediction]
+    partial = [name for name, each in predictions if each.overhead_s is None]
+    if partial and len(partial) < len(predictions):
+        yield (
+            f"predicted for {', '.join(partial)} are the operators alone, for others also what"
+            " runs between them"
+        )
+
+
+def _on_inputs(named: Named, samples: Sequence[int] | None) -> Iterable[str]:
+    analyses = [each for _, each in named]
+    if samples:
+        yield (
+            "batches differ: FLOP, traffic and times are those of one sample; a pass takes"
+            f" {_by_count(named, samples)}"
+        )
+        if len(set(map(_tails, analyses))) == 1:
+            return
+    if len({_shapes(each) for each in analyses}) > 1:
+        # One model may be called with several: the first tells which.
+        texts = [
+            f"{name} {', '.join(map(format_shape, _shapes(each)[:2])) or 'nothing'}"
+            for name, each in named
+        ]
+        yield f"inputs differ: {', '.join(texts)}"
+
+
+def _on_machines(named: Named) -> Iterable[str]:
+    first = named[0][1]
+    if len({each.threads for _, each in named}) > 1:
+        yield f"threads differ: {_by_count(named, [each.threads for _, each in named])}"
+    other = next((name for name, each in named if each.hardware != first.hardware), None)
+    if other is not None:
+        yield (
+            f"{named[0][0]} and {other} were analysed under different profiles of"
+            f" {first.hardware.name}: what was measured of it in between differs too"
+        )
+
+
+def _by_count(named: Named, counts: Sequence[int]) -> str:
+    """Return who has which count: ``"1 (a, b), 8 (c)"``."""
+    found: dict[int, list[str]] = {}
+    for (name, _), count in zip(named, counts, strict=True):
+        found.setdefault(count, []).append(name)
+    return ", ".join(f"{count} ({', '.join(names)})" for count, names in found.items())
+
+
+def _equal(named: Named) -> Iterable[str]:
+    seen: list[tuple[str, object]] = []
+    for name, each in named:
+        identity = (
+            *(each.model, each.inputs, each.run, each.threads, each.hardware),
+            *(each.prediction, each.measurement),
+            tuple((row.op, row.module_path, row.work) for row in each.operators),
+        )
+        twin = next((before for before, other in seen if other == identity), None)
+        if twin is not None:
+            yield f"{twin} and {name} are the same: one model, run in one way"
+        seen.append((name, identity))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def columns(comparison: Comparison) -> dict[str, str]:
+    """Return the names of columns with pandas' types."""
+    types = {**dict.fromkeys(("hardware", "model", "ceiling"), "string"), "fits": "boolean"}
+    return {name: types.get(name, "Float64") for name in records(comparison)[0]}
+
+
+def records(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a row for each machine and model: quantities, ratios, intervals of both.
+
+    ``hardware`` stands where there are several machines, ``samples`` where work and times are those
+    of one sample.
+    """
+    rows: list[dict[str, Any]] = []
+    several = len(comparison.each_machine) > 1
+    for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
+        known = [(of, each.uncertain_ratios(of)) for of in each.quantities]
+        for number, (name, cell) in enumerate(zip(each.designs, each.cells[0], strict=True)):
+            row: dict[str, Any] = {"hardware": machine, "model": name}
+            if not several:
+                del row["hardware"]
+            if each.samples:
+                row["samples"] = each.samples[number]
+            for of, found in known:
+                ratio = found[number]
+                row[of.name] = of.values[number]
+                row[f"{of.name}_ratio"] = ratio.value if ratio else None
+                if of.of in UNCERTAIN:
+                    row[f"{of.name}_ratio_low"] = ratio.low if ratio else None
+                    row[f"{of.name}_ratio_high"] = ratio.high if ratio else None
+            per = "_per_sample" if each.per_sample else ""
+            row[f"predicted_low_s{per}"] = cell.predicted_low_s
+            row[f"predicted_high_s{per}"] = cell.predicted_high_s
+            row["ceiling"] = next(iter(ceilings(each.analyses[number])), None)
+            row["memory_capacity_bytes"] = cell.memory_capacity_bytes
+            row["fits"] = cell.fits
+            rows.append(row)
+    return rows
+
+
+def rows_of_files(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the rows, with how each model is run and the shares of all ceilings of its bound."""
+    return [
+        {
+            **row,
+            "run": asdict(each.run),
+            "threads": each.threads,
+            "ceilings": ceilings(each),
+        }
+        for row, each in zip(records(comparison), comparison.analyses, strict=True)
+    ]

@@ -1,0 +1,268 @@
+"""Designs over a grid of sizes: which of them wins where, by how much, and what cannot run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from roofline.design.comparison.axes import Axis, Grid, Value, axis_names, text_of, words
+from roofline.design.comparison.cells import Verdict, factor_text
+from roofline.foundation.text import counted
+
+if TYPE_CHECKING:
+    from roofline.design.comparison.result import Comparison
+
+_CLOSE, _UNKNOWN = -1, -2
+"""What stands in the place of a winner where there is none."""
+
+
+def summary(comparison: Comparison) -> str:
+    """Return the designs, and the axes that they were swept over."""
+    return f"{' against '.join(comparison.names)} over {axis_names(comparison.grid)}"
+
+
+def sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield who wins where, and by how much."""
+    designs, grid, verdicts = comparison.names, comparison.grid, comparison.verdicts
+    states = list(map(_state, verdicts))
+    wins = Counter(each for each in states if each >= 0)
+    places = {state: [i for i, each in enumerate(states) if each == state] for state in states}
+    close = places.get(_CLOSE, [])
+    if not wins:
+        if close:
+            between = _between(designs, verdicts)
+            yield f"too close to call at {_of_all(len(close), len(states))}{between}"
+        return
+    first = wins.most_common(1)[0][0]
+    others = [each for each in sorted(wins) if each != first]
+    lost = [i for i, each in enumerate(states) if each != first]
+    if not lost:
+        by = _by(verdicts, places[first])
+        yield f"{designs[first]} wins at {_of_all(len(states), len(states))}{by}"
+        return
+    if len(others) == 1 and not close and len(lost) == wins[others[0]]:
+        count, where = grid.box(lost)
+        if count == len(lost) and where:
+            factors = [factor for i in lost if (factor := verdicts[i].factor) is not None]
+            slower = f" up to {factor_text(max(factors))} ×" if factors else ""
+            than = f"; there it is{slower} slower than {designs[others[0]]}" if slower else ""
+            yield f"{designs[first]} wins everywhere but at {where}{than}"
+            return
+    for each in (first, *others):
+        of = f" of {counted(len(states), 'point')}" if each == first else ""
+        where, by = _where(grid, places[each]), _by(verdicts, places[each])
+        yield f"{designs[each]} wins at {wins[each]}{of}{where}{by}"
+    if close:
+        are = "is" if len(close) == 1 else "are"
+        where, between = _where(grid, close), _between(designs, verdicts)
+        yield f"{len(close)} {are} too close to call{where}{between}"
+
+
+def _state(verdict: Verdict) -> int:
+    if verdict.winner is None:
+        return _UNKNOWN
+    return _CLOSE if verdict.is_close else verdict.winner
+
+
+def _of_all(count: int, whole: int) -> str:
+    if whole == 1:
+        return "the only point"
+    points = counted(whole, "point")
+    return f"all {points}" if count == whole else f"{count} of {points}"
+
+
+def _where(grid: Grid, chosen: Sequence[int]) -> str:
+    """The smallest box around these points: ``", everywhere at batch ≥ 64"``."""
+    count, where = grid.box(chosen)
+    return f", {'everywhere' if count == len(chosen) else 'all'} at {where}" if where else ""
+
+
+def _between(designs: Sequence[str], verdicts: Sequence[Verdict]) -> str:
+    """Between whom it is close, where there are more than two; the most frequent ones."""
+    if len(designs) == 2:
+        return ""
+    found = Counter(
+        tuple(sorted((each.winner, *each.rivals)))
+        for each in verdicts
+        if each.winner is not None and each.is_close
+    )
+    parts = [
+        f"{words([designs[i] for i in group])} at {count}"
+        if len(group) < len(designs)
+        else f"all of them at {count}"
+        for group, count in found.most_common(3)
+    ]
+    return f" (between {', '.join(parts)})"
+
+
+def _by(verdicts: Sequence[Verdict], won: Sequence[int]) -> str:
+    factors = [factor for i in won if (factor := verdicts[i].factor) is not None]
+    return f"{span_text(factors)} faster" if factors else ""
+
+
+def span_text(factors: Sequence[float]) -> str:
+    """Return the least and the largest of factors: ``", 2.0 to 8.0 ×"``."""
+    low, high = map(factor_text, (min(factors), max(factors)))
+    return f", {low} ×" if low == high else f", {low} to {high} ×"
+
+
+def changes_of(comparison: Comparison, along: str) -> list[tuple[str, str]]:
+    """Return along an axis who wins up to where: a line of the other axes, and what is on it.
+
+    Lines on which nothing changes are left out; neighbours that say the same are one.
+    """
+    grid, names = comparison.grid, comparison.names
+    number = [each.name for each in grid.axes].index(along)
+    lines: dict[tuple[int, ...], list[int]] = {}
+    for index, verdict in enumerate(comparison.verdicts):
+        places = grid.places(index)
+        line = (*places[:number], *places[number + 1 :])
+        # Points come in the order of the axis.
+        lines.setdefault(line, []).append(_state(verdict))
+    others = Grid(axes=tuple(each for each in grid.axes if each.name != along))
+    found = [
+        (_runs_text(along, grid.axes[number].values, names, states), others.index(line))
+        for line, states in lines.items()
+        if len(set(states)) > 1
+    ]
+    joined: list[tuple[str, str]] = []
+    for said, alike in groupby(found, key=lambda each: each[0]):
+        points = [index for _, index in alike]
+        if not others.axes:
+            joined.append(("", said))
+            continue
+        count, where = others.box(points)
+        # One line where they fill a box, else each.
+        boxes = [where or "everywhere"] if count == len(points) else []
+        joined += [(each, said) for each in boxes or [others.box([i])[1] for i in points]]
+    return joined
+
+
+def _runs_text(
+    name: str, values: Sequence[Value], designs: Sequence[str], states: Sequence[int]
+) -> str:
+    """Who wins from where to where: ``"standard up to 32, separable from 64"``."""
+    parts: list[str] = []
+    place = 0
+    for state, run in groupby(states):
+        length = len(list(run))
+        first, last = text_of(values[place]), text_of(values[place + length - 1])
+        who = {_CLOSE: "too close", _UNKNOWN: "no two to compare"}.get(state) or designs[state]
+        if place == 0:
+            parts.append(f"{who} up to {name} {last}")
+        elif place + length == len(states):
+            parts.append(f"{who} from {first}")
+        else:
+            parts.append(f"{who} at {first}" if length == 1 else f"{who} {first} to {last}")
+        place += length
+    return ", ".join(parts)
+
+
+def problems(comparison: Comparison) -> Iterator[str]:
+    """Yield what cannot be built where, a line for each reason; then what does not fit where."""
+    designs, cells, grid = comparison.names, comparison.cells, comparison.grid
+    counts = Counter(
+        (index, cell.problem) for at in cells for index, cell in enumerate(at) if cell.problem
+    )
+    by_design: Counter[int] = Counter()
+    for (index, why), count in counts.most_common():
+        by_design[index] += 1
+        if by_design[index] <= 3:
+            points = counted(grid.count, "point")
+            yield f"{designs[index]} cannot be built at {count} of {points}: {why}"
+    more = [f"{designs[i]} ({count - 3} reasons)" for i, count in by_design.items() if count > 3]
+    if more:
+        yield f"and for other reasons: {words(more)}; the files have all of them"
+    for index, name in enumerate(designs):
+        chosen = [place for place, at in enumerate(cells) if at[index].fits is False]
+        if chosen:
+            where = f"{_of_all(len(chosen), grid.count)}{_where(grid, chosen)}"
+            yield f"{name} does not fit into memory at {where}"
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+_NUMBERS = (
+    *("flop", "macs", "parameters", "traffic_bytes"),
+    *("eager_min_time_s", "fused_min_time_s", "model_min_time_s"),
+    *("predicted_s", "predicted_low_s", "predicted_high_s", "ceiling", "ceiling_share"),
+    *("peak_memory_bytes", "memory_capacity_bytes", "problem"),
+)
+
+
+def columns(comparison: Comparison) -> dict[str, str]:
+    """Return the names of columns with pandas' types: axes, numbers, and the verdict."""
+    types = {
+        **dict.fromkeys(("flop", "macs", "parameters"), "Int64"),
+        **dict.fromkeys(("fits", "is_best", "is_close"), "boolean"),
+    }
+    ends = {"_bytes": "Int64", "_s": "Float64", "_share": "Float64"}
+    names = (*_NUMBERS, "fits", "compared_by", "is_best", "is_close")
+    found = {**dict.fromkeys((*comparison.axes, "design"), "object")}
+    for name in names:
+        by_end = (kind for end, kind in ends.items() if name.endswith(end))
+        found[name] = types.get(name) or next(by_end, "object")
+    return found
+
+
+def records(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a row for each point and design: axes, numbers with units, the verdict there."""
+    return [
+        {
+            **point,
+            "design": name,
+            **{number: getattr(cell, number) for number in _NUMBERS},
+            "fits": cell.fits,
+            "compared_by": verdict.basis,
+            "is_best": None if verdict.winner is None else verdict.winner == index,
+            "is_close": None if verdict.winner is None else verdict.is_close,
+        }
+        for point, cells, verdict in zip(
+            comparison.points, comparison.cells, comparison.verdicts, strict=True
+        )
+        for index, (name, cell) in enumerate(zip(comparison.designs, cells, strict=True))
+    ]
+
+
+def points_of_files(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the verdict at every point."""
+    return [
+        {
+            **point,
+            "winner": None if each.winner is None else comparison.designs[each.winner],
+            "reference_over_best_other": each.ratio,
+            "is_close": each.is_close,
+            "compared_by": each.basis,
+        }
+        for point, each in zip(comparison.points, comparison.verdicts, strict=True)
+    ]
+
+
+def map_axes(comparison: Comparison) -> tuple[Axis, Axis | None, Grid]:
+    """Return the axis across, the one down, and those of which each value has a map of its own."""
+    across, *rest = comparison.varied
+    down = rest[0] if rest else None
+    return across, down, Grid(axes=tuple(rest[1:]))
+
+
+def places_of_map(
+    comparison: Comparison, facet: int, columns: range, rows: range
+) -> list[list[int]]:
+    """Return the numbers of points of a map, row by row.
+
+    Args:
+        comparison: a sweep.
+        facet: number of the values of those axes that are neither across nor down.
+        columns: places on the axis across.
+        rows: places on the axis down.
+    """
+    across, down, facets = map_axes(comparison)
+    fixed = dict(zip((each.name for each in facets.axes), facets.places(facet), strict=True))
+
+    def number(i: int, j: int) -> int:
+        chosen = {**fixed, across.name: i, **({down.name: j} if down else {})}
+        return comparison.grid.index([chosen.get(each, 0) for each in comparison.axes])
+
+    return [[number(i, j) for i in columns] for j in rows]

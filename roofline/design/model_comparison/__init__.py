@@ -1,1 +1,0 @@
-"""Models and designs side by side on a machine, or on several."""
