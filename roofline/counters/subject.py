@@ -110,15 +110,6 @@ def default_loss(output: Any) -> torch.Tensor:
     return loss
 
 
-def weights_bytes(module: torch.nn.Module) -> int:
-    """The bytes of all parameters and buffers."""
-    return sum(
-        each.nbytes
-        for each in (*module.parameters(), *module.buffers())
-        if each.layout is torch.strided
-    )
-
-
 def _on_cpu(tensor: torch.Tensor, change: torch.dtype | None) -> Any:
     kind = change if change is not None and tensor.is_floating_point() else tensor.dtype
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=kind, device="cpu")

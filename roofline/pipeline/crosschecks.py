@@ -54,9 +54,8 @@ def crosscheck(
         default_loss,
         fake_subject,
         real_subject,
-        weights_bytes,
     )
-    from roofline.workload.capture.passes import has_room_for
+    from roofline.workload.capture.passes import has_room_for, weights_bytes
     from roofline.workload.capture.restoration import (
         left_as_it_was,
         tensors_left_as_they_were,

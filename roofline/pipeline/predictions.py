@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import torch
 
     Model = torch.nn.Module | Callable[..., Any] | str
-    from roofline.workload.capture.passes import Teaching
+    from roofline.workload.capture.training import Teaching
     from roofline.workload.operators import Capture
 
 

@@ -36,7 +36,7 @@ from roofline.workload.residency import Residency, residency
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture.passes import Teaching
+    from roofline.workload.capture.training import Teaching
     from roofline.workload.operators import Capture
 
 

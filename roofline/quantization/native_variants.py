@@ -196,7 +196,7 @@ def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool
 def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
     """The model, where something in it was quantised."""
     with remembering():
-        if not any(each.dtype in _CODES for each in packed_in(model)):
+        if not any(each.dtype in _CODES for each in packed_in(model.modules())):
             raise ModelError("torch.ao found no layer in it that it quantises")
     return model
 

@@ -11,8 +11,8 @@ import torch
 
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, TensorNeed, call_of
 from roofline.run import Run
-from roofline.workload.capture.passes import Teaching, capture
-from roofline.workload.capture.training import maker_of
+from roofline.workload.capture.passes import capture
+from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Capture
 from roofline.workload.tensors import Role

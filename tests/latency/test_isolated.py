@@ -22,8 +22,8 @@ from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import IsolatedSample
 from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.passes import Teaching, capture
-from roofline.workload.capture.training import maker_of
+from roofline.workload.capture.passes import capture
+from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, State

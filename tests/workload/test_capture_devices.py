@@ -18,7 +18,8 @@ from torch.optim.optimizer import _foreach_supported_types
 import roofline
 from roofline.errors import ModelError
 from roofline.run import Device, Run
-from roofline.workload.capture.passes import Teaching, capture
+from roofline.workload.capture.passes import capture
+from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, OperatorRecord, State

@@ -21,15 +21,14 @@ from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.rounds import Effort, Gauges, Rounds, process_faults, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run
-from roofline.workload.capture.failures import model_error
-from roofline.workload.capture.module_stack import path_of_own
-from roofline.workload.capture.passes import Recording, one_at_a_time, record
+from roofline.workload.capture.failures import in_one_line
+from roofline.workload.capture.passes import Recording, one_at_a_time, paths_of
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import operator_of
 from roofline.workload.capture.stage import Stage, staged
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.training import Listener, Teaching
 from roofline.workload.inputs import Inputs
-from roofline.workload.operators import Capture, Phase
+from roofline.workload.operators import Capture
 
 _DEVICE = torch.ops.prim.device.default
 
@@ -90,7 +89,7 @@ class EventStopwatch:
         return [start.elapsed_time(end) / 1e3 for start, end in marks]
 
 
-class OperatorClock(TorchDispatchMode):
+class OperatorClock(TorchDispatchMode, Listener):
     """Times the operators of a pass, the same that a recorder writes down.
 
     ``names`` are those of the last pass, in order.
@@ -114,12 +113,6 @@ class OperatorClock(TorchDispatchMode):
     def seconds(self) -> list[float]:
         """What each operator of the pass took, in seconds."""
         return self._stopwatch.seconds(self._marks)
-
-    def enter(self, phase: Phase) -> None:
-        """Phases are the recorder's."""
-
-    def own(self, tensors: Any, path: str) -> None:
-        """Owners are the recorder's."""
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -193,20 +186,6 @@ class InPlace:
     notes: tuple[str, ...] = ()
 
 
-class _Silence:
-    """Listens to a step, and does nothing."""
-
-    @contextlib.contextmanager
-    def paused(self) -> Any:
-        yield
-
-    def enter(self, phase: Phase) -> None:
-        """Nothing depends on it."""
-
-    def own(self, tensors: Any, path: str) -> None:
-        """Nothing depends on it."""
-
-
 def measure_in_place(
     model: torch.nn.Module,
     inputs: Inputs,
@@ -248,25 +227,18 @@ def measure_in_place(
         stopwatch = EventStopwatch if is_on_cuda else WallStopwatch
     if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         raise ModelError(f"{name} has no weights (it is on the meta device), so it cannot run")
-    paths = {id(module): path_of_own(path) for path, module in model.named_modules()}
+    paths = paths_of(model)
     lesson = (teaching or Teaching()).lesson() if run.train else None
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
+    with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
         # The same noise every time, so that the same command runs the same.
         torch.manual_seed(0)
-        try:
-            with staged(model, inputs, run, Reals(run, _device_of(run)), lesson) as stage:
-                stage.prepare(_Silence())
-                stage.step(_Silence())
-                recording = record(stage, paths, is_first=False)
-                timed = _Timed(stage, recording, name, gauges, stopwatch(), effort)
-                found = timed.measured(compiled=compiled, progress=progress)
-                stage.optimizer = None
-            return replace(found, capture=recording.capture())
-        except (KeyboardInterrupt, RooflineError):
-            raise
-        # A model may raise anything, SystemExit too; none of it may end in a traceback.
-        except BaseException as error:
-            raise model_error(error, name, paths) from error
+        with staged(model, inputs, run, Reals(run, _device_of(run)), lesson) as stage:
+            stage.prepare(Listener())
+            stage.step(Listener())
+            recording = Recording(stage, paths, is_first=False)
+            timed = _Timed(stage, recording, name, gauges, stopwatch(), effort)
+            found = timed.measured(compiled=compiled, progress=progress)
+        return replace(found, capture=recording.capture())
 
 
 def _device_of(run: Run) -> torch.device | None:
@@ -291,17 +263,12 @@ def measure_whole(
     Raises:
         ModelError: the model raised.
     """
-    paths = {id(module): path_of_own(path) for path, module in model.named_modules()}
-    silence = _Silence()
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
+    paths = paths_of(model)
+    silence = Listener()
+    with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
         torch.manual_seed(0)
-        try:
-            with staged(model, inputs, run, Reals(run)) as stage:
-                return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
-        except (KeyboardInterrupt, RooflineError):
-            raise
-        except BaseException as error:
-            raise model_error(error, name, paths) from error
+        with staged(model, inputs, run, Reals(run)) as stage:
+            return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
 
 
 class _Timed:
@@ -322,7 +289,7 @@ class _Timed:
         self._gauges = gauges
         self._effort = effort
         self._clock = OperatorClock(stopwatch)
-        self._silence = _Silence()
+        self._silence = Listener()
         self._seconds: list[list[float]] = []
         self._resident_bytes: list[int] = []
         self._expected = [each.op for each in recording.recorder.records]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from roofline.errors import ModelError, said_by
+from roofline.errors import ModelError, RooflineError, said_by
 
 OF_FAKES = (
     DataDependentOutputException,
@@ -43,13 +44,15 @@ class PassError(Exception):
     def is_fakes_fault(self) -> bool:
         """Whether the model asked more of a tensor than its shape."""
         said = said_by(self.error).lower()
-        return isinstance(self.error, (*OF_FAKES, NotImplementedError)) or any(
+        return isinstance(self.error, (*OF_FAKES, NoFakesError, NotImplementedError)) or any(
             each in said for each in _FAKES_FAULT
         )
 
     @property
     def reason(self) -> str:
         """Why fake tensors did not do, in a few words."""
+        if isinstance(self.error, NoFakesError):
+            return "it is TorchScript"
         if self.is_fakes_fault:
             return "it needs values"
         return f"on fake tensors it raised {type(self.error).__name__}"
@@ -73,6 +76,21 @@ def ran_elsewhere(what: str) -> ModelError:
         f"{what} ran in another thread, whose operators cannot be seen;"
         " run it in the thread that calls the model"
     )
+
+
+@contextlib.contextmanager
+def in_one_line(name: str, paths: Mapping[int, str]) -> Iterator[None]:
+    """A model may raise anything in here, SystemExit too; none of it may end in a traceback.
+
+    Raises:
+        ModelError: as `model_error` says it.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, RooflineError):
+        raise
+    except BaseException as error:
+        raise model_error(error, name, paths) from error
 
 
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:

@@ -27,10 +27,15 @@ from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of
 from roofline.workload.capture.module_stack import is_compiled
-from roofline.workload.capture.passes import has_room_for, one_at_a_time, with_weights
+from roofline.workload.capture.passes import (
+    has_room_for,
+    one_at_a_time,
+    weights_bytes,
+    with_weights,
+)
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.stage import Stage, staged
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.stage import staged
+from roofline.workload.capture.training import Listener, Teaching
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledPass, EagerCalls, Part
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
@@ -48,23 +53,16 @@ class _Graph:
 
 
 @dataclass(eq=False)
-class Watch:
+class _Watch(Listener):
     """Sees what is compiled and called; listens to how far a step is."""
 
     graphs: list[_Graph] = field(default_factory=list[_Graph])
     outside: dict[tuple[str, Part], int] = field(default_factory=dict[tuple[str, Part], int])
-    owners: dict[int, str] = field(default_factory=dict[int, str])
     inside: int = 0
     now: Part = "forward"
 
-    # What a stage tells while it runs a step.
-
-    def note_owners(self, model: torch.nn.Module) -> None:
-        """Whose parameters are whose is of no interest here."""
-
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """While this is open, the loss is computed, as the one other part of a pass."""
         before, self.now = self.now, "loss"
         try:
             yield
@@ -73,7 +71,6 @@ class Watch:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """While this is open, nothing is part of the step."""
         self.inside += 1
         try:
             yield
@@ -81,11 +78,7 @@ class Watch:
             self.inside -= 1
 
     def enter(self, phase: Phase) -> None:
-        """From now on, operators belong to `phase`."""
         self.now = phase
-
-    def own(self, tensors: Any, path: str) -> None:
-        """Who owns what is of no interest here."""
 
     # What Dynamo and Inductor tell.
 
@@ -191,7 +184,7 @@ def _read(
 class Outside(TorchDispatchMode):
     """Counts the operators that run outside of compiled graphs."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self._watch = watch
 
@@ -392,7 +385,7 @@ def compiled_pass(
             raise
         except BaseException as error:
             reason = _reason(error)
-        byte = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+        byte = weights_bytes(model)
         if not has_room_for(byte):
             why_not = (
                 f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
@@ -436,7 +429,7 @@ class _Asked:
         if is_switched_off():
             raise UnknownScheduleError("torch.compile is switched off in this process")
         lesson = self.teaching.lesson() if self.run.train else None
-        watch = Watch()
+        watch = _Watch()
         with (
             settings() as notes,
             quiet(),
@@ -444,19 +437,18 @@ class _Asked:
         ):
             stage.prepare(watch)
             wrapped: Any = torch.compile(stage.model, backend=watch.backend)
-            compiled = _with_model(stage, wrapped)
-            compiled.step(watch, watch)
+            compiled = replace(stage, model=wrapped)
+            compiled.step(watch)
             first = len(watch.graphs)
             why = breaks() or _left_alone(model, watch)
             watch.begin_again()
             with Outside(watch):
-                compiled.step(watch, watch)
-            stage.optimizer = None
+                compiled.step(watch)
         found = watch.result(why, first)
         return replace(found, notes=(*notes, *found.notes))
 
 
-def _left_alone(model: torch.nn.Module, watch: Watch) -> tuple[str, ...]:
+def _left_alone(model: torch.nn.Module, watch: _Watch) -> tuple[str, ...]:
     """What torch.compile is known to leave alone without a word, where it compiled nothing."""
     from torch._dynamo import config
 
@@ -464,16 +456,3 @@ def _left_alone(model: torch.nn.Module, watch: Watch) -> tuple[str, ...]:
     if watch.graphs or not is_recurrent or getattr(config, "allow_rnn", False):
         return ()
     return ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)
-
-
-def _with_model(stage: Stage, model: Any) -> Stage:
-    return Stage(
-        model=model,
-        args=stage.args,
-        kwargs=stage.kwargs,
-        given=stage.given,
-        run=stage.run,
-        tensors=stage.tensors,
-        lesson=stage.lesson,
-        optimizer=stage.optimizer,
-    )

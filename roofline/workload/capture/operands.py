@@ -67,9 +67,9 @@ def _as_kept(part: Any, packed: torch.ScriptObject) -> torch.Tensor | None:
     return part.half() if is_half and "LinearPackedParams" in str(packed._type()) else part
 
 
-def packed_in(model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """The tensors that the modules of `model` keep packed."""
-    for module in model.modules():
+def packed_in(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    """The tensors that modules themselves keep packed."""
+    for module in modules:
         for value in module.__dict__.values():
             if type(value) is torch.ScriptObject:
                 yield from (each for each in unpacked(value) or () if each is not None)

@@ -25,6 +25,7 @@ from roofline.workload.capture.operands import (
     unpacked,
 )
 from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.training import Listener
 from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
@@ -167,7 +168,7 @@ def operator_of(func: torch._ops.OpOverload) -> Operator:
     )
 
 
-def check_dtypes(operator: Operator, given: Mapping[str, Any]) -> None:
+def _check_dtypes(operator: Operator, given: Mapping[str, Any]) -> None:
     """Refuses what torch refuses in a real run, but not on fake tensors.
 
     Raises:
@@ -205,7 +206,7 @@ OnCall = Callable[[Any, Sequence[Any], Mapping[str, Any], Mapping[int, Role]], N
 by address, that are no activations. It must keep no tensor: their ends are part of records."""
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode, Listener):
     """Turns every dispatched operator into a record.
 
     Args:
@@ -246,17 +247,23 @@ class Recorder(TorchDispatchMode):
         return self._operands.storages(tensors)
 
     def enter(self, phase: Phase) -> None:
-        """From now on, operators belong to `phase`."""
         self._phase = phase
 
+    def part(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._modules.part(name)
+
+    def note_owners(self, model: torch.nn.Module) -> None:
+        self._modules.note_owners(model)
+
+    def owner_of(self, parameter: torch.Tensor) -> str:
+        return self._modules.owners.get(id(parameter), "")
+
     def own(self, tensors: Any, path: str) -> None:
-        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
         for number in self._operands.storages(tensors_in(tensors)):
             self._owners[number] = path
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """While this is open, operators run as ever, and leave no records."""
         self._is_paused = True
         try:
             yield
@@ -279,18 +286,20 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
-        if operator.is_bookkeeping or self._is_paused:
+        if operator.is_bookkeeping:
             return self._tensors.call(func, args, kwargs or {})
-        self.note_dropped()
-        is_gradient = self._phase == "backward" and not self._modules.are_running
-        self._operands.take_new_as(Role.GRADIENT if is_gradient else Role.ACTIVATION)
+        if not self._is_paused:
+            self.note_dropped()
+            is_gradient = self._phase == "backward" and not self._modules.are_running
+            self._operands.take_new_as(Role.GRADIENT if is_gradient else Role.ACTIVATION)
         operands = tuple(map(self._tensors.in_place_of, args))
-        given = dict(zip(operator.arguments, operands, strict=False))
         named: dict[str, Any] = {}
         if kwargs:
             named = {name: self._tensors.in_place_of(value) for name, value in kwargs.items()}
-            given |= named
-        check_dtypes(operator, given)
+        if self._is_paused:
+            return self._tensors.call(func, operands, named)
+        given = dict(zip(operator.arguments, operands, strict=False)) | named
+        _check_dtypes(operator, given)
         result = self._tensors.call(func, operands, named)
         self._record(operator, given, result)
         if self._on_call is not None:

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -30,20 +30,6 @@ from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 
 
-class Watch(Protocol):
-    """What is told which part of a step runs."""
-
-    owners: dict[int, str]
-
-    def note_owners(self, model: torch.nn.Module) -> None:
-        """Writes down whose the parameters of `model` are."""
-        ...
-
-    def part(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """While this is open, what runs outside of modules belongs to a part of that `name`."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Stage:
     """A model with other tensors in the place of its own, and what it is called with.
@@ -65,7 +51,7 @@ class Stage:
         if self.lesson is not None:
             self.optimizer = self.lesson.prepare(self.model, self.tensors, listener)
 
-    def step(self, listener: Listener, watch: Watch | None = None) -> Any:
+    def step(self, listener: Listener) -> Any:
         """One pass, in training with its loss, backward pass and update.
 
         Returns:
@@ -75,16 +61,14 @@ class Stage:
         with _autocast(self.run, self.tensors):
             result = self.model(*self.args, **self.kwargs)
             if self.lesson is not None:
-                if watch is not None:
-                    watch.note_owners(self.model)
-                with watch.part("<loss>") if watch is not None else contextlib.nullcontext():
+                listener.note_owners(self.model)
+                with listener.part("<loss>"):
                     loss = self.lesson.loss(result, self.tensors, listener)
         # As its end does, unless the caller has one open too.
         torch.clear_autocast_cache()
         if self.lesson is not None and loss is not None:
             leaves = (*self.model.parameters(), *self.given.values())
-            owners = watch.owners if watch is not None else {}
-            self.lesson.end(leaves, loss, self.optimizer, listener, owners)
+            self.lesson.end(leaves, loss, self.optimizer, listener)
         return result, loss
 
 
@@ -129,14 +113,21 @@ def staged(
         # What stands for them is dense, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _put_in_place(model, tensors, is_trained=run.train)
-        with _others_left_as_they_were(model, inputs, tensors), tensors.mode:
+        # Operators on fakes never get the tensors that nothing stands for: those in lists and
+        # objects, in functions and files, and in TorchScript.
+        others = (
+            tensors_left_as_they_were(model, inputs.args, inputs.kwargs, but=tensors.storages)
+            if isinstance(tensors, Reals)
+            else contextlib.nullcontext()
+        )
+        with others, tensors.mode:
             # Last: a model of its own ideas may change its weights for inference.
             _set_mode(model, run.train)
             args, kwargs = inputs.made(
                 lambda request: tensors.given(request, dtype_for(request, change))
             )
             given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
-            yield Stage(
+            stage = Stage(
                 model=model,
                 args=args,
                 kwargs=kwargs,
@@ -145,19 +136,8 @@ def staged(
                 tensors=tensors,
                 lesson=lesson,
             )
-
-
-def _others_left_as_they_were(
-    model: torch.nn.Module, inputs: Inputs, tensors: Fakes | Reals
-) -> contextlib.AbstractContextManager[None]:
-    """Puts back what a real pass does to tensors that no copy stands for.
-
-    Those are in lists and objects, in functions and files, and in TorchScript. Operators on fakes
-    never get them.
-    """
-    if isinstance(tensors, Fakes):
-        return contextlib.nullcontext()
-    return tensors_left_as_they_were(model, inputs.args, inputs.kwargs, but=tensors.storages)
+            yield stage
+            stage.optimizer = None
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from roofline.errors import ModelError
 from roofline.run import Run
 from roofline.workload.capture.module_stack import ModuleStack, path_of_own
 from roofline.workload.capture.operands import Operands, packed_in, remembering, tensors_in
-from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.passes import one_at_a_time, paths_of
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord, Phase
 from roofline.workload.tensors import Role
@@ -136,9 +136,7 @@ class Tracking:
     def __init__(self, model: torch.nn.Module | None) -> None:
         self._model = model
         self._tensors = _AsTheyAre()
-        named = dict(model.named_modules()) if model is not None else {}
-        paths = {id(module): path_of_own(path) for path, module in named.items()}
-        self._modules = ModuleStack(paths)
+        self._modules = ModuleStack(paths_of(model) if model is not None else {})
         # A recorder asks of what stands for tensors only what these have.
         self._recorder = _Tracker(
             self._tensors,  # pyright: ignore[reportArgumentType]
@@ -213,7 +211,7 @@ class Tracking:
                     " input first"
                 )
         for role, tensors in (
-            (Role.PARAMETER, (*model.parameters(), *packed_in(model))),
+            (Role.PARAMETER, (*model.parameters(), *packed_in(model.modules()))),
             (Role.BUFFER, model.buffers()),
         ):
             for each in tensors:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -34,49 +35,37 @@ def chosen_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
     Raises:
         InputError: it has no such modules.
     """
-    found = _blocks(model) if what == BLOCKS else _matching(model, what)
     outermost: list[str] = []
-    for path in found:
+    for path in _blocks(model) if what == BLOCKS else _matching(model, what):
         if not any(path.startswith(f"{other}.") for other in outermost):
             outermost.append(path)
-    if not outermost:
-        raise InputError(_none_found(model, what))
-    return tuple(outermost)
-
-
-def _blocks(model: torch.nn.Module) -> list[str]:
-    lists = (torch.nn.ModuleList, torch.nn.Sequential)
-    found: list[str] = []
-    for path, module in model.named_modules():
-        if not isinstance(module, lists) or len(module) < 2:
-            continue
-        found += [
-            f"{path}.{name}".lstrip(".")
-            for name, child in module.named_children()
-            if any(True for _ in child.children()) and not isinstance(child, lists)
-        ]
-    return found
-
-
-def _matching(model: torch.nn.Module, pattern: str) -> list[str]:
-    """Those whose paths have as many steps as the pattern: in file names ``*`` ends at a slash."""
-    wanted = pattern.split(".")
-    found: list[str] = []
-    for path, _ in model.named_modules():
-        steps = path.split(".")
-        if path and len(steps) == len(wanted) and all(map(fnmatch.fnmatchcase, steps, wanted)):
-            found.append(path)
-    return found
-
-
-def _none_found(model: torch.nn.Module, what: str) -> str:
+    if outermost:
+        return tuple(outermost)
     if what == BLOCKS:
-        return (
+        raise InputError(
             f"--checkpoint {BLOCKS}: {type(model).__name__} has no lists of modules made of"
             " modules; name some, such as --checkpoint 'layer*.*'"
         )
     names = [path for path, _ in model.named_modules() if path]
-    return f"--checkpoint {what}: no module is called that{nearest(what, names)}"
+    raise InputError(f"--checkpoint {what}: no module is called that{nearest(what, names)}")
+
+
+def _blocks(model: torch.nn.Module) -> Iterator[str]:
+    lists = (torch.nn.ModuleList, torch.nn.Sequential)
+    for path, module in model.named_modules():
+        if isinstance(module, lists) and len(module) > 1:
+            for name, child in module.named_children():
+                if any(True for _ in child.children()) and not isinstance(child, lists):
+                    yield f"{path}.{name}".lstrip(".")
+
+
+def _matching(model: torch.nn.Module, pattern: str) -> Iterator[str]:
+    """Those whose paths have as many steps as the pattern: in file names ``*`` ends at a slash."""
+    wanted = pattern.split(".")
+    for path, _ in model.named_modules():
+        steps = path.split(".")
+        if path and len(steps) == len(wanted) and all(map(fnmatch.fnmatchcase, steps, wanted)):
+            yield path
 
 
 @contextlib.contextmanager
@@ -87,17 +76,20 @@ def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[Non
         model: any module.
         paths: of those that forget what they computed.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as after:
         for path in paths:
-            stack.enter_context(_run_again(model.get_submodule(path)))
+            module = model.get_submodule(path)
+            own: Any = module.__dict__
+            before = own.get("forward")
+            own["forward"] = _run_again(module, before)
+            if before is None:
+                after.callback(own.pop, "forward")
+            else:
+                after.callback(own.__setitem__, "forward", before)
         yield
 
 
-@contextlib.contextmanager
-def _run_again(module: torch.nn.Module) -> Iterator[None]:
-    own: Any = module.__dict__
-    before = own.get("forward")
-
+def _run_again(module: torch.nn.Module, before: Any) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         # Looked up now: capture has put one of its own into the class.
         plain: Callable[..., Any] = before or type(module).forward.__get__(module)
@@ -106,84 +98,15 @@ def _run_again(module: torch.nn.Module) -> Iterator[None]:
         # The numbers that dropout draws do not matter, only that it draws.
         return checkpoint(plain, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
-    own["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del own["forward"]
-        else:
-            own["forward"] = before
+    return forward
 
 
-# The scaler looks whether gradients are finite and then decides; a step that is analysed is one
-# whose gradients are.
-
-_AT_FIRST = 65536.0
-_GROWTH, _BACKOFF, _INTERVAL = 2.0, 0.5, 2000
-
-_unscale: Any = getattr(torch, "_amp_foreach_non_finite_check_and_unscale_")  # noqa: B009  not exported
-_update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
-
-
-class GradientScale:
-    """The scale of a loss, and what keeps count of the steps that it held.
-
-    Args:
-        tensors: make it.
-    """
-
-    def __init__(self, tensors: Fakes | Reals) -> None:
-        number = InputRequest(shape=())
-        self._scale = tensors.given(number, torch.float32).fill_(_AT_FIRST)
-        self._found_inf: torch.Tensor | None = None
-        self._growth = tensors.given(number, torch.int32)
-
-    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss that is differentiated."""
-        return loss * self._scale
-
-    def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Divides all gradients, in place, and looks whether they are finite."""
-        inverse = self._scale.double().reciprocal().float()
-        found_inf = torch.full((), 0.0, dtype=torch.float32, device=self._scale.device)
-        # torch's scaler copies both for each device that has gradients, be it their own.
-        self._found_inf = found_inf.to(device=found_inf.device, copy=True)
-        inverse = inverse.to(device=inverse.device, copy=True)
-        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
-        for each in gradients:
-            by_type.setdefault(each.dtype, []).append(each)
-        for same in by_type.values():
-            _unscale(same, self._found_inf, inverse)
-
-    def update(self) -> None:
-        """Doubles the scale after many steps that held, halves it after one that did not."""
-        _update(self._scale, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL)
-        # Made anew in the next step: nothing of this one is kept.
-        self._found_inf = None
-
+# -- losses and optimizers -------------------------------------------------------------------------
 
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any], torch.Tensor]
 Target = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 """Makes what an output is held against, of this shape and type."""
-
-
-class Listener(Protocol):
-    """What is told how far a step of training is."""
-
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        """While this is open, what runs is not part of the step."""
-        ...
-
-    def enter(self, phase: Phase) -> None:
-        """From now on, operators belong to `phase`."""
-        ...
-
-    def own(self, tensors: Any, path: str) -> None:
-        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
-        ...
-
 
 _MAKERS: Mapping[str, MakeOptimizer] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
@@ -206,6 +129,22 @@ def maker_of(optimizer: str | MakeOptimizer) -> MakeOptimizer:
             " makes one of the parameters"
         )
     return _MAKERS[optimizer]
+
+
+def _with_state(
+    make: MakeOptimizer, parameters: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
+    """The optimizer after a first step, which makes its state: each later one is like the next."""
+    optimizer = make(parameters)
+    if not isinstance(optimizer, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]  of the user's
+        raise TypeError(f"it must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError("LBFGS runs the model several times a step, as often as the values ask for")
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return optimizer
 
 
 def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
@@ -233,43 +172,26 @@ def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
             " of requires one; set requires_grad, or leave training out"
         )
     losses: list[torch.Tensor] = []
-    kinds: list[str] = []
+    kinds: dict[str, None] = {}
     for each in outputs:
         shape = tuple(each.shape)
         if len(shape) == 2 and shape[1] > 1:
             loss = torch.nn.functional.cross_entropy(each, target(shape[:1], torch.int64))
-            kinds.append("cross entropy")
+            kinds["cross entropy"] = None
         else:
             values = torch.view_as_real(each) if each.is_complex() else each
             loss = torch.nn.functional.mse_loss(values, target(tuple(values.shape), values.dtype))
-            kinds.append("mean squared error")
+            kinds["mean squared error"] = None
         losses.append(loss)
-    words = " and ".join(dict.fromkeys(kinds))
-    return sum(losses[1:], start=losses[0]), f"{words} of the output{'s' * (len(outputs) > 1)}"
-
-
-def check_loss(loss: Any) -> torch.Tensor:
-    """The loss that a function of the user's gave.
-
-    Raises:
-        ModelError: it is no number with a gradient.
-    """
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        said = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
-        raise ModelError(
-            f"loss: it must return one number that has a gradient, got {said or repr(loss)}"
-        )
-    return loss
+    said = f"{' and '.join(kinds)} of the output{'s' * (len(outputs) > 1)}"
+    return sum(losses[1:], start=losses[0]), said
 
 
 @contextlib.contextmanager
-def blamed_on(what: str) -> Iterator[None]:
+def _blamed_on(what: str) -> Iterator[None]:
     """Errors in here are of the optimizer or the loss that the user gave, and not of the model.
 
     What asks for values is none: it is run again, on real tensors.
-
-    Raises:
-        ModelError: in one line, whatever was raised.
     """
     try:
         yield
@@ -278,6 +200,73 @@ def blamed_on(what: str) -> Iterator[None]:
     except BaseException as error:
         said = said_by(error) or type(error).__name__
         raise ModelError(f"{what}: {said.partition(chr(10))[0]}; give another {what}") from error
+
+
+# The scaler looks whether gradients are finite and then decides; a step that is analysed is one
+# whose gradients are.
+
+_AT_FIRST = 65536.0
+_GROWTH, _BACKOFF, _INTERVAL = 2.0, 0.5, 2000
+
+_unscale: Any = getattr(torch, "_amp_foreach_non_finite_check_and_unscale_")  # noqa: B009  not exported
+_update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
+
+
+class _GradientScale:
+    """The scale of a loss, and what keeps count of the steps that it held."""
+
+    def __init__(self, tensors: Fakes | Reals) -> None:
+        number = InputRequest(shape=())
+        self.factor = tensors.given(number, torch.float32).fill_(_AT_FIRST)
+        self._found_inf: torch.Tensor | None = None
+        self._growth = tensors.given(number, torch.int32)
+
+    def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Divides all gradients, in place, and looks whether they are finite."""
+        inverse = self.factor.double().reciprocal().float()
+        found_inf = torch.full((), 0.0, dtype=torch.float32, device=self.factor.device)
+        # torch's scaler copies both for each device that has gradients, be it their own.
+        self._found_inf = found_inf.to(device=found_inf.device, copy=True)
+        inverse = inverse.to(device=inverse.device, copy=True)
+        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+        for each in gradients:
+            by_type.setdefault(each.dtype, []).append(each)
+        for same in by_type.values():
+            _unscale(same, self._found_inf, inverse)
+
+    def update(self) -> None:
+        """Doubles the scale after many steps that held, halves it after one that did not."""
+        _update(self.factor, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL)
+        # Made anew in the next step: nothing of this one is kept.
+        self._found_inf = None
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+class Listener:
+    """What is told how far a step is; this one takes no notice."""
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open, what runs is not part of the step."""
+        return contextlib.nullcontext()
+
+    def part(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """While this is open, what runs outside of modules belongs to a part of that `name`."""
+        return contextlib.nullcontext()
+
+    def enter(self, phase: Phase) -> None:
+        """From now on, operators belong to `phase`."""
+
+    def own(self, tensors: Any, path: str) -> None:
+        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
+
+    def note_owners(self, model: torch.nn.Module) -> None:
+        """Writes down whose the parameters of `model` are."""
+
+    def owner_of(self, parameter: torch.Tensor) -> str:
+        """The path of the module that a parameter belongs to."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +284,7 @@ class Teaching:
 
     def lesson(self) -> Lesson:
         """One step of it."""
-        return Lesson(self.optimizer, self.loss, scales=self.scales)
+        return Lesson(self)
 
 
 class Lesson:
@@ -303,38 +292,29 @@ class Lesson:
 
     ``said`` is what was differentiated, in words; ``state_bytes`` what the optimizer keeps,
     ``target_bytes`` what the output is held against.
-
-    Args:
-        make: as the optimizer of `Teaching`.
-        loss: as that of `Teaching`.
-        scales: as that of `Teaching`.
     """
 
-    def __init__(
-        self, make: MakeOptimizer | None, loss: Loss | None, *, scales: bool = False
-    ) -> None:
+    def __init__(self, teaching: Teaching) -> None:
         self.said = ""
         self.state_bytes = 0
         self.target_bytes = 0
+        self._teaching = teaching
         self._targets: list[torch.Tensor] = []
         self._unused: list[Any] = []
-        self._make = make
-        self._loss = loss
-        self._scales = scales
-        self._scale: GradientScale | None = None
+        self._scale: _GradientScale | None = None
 
     def prepare(
         self, model: torch.nn.Module, tensors: Fakes | Reals, listener: Listener
     ) -> torch.optim.Optimizer | None:
         """The optimizer, with the state that it has after a first step."""
-        if self._scales:
-            with listener.paused():
-                self._scale = GradientScale(tensors)
-        parameters = [each for each in model.parameters() if each.requires_grad]
-        if self._make is None or not parameters:
-            return None
-        with listener.paused(), blamed_on("optimizer"):
-            optimizer = _with_state(self._make, parameters)
+        with listener.paused():
+            if self._teaching.scales:
+                self._scale = _GradientScale(tensors)
+            parameters = [each for each in model.parameters() if each.requires_grad]
+            if self._teaching.optimizer is None or not parameters:
+                return None
+            with _blamed_on("optimizer"):
+                optimizer = _with_state(self._teaching.optimizer, parameters)
         for each in tensors_in([dict(state) for state in optimizer.state.values()]):
             tensors.roles[each.untyped_storage()._cdata] = Role.OPTIMIZER_STATE
         return optimizer
@@ -345,35 +325,31 @@ class Lesson:
         Raises:
             ModelError: nothing can be.
         """
-        found = self._unscaled_loss(output, tensors, listener)
-        if self._scale is None:
-            return found
-        self.said += ", scaled"
-        return self._scale.scaled(found)
-
-    def _unscaled_loss(
-        self, output: Any, tensors: Fakes | Reals, listener: Listener
-    ) -> torch.Tensor:
-
-        asked = 0
+        asked = itertools.count()
 
         def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
-            nonlocal asked
             # The same ones at every step: a data loader makes them, not the model.
-            if asked == len(self._targets):
+            number = next(asked)
+            if number == len(self._targets):
                 with listener.paused():
                     self._targets.append(tensors.given(InputRequest(shape=shape), kind))
                 self.target_bytes += self._targets[-1].nbytes
-            asked += 1
-            return self._targets[asked - 1]
+            return self._targets[number]
 
-        if self._loss is not None:
+        if self._teaching.loss is not None:
             self.said = "the given one"
-            with blamed_on("loss"):
-                given = self._loss(output)
-            return check_loss(given)
-        loss, self.said = loss_of(output, target)
-        return loss
+            with _blamed_on("loss"):
+                loss: Any = self._teaching.loss(output)
+            is_tensor = isinstance(loss, torch.Tensor)
+            if not is_tensor or loss.numel() != 1 or not loss.requires_grad:
+                said = f"a tensor of shape {tuple(loss.shape)}" if is_tensor else repr(loss)
+                raise ModelError(f"loss: it must return one number that has a gradient, got {said}")
+        else:
+            loss, self.said = loss_of(output, target)
+        if self._scale is None:
+            return loss
+        self.said += ", scaled"
+        return loss * self._scale.factor
 
     def end(
         self,
@@ -381,7 +357,6 @@ class Lesson:
         loss: torch.Tensor,
         optimizer: torch.optim.Optimizer | None,
         listener: Listener,
-        owners: Mapping[int, str],
     ) -> None:
         """The backward pass, and the update; then gradients are dropped, as a next step does first.
 
@@ -390,53 +365,31 @@ class Lesson:
             loss: what is differentiated.
             optimizer: what updates, if anything.
             listener: is told where one phase ends and the next begins.
-            owners: the paths of the modules that parameters belong to, by their identity.
         """
         listener.enter("backward")
         loss.backward()
         if optimizer is not None:
-            self._update(optimizer, listener, owners)
+            self._update(optimizer, listener)
         for each in leaves:
             each.grad = None
 
-    def _update(
-        self, optimizer: torch.optim.Optimizer, listener: Listener, owners: Mapping[int, str]
-    ) -> None:
+    def _update(self, optimizer: torch.optim.Optimizer, listener: Listener) -> None:
         listener.enter("optimizer")
-        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        for parameter in parameters:
             if parameter.grad is None:
                 # Of what is never differentiated no optimizer keeps anything. Here it is kept, so
                 # that no other tensor gets its address, which says that it is a state.
                 self._unused.append(optimizer.state.pop(parameter, None))
             kept = dict(optimizer.state.get(parameter, {}))
-            listener.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
+            listener.own([parameter, parameter.grad, kept], listener.owner_of(parameter))
+        states = tensors_in([dict(state) for state in optimizer.state.values()])
         self.state_bytes = sum(
-            {
-                each.untyped_storage()._cdata: each.nbytes
-                for state in optimizer.state.values()
-                for each in tensors_in(dict(state))
-            }.values()
+            {each.untyped_storage()._cdata: each.nbytes for each in states}.values()
         )
         if self._scale is not None:
-            parameters = (each for group in optimizer.param_groups for each in group["params"])
             self._scale.unscale([each.grad for each in parameters if each.grad is not None])
-        with blamed_on("optimizer"):
+        with _blamed_on("optimizer"):
             optimizer.step()
         if self._scale is not None:
             self._scale.update()
-
-
-def _with_state(
-    make: MakeOptimizer, parameters: Sequence[torch.nn.Parameter]
-) -> torch.optim.Optimizer:
-    """The optimizer after a first step, which makes its state: each later one is like the next."""
-    optimizer = make(parameters)
-    if not isinstance(optimizer, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]  of the user's
-        raise TypeError(f"it must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError("LBFGS runs the model several times a step, as often as the values ask for")
-    for each in parameters:
-        each.grad = torch.zeros_like(each)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return optimizer
