@@ -5,7 +5,10 @@ A communication hook sees the buckets that torch really sends; the clock, what s
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -71,7 +74,11 @@ def real_buckets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Seconds of steps of one rank, each once: together with the others, and without sending."""
+    """Seconds of steps of one rank, each once: together with the others, and alone.
+
+    ``together_s`` are steps that send, or that send nothing while the others compute too;
+    ``alone_s`` those that send nothing, or while the others wait (the first rank has such).
+    """
 
     together_s: tuple[float, ...]
     alone_s: tuple[float, ...]
@@ -94,17 +101,6 @@ def real_steps(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputingTimes:
-    """Seconds of steps of one rank that send nothing: while the others wait, and beside them.
-
-    Only the first rank has steps while others wait.
-    """
-
-    waited_for_s: tuple[float, ...]
-    beside_s: tuple[float, ...]
-
-
 def slowdown_beside(
     task: TrainingTask,
     *,
@@ -119,9 +115,9 @@ def slowdown_beside(
     is for the last of them.
     """
     found = in_ranks(computing_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
-    beside = [max(each) for each in zip(*(one.beside_s for one in found), strict=True)]
+    beside = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
     # Others do not speed it up: less than 1 is noise.
-    return max(1.0, statistics.median(beside) / statistics.median(found[0].waited_for_s))
+    return max(1.0, statistics.median(beside) / statistics.median(found[0].alone_s))
 
 
 def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBucket, ...]:
@@ -138,42 +134,34 @@ def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBuck
 
 def times_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
     """What one process does for `real_steps`."""
-    import time
-
-    from torch import distributed
-
     trained = _Trained(task)
-    together: list[float] = []
-    alone: list[float] = []
-    for each in range(_STEPS_TO_SETTLE + steps):
-        for times, sends in ((together, True), (alone, False)):
-            distributed.barrier()
-            begin = time.perf_counter()
-            trained.step(sends=sends)
-            if each >= _STEPS_TO_SETTLE:
-                times.append(time.perf_counter() - begin)
-    return StepTimes(together_s=tuple(together), alone_s=tuple(alone))
+    return _timed(steps, lambda: trained.step(), lambda: trained.step(sends=False))
 
 
-def computing_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> ComputingTimes:
+def computing_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
     """What one process does for `slowdown_beside`."""
-    import time
-
-    from torch import distributed
-
     # Joined ranks talk in their first pass, whatever they are told.
     trained = _Trained(task, is_joined=False)
-    waited_for: list[float] = []
-    beside: list[float] = []
+    return _timed(steps, trained.step, trained.step if rank == 0 else None)
+
+
+def _timed(
+    steps: int, together: Callable[[], object], alone: Callable[[], object] | None
+) -> StepTimes:
+    """Times both in turn, each once all ranks are there; None: this rank waits meanwhile."""
+    from torch import distributed
+
+    together_s: list[float] = []
+    alone_s: list[float] = []
     for each in range(_STEPS_TO_SETTLE + steps):
-        for times, computes in ((waited_for, rank == 0), (beside, True)):
+        for times, step in ((alone_s, alone), (together_s, together)):
             distributed.barrier()
             begin = time.perf_counter()
-            if computes:
-                trained.step()
-            if computes and each >= _STEPS_TO_SETTLE:
-                times.append(time.perf_counter() - begin)
-    return ComputingTimes(waited_for_s=tuple(waited_for), beside_s=tuple(beside))
+            if step is not None:
+                step()
+                if each >= _STEPS_TO_SETTLE:
+                    times.append(time.perf_counter() - begin)
+    return StepTimes(together_s=tuple(together_s), alone_s=tuple(alone_s))
 
 
 def _seeing(seen: list[RealBucket], names: dict[int, str], ranks: int) -> Any:
@@ -211,15 +199,15 @@ class _Trained:
         from roofline.pipeline.runs import workload_of
         from roofline.pipeline.timing import real_model
         from roofline.workload.capture.reals import Reals
-        from roofline.workload.capture.training import maker_of
+        from roofline.workload.capture.training import Teaching, maker_of
         from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 
         torch.manual_seed(0)
         self._task = task
         run = RunOptions(train=True, optimizer=task.optimizer, autocast=task.autocast).run()
         asked = workload_of(task.model, task.inputs, run=run, batch=task.batch, seq=task.seq)
-        self.model = real_model(asked).train()
-        self.names = {id(each): name for name, each in self.model.named_parameters()}
+        self._module = model = real_model(asked).train()
+        self.names = {id(each): name for name, each in model.named_parameters()}
         self._tensors = Reals(run)
         self._args, self._kwargs = asked.given.made(
             lambda request: self._tensors.given(request, dtype_for(request, None))
@@ -227,20 +215,18 @@ class _Trained:
         megabyte = None if task.bucket_bytes is None else task.bucket_bytes / 2**20
         self.parallel: Ddp | None = None
         if is_joined:
-            self.parallel = torch.nn.parallel.DistributedDataParallel(
-                self.model,
+            self._module = self.parallel = torch.nn.parallel.DistributedDataParallel(
+                model,
                 bucket_cap_mb=megabyte,  # pyright: ignore[reportArgumentType]  parts of a MiB work too
                 find_unused_parameters=task.finds_unused,
                 gradient_as_bucket_view=task.are_views,
             )
-        self._optimizer = maker_of(task.optimizer)(self.model.parameters())
+        self._optimizer = maker_of(task.optimizer)(model.parameters())
+        self._lesson = Teaching().lesson()
         self._autocast = torch_dtype(task.autocast) if task.autocast else None
-        self._targets: list[torch.Tensor] = []
 
     def step(self, *, sends: bool = True) -> None:
         """One step: as many passes as are added up, and the update."""
-        import contextlib
-
         for each in range(self._task.accumulate):
             is_sent = sends and each == self._task.accumulate - 1
             joined = None if is_sent else self.parallel
@@ -252,19 +238,9 @@ class _Trained:
     def _pass(self) -> torch.Tensor:
         import torch
 
-        from roofline.workload.capture.training import loss_of
-
-        module = self.model if self.parallel is None else self.parallel
-        asked = 0
-
-        def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
-            nonlocal asked
-            if asked == len(self._targets):
-                self._targets.append(torch.zeros(shape, dtype=kind))
-            asked += 1
-            return self._targets[asked - 1]
+        from roofline.workload.capture.training import Listener
 
         is_mixed = self._autocast is not None
         with torch.autocast("cpu", self._autocast or torch.bfloat16, enabled=is_mixed):
-            loss, _ = loss_of(module(*self._args, **self._kwargs), target)
-        return loss
+            result = self._module(*self._args, **self._kwargs)
+            return self._lesson.loss(result, self._tensors, Listener())

@@ -18,7 +18,6 @@ from roofline.errors import RooflineError
 from roofline.machine.links import in_ranks
 from roofline.pipeline import distributed_capture
 from roofline.pipeline.distributed_capture import (
-    ComputingTimes,
     RealBucket,
     StepTimes,
     TrainingTask,
@@ -141,7 +140,7 @@ CASES = {
 COMPUTED = "mixed precision"
 """The case that is also computed without sending anything."""
 
-Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes, ComputingTimes]
+Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes, StepTimes]
 
 
 def trained_by_rank(rank: int, ranks: int, tasks: Sequence[tuple[str, TrainingTask]]) -> Found:
@@ -241,12 +240,12 @@ def test_what_ranks_cost_one_another_is_timed(
 ) -> None:
     """Of what the two processes computed while they were there."""
     computed = [each for *_, each in real]
-    assert [len(each.waited_for_s) for each in computed] == [3, 0]
-    assert [len(each.beside_s) for each in computed] == [3, 3]
+    assert [len(each.alone_s) for each in computed] == [3, 0]
+    assert [len(each.together_s) for each in computed] == [3, 3]
     task = found_in(CASES[COMPUTED].task, models)
     asked: list[Any] = []
 
-    def already(*what: Any, **how: Any) -> list[ComputingTimes]:
+    def already(*what: Any, **how: Any) -> list[StepTimes]:
         asked.append((what, how))
         return computed
 

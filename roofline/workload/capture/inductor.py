@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -33,36 +35,36 @@ from roofline.workload.capture.passes import (
     weights_bytes,
     with_weights,
 )
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.reals import Reals, StandIns
 from roofline.workload.capture.stage import staged
 from roofline.workload.capture.training import Listener, Teaching
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledPass, EagerCalls, Part
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
 
-SAID = 300
+_SAID = 300
 """Characters of what torch says that are shown."""
 
-
-@dataclass(slots=True, eq=False)
-class _Graph:
-    """A graph that was compiled, and how often it was called."""
-
-    found: CompiledGraph
-    calls: int = 0
+_COMPILER = f"Inductor of torch {torch.__version__}"
 
 
-@dataclass(eq=False)
 class _Watch(Listener):
-    """Sees what is compiled and called; listens to how far a step is."""
+    """Sees what is compiled and called; listens to how far a step is.
 
-    graphs: list[_Graph] = field(default_factory=list[_Graph])
-    outside: dict[tuple[str, Part], int] = field(default_factory=dict[tuple[str, Part], int])
-    inside: int = 0
-    now: Part = "forward"
+    ``calls`` are those of ``graphs``, by their place, ``outside`` those of operators that run
+    outside of them.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: list[CompiledGraph] = []
+        self.calls: Counter[int] = Counter()
+        self.outside: Counter[tuple[str, Part]] = Counter()
+        self.inside = 0
+        self.now: Part = "forward"
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
+        # The loss is the one other part of a pass.
         before, self.now = self.now, "loss"
         try:
             yield
@@ -79,8 +81,6 @@ class _Watch(Listener):
 
     def enter(self, phase: Phase) -> None:
         self.now = phase
-
-    # What Dynamo and Inductor tell.
 
     def backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """As Inductor's own, but for what becomes of the generated code."""
@@ -106,9 +106,15 @@ class _Watch(Listener):
 
         def not_built(graph: Any) -> Any:
             graph.codegen()
-            found = _Graph(_read(graph, generated, phase))
-            self.graphs.append(found)
-            return types.SimpleNamespace(call=self._called(found, runs))
+            try:
+                self.graphs.append(graph_of(graph, generated, phase=phase))
+            except (ImportError, AttributeError, TypeError, KeyError) as error:
+                # Inductor's objects are no public interface.
+                raise UnknownScheduleError(
+                    f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
+                    f" {said_by(error)[:_SAID]}"
+                ) from error
+            return types.SimpleNamespace(call=self._called(len(self.graphs) - 1, runs))
 
         with (
             mock.patch.object(CppScheduling, "define_kernel", defined),
@@ -116,9 +122,9 @@ class _Watch(Listener):
         ):
             return compile_fx_inner(gm, inputs, **options)
 
-    def _called(self, graph: _Graph, runs: torch.fx.GraphModule) -> Callable[[Any], Any]:
+    def _called(self, place: int, runs: torch.fx.GraphModule) -> Callable[[Any], Any]:
         def call(given: Any) -> Any:
-            graph.calls += 1
+            self.calls[place] += 1
             values = list(given)
             if isinstance(given, list):
                 # So that the caller's last references go, as generated code has it.
@@ -128,37 +134,35 @@ class _Watch(Listener):
 
         return call
 
-    def begin_again(self) -> None:
-        """The pass that counts begins."""
-        self.now = "forward"
-        for each in self.graphs:
-            each.calls = 0
-
-    def result(self, breaks: Sequence[str], first: int) -> CompiledPass:
+    def result(self, breaks: Sequence[str], first: int, notes: Sequence[str]) -> CompiledPass:
         """What was seen of the second pass.
 
         Args:
             breaks: why the model became several graphs.
             first: how many graphs the first pass compiled.
+            notes: what else there is to say.
 
         Raises:
             UnknownScheduleError: nothing was compiled.
         """
-        called = [each for each in self.graphs if each.calls]
-        if not called:
+        if not self.calls:
             raise UnknownScheduleError(
                 "torch.compile left the whole model to eager torch"
                 + (f": {breaks[0]}" if breaks else "")
             )
-        notes: list[str] = []
         if len(self.graphs) > first:
-            notes.append(
+            more = (
                 f"the second pass compiled {len(self.graphs) - first} more graphs, as torch.compile"
                 " does where shapes, strides or numbers change from call to call"
             )
+            notes = (*notes, more)
         return CompiledPass(
-            compiler=f"Inductor of torch {torch.__version__}",
-            graphs=tuple(replace(each.found, calls=each.calls) for each in called),
+            compiler=_COMPILER,
+            graphs=tuple(
+                replace(graph, calls=self.calls[place])
+                for place, graph in enumerate(self.graphs)
+                if place in self.calls
+            ),
             breaks=tuple(breaks),
             outside=tuple(
                 EagerCalls(op=op, part=part, calls=calls)
@@ -168,21 +172,11 @@ class _Watch(Listener):
         )
 
 
-def _read(
-    graph: Any, generated: Sequence[tuple[str, Sequence[Any]]], phase: Phase
-) -> CompiledGraph:
-    try:
-        return graph_of(graph, generated, phase=phase)
-    except (ImportError, AttributeError, TypeError, KeyError) as error:
-        # Inductor's objects are no public interface.
-        raise UnknownScheduleError(
-            f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
-            f" {said_by(error)[:SAID]}"
-        ) from error
+_BOOKKEEPING = frozenset(("detach", "alias", "empty", "empty_like", "empty_strided", "lift_fresh"))
 
 
-class Outside(TorchDispatchMode):
-    """Counts the operators that run outside of compiled graphs."""
+class _Outside(TorchDispatchMode):
+    """Counts the operators that run outside of compiled graphs, but for views and allocations."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
@@ -194,28 +188,14 @@ class Outside(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        watch = self._watch
-        if not watch.inside and not _is_free(func):
-            key = f"{func.namespace}.{func._opname}", watch.now
-            watch.outside[key] = watch.outside.get(key, 0) + 1
+        is_free = (
+            getattr(func, "is_view", False)
+            or func.namespace == "prim"
+            or func._opname in _BOOKKEEPING
+        )
+        if not is_free and not self._watch.inside:
+            self._watch.outside[f"{func.namespace}.{func._opname}", self._watch.now] += 1
         return func(*args, **(kwargs or {}))
-
-
-_BOOKKEEPING = frozenset(("detach", "alias", "empty", "empty_like", "empty_strided", "lift_fresh"))
-
-
-def _is_free(func: Any) -> bool:
-    """Whether an operator gives a view, or only allocates."""
-    is_view = bool(getattr(func, "is_view", False))
-    return is_view or func.namespace == "prim" or func._opname in _BOOKKEEPING
-
-
-def breaks() -> tuple[str, ...]:
-    """Why graphs end where they end, as Dynamo says in its first lines."""
-    from torch._dynamo.utils import graph_break_reasons
-
-    said = (str(each.reason).strip().partition("\n")[0] for each in graph_break_reasons)
-    return tuple(dict.fromkeys(each[:SAID] for each in said if each))
 
 
 _NEEDED: dict[str, object] = {
@@ -246,11 +226,9 @@ _OF_THE_ENVIRONMENT = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_")
 _WITHOUT_EFFECT = ("_DIR", "CACHE", "THREADS")
 """Parts of names of variables that change nothing of what is generated."""
 
-_UNKNOWN = object()
-
 
 @contextlib.contextmanager
-def settings() -> Iterator[tuple[str, ...]]:
+def _settings() -> Iterator[tuple[str, ...]]:
     """Inductor's settings of this process, but for those that hide what it does.
 
     Yields:
@@ -263,17 +241,23 @@ def settings() -> Iterator[tuple[str, ...]]:
     from torch._inductor import cpp_builder
     from torch._inductor.cpu_vec_isa import VecISA
 
-    now = {name: _value(inductor_config, name) for name in (*_NEEDED, *_LEFT_OUT)}
-    left_out = {name: why for name, why in _LEFT_OUT.items() if now[name] is True}
-    inductor = {name: value for name, value in _NEEDED.items() if now[name] is not _UNKNOWN}
+    def value(name: str) -> Any:
+        """None where this version of torch does not have it."""
+        return functools.reduce(lambda at, part: getattr(at, part, None), name.split("."), config)
+
+    config: Any = inductor_config
+    left_out = {name: why for name, why in _LEFT_OUT.items() if value(name) is True}
+    needed = {name: to for name, to in _NEEDED.items() if value(name) is not None}
     torch._dynamo.reset()
     try:
         with (
-            inductor_config.patch(inductor | dict.fromkeys(left_out, False)),
+            inductor_config.patch(needed | dict.fromkeys(left_out, False)),
             functorch_config.patch({"enable_autograd_cache": False}),
             dynamo_config.patch({"suppress_errors": False}),
-            mock.patch.object(VecISA, "check_build", _not_asked),
-            mock.patch.object(cpp_builder, "get_cpp_compiler", _usual_compiler),
+            # A few lines are built to see whether a compiler can: nothing is.
+            mock.patch.object(VecISA, "check_build", lambda *_: False),
+            # Which one it is changes pragmas, and there may be none.
+            mock.patch.object(cpp_builder, "get_cpp_compiler", lambda: "g++"),
         ):
             yield tuple(_notes(left_out))
     finally:
@@ -281,60 +265,31 @@ def settings() -> Iterator[tuple[str, ...]]:
         _forget_compiler()
 
 
-def _value(config: Any, name: str) -> Any:
-    """The value of a setting; `_UNKNOWN` where this version of torch does not have it."""
-    for part in name.split("."):
-        config = getattr(config, part, _UNKNOWN)
-    return config
-
-
 def _notes(left_out: dict[str, str]) -> Iterator[str]:
     for name, why in left_out.items():
         yield f"torch._inductor.config.{name} is on here and was left out: {why}"
-    found = {
-        name: value
+    found = [
+        f"{name}={value}"
         for name, value in sorted(os.environ.items())
         if name.startswith(_OF_THE_ENVIRONMENT)
         and not any(each in name for each in _WITHOUT_EFFECT)
-    }
+    ]
     if found:
-        said = ", ".join(f"{name}={value}" for name, value in found.items())
-        yield f"the environment sets {said}"
-
-
-def is_switched_off() -> bool:
-    """Whether torch.compile does nothing in this process."""
-    import torch._dynamo.config as dynamo_config
-
-    return bool(dynamo_config.disable)
-
-
-def _not_asked(self: Any, code: str) -> bool:
-    """In the place of what builds a few lines to see whether a compiler can: nothing is built."""
-    return False
-
-
-def _usual_compiler() -> str:
-    """In the place of what looks for one: which it is changes pragmas, and there may be none."""
-    return "g++"
+        yield f"the environment sets {', '.join(found)}"
 
 
 def _forget_compiler() -> None:
     """What was taken for granted of the compiler is asked again when something is built."""
     from torch._inductor import cpp_builder, cpu_vec_isa
 
-    kinds = (cpu_vec_isa.VecISA, *_kinds(cpu_vec_isa.VecISA))
+    kinds: list[type] = [cpu_vec_isa.VecISA]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
     remembered = [each for kind in kinds for each in vars(kind).values()]
     asked = [each for name, each in vars(cpp_builder).items() if name.startswith("is_")]
     for known in (cpu_vec_isa.valid_vec_isa_list, *remembered, *asked):
         if hasattr(known, "cache_clear"):
             known.cache_clear()
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _kinds(each)
 
 
 _OTHER_DEVICES = {
@@ -369,41 +324,71 @@ def compiled_pass(
     Raises:
         ModelError: it is compiled already.
     """
-    run = run or Run()
+    run, teaching = run or Run(), teaching or Teaching()
     if any(map(is_compiled, model.modules())):
         raise ModelError(
             f"{type(model).__name__} is compiled already; give the module that it was made of"
         )
-    compiler = f"Inductor of torch {torch.__version__}"
+
+    def unknown(why_not: str) -> CompiledPass:
+        return CompiledPass(compiler=_COMPILER, why_not=why_not)
+
     if run.device != "cpu":
-        return CompiledPass(compiler=compiler, why_not=_OTHER_DEVICES[run.device])
-    asked = _Asked(inputs, run, teaching or Teaching())
+        return unknown(_OTHER_DEVICES[run.device])
     with one_at_a_time:
         try:
-            return asked.compiled(model, Fakes(run))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            reason = _reason(error)
-        byte = weights_bytes(model)
-        if not has_room_for(byte):
-            why_not = (
-                f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
-            )
-            return CompiledPass(compiler=compiler, why_not=why_not)
-        real = with_weights(model, rebuild)
-        if real is None:
-            return CompiledPass(compiler=compiler, why_not=reason)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                found = asked.compiled(real, Reals(run))
+            return _compiled(model, inputs, run, teaching, Fakes(run))
         except KeyboardInterrupt:
             raise
         # A compiler may raise anything; none of it may end in a traceback.
         except BaseException as error:
-            return CompiledPass(compiler=compiler, why_not=_reason(error))
+            reason = _reason(error)
+        byte = weights_bytes(model)
+        if not has_room_for(byte):
+            return unknown(
+                f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
+            )
+        real = with_weights(model, rebuild)
+        if real is None:
+            return unknown(reason)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                found = _compiled(real, inputs, run, teaching, Reals(run))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return unknown(_reason(error))
     return replace(found, notes=(f"compiled on real tensors: on fakes, {reason}", *found.notes))
+
+
+def _compiled(
+    model: torch.nn.Module, inputs: Inputs, run: Run, teaching: Teaching, tensors: StandIns
+) -> CompiledPass:
+    import torch._dynamo.config as dynamo_config
+    from torch._dynamo.utils import graph_break_reasons
+
+    if dynamo_config.disable:
+        raise UnknownScheduleError("torch.compile is switched off in this process")
+    watch, lesson = _Watch(), teaching.lesson() if run.train else None
+    with _settings() as notes, quiet(), staged(model, inputs, run, tensors, lesson) as stage:
+        stage.prepare(watch)
+        wrapped: Any = torch.compile(stage.model, backend=watch.backend)
+        compiled = replace(stage, model=wrapped)
+        compiled.step(watch)
+        first = len(watch.graphs)
+        # Why graphs end where they end, as Dynamo says in its first lines.
+        said = (str(each.reason).strip().partition("\n")[0] for each in graph_break_reasons)
+        breaks = tuple(dict.fromkeys(each[:_SAID] for each in said if each))
+        is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
+        takes_recurrent = getattr(dynamo_config, "allow_rnn", False)
+        if not breaks and not watch.graphs and is_recurrent and not takes_recurrent:
+            breaks = ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)
+        watch.now = "forward"
+        watch.calls.clear()
+        with _Outside(watch):
+            compiled.step(watch)
+    return watch.result(breaks, first, notes)
 
 
 def _reason(error: BaseException) -> str:
@@ -413,46 +398,5 @@ def _reason(error: BaseException) -> str:
         error = inner
     if isinstance(error, UnknownScheduleError):
         return said_by(error)
-    said = said_by(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:SAID].rstrip(". ")
+    said = said_by(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_SAID].rstrip(". ")
     return f"torch.compile failed: {said or type(error).__name__}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A pass that is asked for."""
-
-    inputs: Inputs
-    run: Run
-    teaching: Teaching
-
-    def compiled(self, model: torch.nn.Module, tensors: Fakes | Reals) -> CompiledPass:
-        if is_switched_off():
-            raise UnknownScheduleError("torch.compile is switched off in this process")
-        lesson = self.teaching.lesson() if self.run.train else None
-        watch = _Watch()
-        with (
-            settings() as notes,
-            quiet(),
-            staged(model, self.inputs, self.run, tensors, lesson) as stage,
-        ):
-            stage.prepare(watch)
-            wrapped: Any = torch.compile(stage.model, backend=watch.backend)
-            compiled = replace(stage, model=wrapped)
-            compiled.step(watch)
-            first = len(watch.graphs)
-            why = breaks() or _left_alone(model, watch)
-            watch.begin_again()
-            with Outside(watch):
-                compiled.step(watch)
-        found = watch.result(why, first)
-        return replace(found, notes=(*notes, *found.notes))
-
-
-def _left_alone(model: torch.nn.Module, watch: _Watch) -> tuple[str, ...]:
-    """What torch.compile is known to leave alone without a word, where it compiled nothing."""
-    from torch._dynamo import config
-
-    is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
-    if watch.graphs or not is_recurrent or getattr(config, "allow_rnn", False):
-        return ()
-    return ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)

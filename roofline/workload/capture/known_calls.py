@@ -8,12 +8,14 @@ tensors that give new tensors, a view of one operand, or their first operand, ch
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._prims_common import make_contiguous_strides_for
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -33,16 +35,6 @@ _HALF = (torch.float16, torch.bfloat16)
 """Types that normalizations take with weights in float32 (autocast), too."""
 
 
-def strides_in_order(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a tensor of `shape` whose elements lie one after the other."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
 def foreseen(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
 ) -> tuple[Form, ...] | None:
@@ -56,25 +48,25 @@ def foreseen(
 
 
 def _is_in_order(tensor: torch.Tensor) -> bool:
-    return tensor.stride() == strides_in_order(tensor.shape)
+    return tensor.stride() == make_contiguous_strides_for(tensor.shape)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor lies in order and is of a type that nothing is cast from."""
-    return tensor.dtype in _TYPES and _is_in_order(tensor)
+def _form_of(tensor: torch.Tensor) -> Form:
+    return (tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 def _like_first(args: Sequence[Any], _device: torch.device) -> tuple[Form, ...] | None:
-    return (_form_of(args[0]),) if len(args) == 1 and _is_plain(args[0]) else None
+    """What lies in order and is of a type that nothing is cast from gives the same."""
+    is_plain = args[0].dtype in _TYPES and _is_in_order(args[0])
+    return (_form_of(args[0]),) if is_plain and len(args) == 1 else None
 
 
-def _rolled(args: Sequence[Any], _device: torch.device) -> tuple[Form, ...] | None:
-    if len(args) != 3 or not args[2] or len(args[1]) != len(args[2]) or not _is_plain(args[0]):
+def _rolled(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] | None:
+    if len(args) != 3 or not args[2] or len(args[1]) != len(args[2]):
         return None
     dimensions = args[0].dim()
-    if not all(-dimensions <= each < dimensions for each in args[2]):
-        return None
-    return (_form_of(args[0]),)
+    are_valid = all(-dimensions <= each < dimensions for each in args[2])
+    return _like_first(args[:1], device) if are_valid else None
 
 
 def _batch_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] | None:
@@ -109,7 +101,7 @@ def _layer_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
         return None
     kept = (*x.shape[: -len(shape)], *(1 for _ in shape))
     kept_type = torch.float32 if x.dtype in _HALF and device.type != "cpu" else x.dtype
-    form = (kept, strides_in_order(kept), kept_type)
+    form = (kept, make_contiguous_strides_for(kept), kept_type)
     return (_form_of(x), form, form)
 
 
@@ -120,10 +112,6 @@ def _are_for(tensors: Sequence[Any], shape: tuple[int, ...], dtype: torch.dtype)
     return dtype in (*_TYPES, *_HALF) and all(
         tuple(each.shape) == shape and each.dtype in kinds for each in given
     )
-
-
-def _form_of(tensor: torch.Tensor) -> Form:
-    return (tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 _aten = torch.ops.aten
@@ -193,67 +181,6 @@ def _is_simple(func: Any) -> bool:
     return bool(returns) and all(str(each.type) == "Tensor" for each in returns)
 
 
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
-
-
-def _key(
-    device: torch.device, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    def part(value: Any) -> Any:
-        kind = type(value)
-        if kind is FakeTensor:
-            return _simple_form(value, device)
-        if value is None:
-            return None
-        if kind is list or kind is tuple:
-            return (kind, *[part(item) for item in value])
-        if kind in _VALUES:
-            return (kind, value)
-        raise _NotSimpleError
-
-    named = [(name, part(value)) for name, value in kwargs.items()] if kwargs else ()
-    # Division of integers, say, gives the default type.
-    return (func, torch.get_default_dtype(), device, *[part(value) for value in args], *named)
-
-
-def _simple_form(tensor: FakeTensor, device: torch.device) -> tuple[Any, ...]:
-    # Of a constant the values are known too, and what follows from them would be lost.
-    if tensor.constant is not None or tensor.layout is not torch.strided:
-        raise _NotSimpleError
-    if tensor.dtype.is_complex or (
-        tensor.fake_device is not device and tensor.fake_device != device
-    ):
-        raise _NotSimpleError
-    return _form(tensor)
-
-
-def _made(tensor: Any, args: Sequence[Any], seen: set[int], device: torch.device) -> _Made:
-    """How to make `tensor` again."""
-    if type(tensor) is not FakeTensor:
-        raise _NotSimpleError
-    _simple_form(tensor, device)
-    address = tensor.untyped_storage()._cdata
-    base = None
-    for position, value in enumerate(args):
-        for each in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == address:
-                if each is not value or each is tensor:
-                    raise _NotSimpleError
-                if each.dtype != tensor.dtype:
-                    raise _NotSimpleError
-                base = position if base is None else base
-    shape, stride, offset, dtype = _form(tensor)
-    made = _Made(shape, stride, offset, dtype, base)
-    if base is None:
-        length = sum((size - 1) * step for size, step in zip(made.shape, made.stride, strict=True))
-        length = (length + 1 if tensor.numel() else 0) * tensor.element_size()
-        if address in seen or made.offset or tensor.untyped_storage().nbytes() != length:
-            raise _NotSimpleError
-        seen.add(address)
-    return made
-
-
 class Calls:
     """Calls on the fake tensors of one mode and device.
 
@@ -271,13 +198,19 @@ class Calls:
         if not _is_simple(func):
             return func(*args, **kwargs)
         try:
-            key = _key(self._device, func, args, kwargs)
+            key = self._key(func, args, kwargs)
         except _NotSimpleError:
             return func(*args, **kwargs)
-        known = _results.get(key) or _foreseen(key, args, kwargs, self._device)
+        known = _results.get(key)
+        if known is None and (forms := foreseen(func, args, kwargs, self._device)):
+            made = tuple(_Made(shape, stride, 0, kind, None) for shape, stride, kind in forms)
+            known = _Result(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
+            _remember(key, known)
         if known is None:
             result = func(*args, **kwargs)
-            _remember(key, result, args, self._device)
+            with contextlib.suppress(_NotSimpleError):
+                if (known := self._seen(key, result, args)) is not None:
+                    _remember(key, known)
             return result
         if known.kind is None:
             return args[0]
@@ -293,39 +226,74 @@ class Calls:
             plain = args[made.base].as_strided(made.shape, made.stride, made.offset)
         return FakeTensor(self._mode, plain, self._device)
 
+    def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        named = [(name, self._part(value)) for name, value in kwargs.items()] if kwargs else ()
+        # Division of integers, say, gives the default type.
+        parts = map(self._part, args)
+        return (func, torch.get_default_dtype(), self._device, *parts, *named)
 
-def _make_room() -> None:
-    if len(_results) >= _MOST:
-        _results.clear()
+    def _part(self, value: Any) -> Any:
+        """What tells an argument apart from others."""
+        kind = type(value)
+        if kind is FakeTensor:
+            return self._form(value)
+        if value is None:
+            return None
+        if kind is list or kind is tuple:
+            return (kind, *map(self._part, value))
+        if kind in _VALUES:
+            return (kind, value)
+        raise _NotSimpleError
 
+    def _form(self, tensor: FakeTensor) -> tuple[Any, ...]:
+        device = tensor.fake_device
+        # Of a constant the values are known too, and what follows from them would be lost.
+        if (
+            tensor.constant is not None
+            or tensor.layout is not torch.strided
+            or tensor.dtype.is_complex
+            or (device is not self._device and device != self._device)
+        ):
+            raise _NotSimpleError
+        return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
 
-def _foreseen(
-    key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
-) -> _Result | None:
-    """What a call gives, remembered, if that needs no torch to say."""
-    func = key[0]
-    forms = foreseen(func, args, kwargs, device)
-    if forms is None:
-        return None
-    _make_room()
-    made = tuple(_Made(shape, stride, 0, kind, None) for shape, stride, kind in forms)
-    found = _Result(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
-    _results[key] = found
-    return found
-
-
-def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any], device: torch.device) -> None:
-    _make_room()
-    seen: set[int] = set()
-    try:
+    def _seen(self, key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> _Result | None:
+        """How to give the result of a call again; None: it is not known."""
+        storages: set[int] = set()
         if isinstance(result, torch.Tensor) and args and result is args[0]:
             # Only what writes its first operand may return it.
-            if key[0]._schema.is_mutable and _form(result) == key[3]:
-                _results[key] = _Result((), None)
-        elif isinstance(result, torch.Tensor):
-            _results[key] = _Result((_made(result, args, seen, device),), torch.Tensor)
-        elif type(result) in (tuple, list):
-            made = tuple(_made(each, args, seen, device) for each in result)
-            _results[key] = _Result(made, type(result))
-    except _NotSimpleError:
-        return
+            is_own = key[0]._schema.is_mutable and self._form(result) == key[3]  # pyright: ignore
+            return _Result((), None) if is_own else None
+        if isinstance(result, torch.Tensor):
+            return _Result((self._made(result, args, storages),), torch.Tensor)
+        if type(result) in (tuple, list):
+            made = tuple(self._made(each, args, storages) for each in result)
+            return _Result(made, type(result))
+        return None
+
+    def _made(self, tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
+        """How to make `tensor` again."""
+        if type(tensor) is not FakeTensor:
+            raise _NotSimpleError
+        shape, stride, offset, dtype = self._form(tensor)
+        address = tensor.untyped_storage()._cdata
+        base = None
+        for position, value in enumerate(args):
+            for each in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == address:
+                    if each is not value or each is tensor or each.dtype != dtype:
+                        raise _NotSimpleError
+                    base = position if base is None else base
+        if base is None:
+            length = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+            length = (length + 1 if tensor.numel() else 0) * tensor.element_size()
+            if address in seen or offset or tensor.untyped_storage().nbytes() != length:
+                raise _NotSimpleError
+            seen.add(address)
+        return _Made(shape, stride, offset, dtype, base)
+
+
+def _remember(key: tuple[Any, ...], result: _Result) -> None:
+    if len(_results) >= _MOST:
+        _results.clear()
+    _results[key] = result

@@ -33,7 +33,7 @@ from roofline.workload.capture.failures import (
 from roofline.workload.capture.fakes import Fakes, same_calls_as_kernels
 from roofline.workload.capture.module_stack import ModuleStack, is_compiled, path_of_own
 from roofline.workload.capture.operands import Operands, packed_in, tensors_in
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.reals import Reals, StandIns
 from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Lesson, Teaching
@@ -85,7 +85,7 @@ def capture(
     """
     run, teaching = run or Run(), teaching or Teaching()
 
-    def tried(model: torch.nn.Module, tensors: Fakes | Reals) -> Capture:
+    def tried(model: torch.nn.Module, tensors: StandIns) -> Capture:
         paths: dict[int, str] = {}
         lesson = teaching.lesson() if run.train else None
         told = on_call() if on_call is not None else None
@@ -173,7 +173,7 @@ def single_pass(
     inputs: Inputs,
     paths: Mapping[int, str],
     run: Run,
-    tensors: Fakes | Reals,
+    tensors: StandIns,
     lesson: Lesson | None = None,
     on_call: OnCall | None = None,
 ) -> Capture:

@@ -1,23 +1,122 @@
-"""Real tensors for a pass that needs values: copies, so that the model's own stay as they are."""
+"""Other tensors in the place of a model's own; copies of these, for passes that need values."""
 
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from roofline.errors import ModelError
 from roofline.run import Run
-from roofline.workload.capture.fakes import layout_for, refuse_if_trained, with_hooks_of
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 
+_PLAIN = frozenset((bool, int, float, str, torch.dtype, torch.device, FakeTensor, type(None)))
+"""Types of arguments in whose place nothing is put."""
 
-class Reals:
-    """Copies in the place of the tensors that a model keeps, tied ones staying tied.
+_BY_DIMENSIONS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
-    Has what `Fakes` has, so that a pass is recorded in the same way.
+
+class StandIns(ABC):
+    """Other tensors in the place of those that a model keeps, tied ones staying tied.
+
+    ``mode`` is the context in which they live; ``roles`` are the roles of their storages, by
+    address.
+
+    Args:
+        run: which type and layout they are to have.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.roles: dict[int, Role] = {}
+        self.mode: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        # The originals are kept, so that no other tensor gets their identity.
+        self._made: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._change = torch_dtype(run.dtype) if run.dtype else None
+        self._channels_last = run.channels_last
+
+    @property
+    def were_used_elsewhere(self) -> bool:
+        """Whether they were in another thread, whose operators are not recorded."""
+        return False
+
+    def of(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
+        """What stands for `tensor`, with its strides and type unless the run is to have others."""
+        if id(tensor) not in self._made:
+            is_cast = is_changed and self._change is not None and tensor.is_floating_point()
+            to = self._change if self._change is not None and is_cast else tensor.dtype
+            made = self._make(tensor, to, role, is_changed)
+            self._made[id(tensor)] = tensor, made
+            self.roles.setdefault(made.untyped_storage()._cdata, role)
+        return self._made[id(tensor)][1]
+
+    def in_place_of(self, value: Any) -> Any:
+        """`value` with what stands for every tensor in it that is the model's own.
+
+        Those are tensors that it keeps where torch does not look: in plain attributes, in lists, in
+        modules that are in lists.
+
+        Raises:
+            ModelError: one is trained. What is computed of another in its place would still be
+                differentiated by the tensor itself, and leave a gradient in it.
+        """
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, torch.Tensor):
+            if not self._is_own(value):
+                return value
+            if value.requires_grad and torch.is_grad_enabled():
+                raise ModelError(
+                    f"a trained tensor of shape {tuple(value.shape)} is kept where torch does not"
+                    " look for parameters; keep it as a torch.nn.Parameter of a module"
+                )
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            return self.of(value, Role.PARAMETER if is_parameter else Role.BUFFER)
+        if isinstance(value, (list, tuple)):
+            # Sizes and strides, most often.
+            if value and type(value[0]) is int:
+                return value
+            return [self.in_place_of(item) for item in value]
+        return value
+
+    @abstractmethod
+    def given(self, request: InputRequest, kind: torch.dtype) -> Any:
+        """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
+
+    @abstractmethod
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator `func` gives."""
+
+    @abstractmethod
+    def _make(self, tensor: torch.Tensor, to: torch.dtype, role: Role, is_changed: bool) -> Any:
+        """What is to stand for `tensor`, of type `to`."""
+
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        """Whether an operator is given a tensor that the model keeps."""
+        return True
+
+    def _layout_for(self, tensor: torch.Tensor) -> torch.memory_format | None:
+        """The format with the channels last where the run has that: floats, of 4 or 5 sizes."""
+        if not self._channels_last or not tensor.is_floating_point():
+            return None
+        return _BY_DIMENSIONS.get(tensor.dim())
+
+
+def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """Gives `other` the hooks that `tensor` has for its gradient, which are part of a step."""
+    for hook in list((tensor._backward_hooks or {}).values()):
+        other.register_hook(hook)
+    for hook in list((tensor._post_accumulate_grad_hooks or {}).values()):
+        other.register_post_accumulate_grad_hook(hook)
+
+
+class Reals(StandIns):
+    """Copies in the place of the tensors that a model keeps, so that its own stay as they are.
 
     Args:
         run: which type and layout they are to have.
@@ -25,63 +124,19 @@ class Reals:
     """
 
     def __init__(self, run: Run, on: torch.device | None = None) -> None:
+        super().__init__(run)
         self._on = on
-        self.roles: dict[int, Role] = {}
-        self.mode = contextlib.nullcontext()
-        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         # Addresses of what operators gave: no tensors that the model keeps.
         self._results: set[int] = set()
-        self._change = torch_dtype(run.dtype) if run.dtype else None
-        self._channels_last = run.channels_last
-
-    def of(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
-        """The copy of `tensor`, with its strides and type unless those of the run are to be had."""
-        if id(tensor) not in self._made:
-            to = tensor.dtype
-            if is_changed and self._change is not None and tensor.is_floating_point():
-                to = self._change
-            copy = self._copy(tensor.detach(), to)
-            if is_changed and self._channels_last and (layout := layout_for(copy)):
-                copy = copy.contiguous(memory_format=layout)
-            if isinstance(tensor, torch.nn.Parameter):
-                copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
-                with_hooks_of(tensor, copy)
-            self._made[id(tensor)] = tensor, copy
-            self._known(copy, role)
-        return self._made[id(tensor)][1]
-
-    def keep(self, tensor: torch.Tensor, role: Role) -> None:
-        """Has a tensor that no copy can stand for known as what it is."""
-        self._known(tensor, role)
 
     @property
     def storages(self) -> frozenset[int]:
         """Addresses of the storages that copies lie in."""
         return frozenset(copy.untyped_storage()._cdata for _, copy in self._made.values())
 
-    @property
-    def were_used_elsewhere(self) -> bool:
-        """Not known of real tensors; a pass on fakes came first."""
-        return False
-
-    def in_place_of(self, value: Any) -> Any:
-        """`value` with a copy for every tensor in it that no operator made.
-
-        Those are tensors that the model keeps where torch does not look.
-        """
-        if isinstance(value, torch.Tensor):
-            if value.layout is not torch.strided:
-                return value
-            address = value.untyped_storage()._cdata
-            if address in self.roles or address in self._results:
-                return value
-            refuse_if_trained(value)
-            kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
-            return self.of(value, kept_as)
-        if isinstance(value, (list, tuple)):
-            return [self.in_place_of(item) for item in value]
-        return value
+    def keep(self, tensor: torch.Tensor, role: Role) -> None:
+        """Has a tensor that no copy can stand for known as what it is."""
+        self.roles.setdefault(tensor.untyped_storage()._cdata, role)
 
     def given(self, request: InputRequest, kind: torch.dtype) -> torch.Tensor:
         """An input as asked for: a copy of the given tensor, else noise, or zeros as indices."""
@@ -97,9 +152,9 @@ class Reals:
                 tensor.copy_(torch.randn(request.shape, device=self._on))
             else:
                 tensor.zero_()
-        if self._channels_last and (layout := layout_for(tensor)):
+        if layout := self._layout_for(tensor):
             tensor = tensor.contiguous(memory_format=layout)
-        self._known(tensor, Role.INPUT)
+        self.keep(tensor, Role.INPUT)
         return tensor
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -110,8 +165,20 @@ class Reals:
                 self._results.add(each.untyped_storage()._cdata)
         return result
 
-    def _known(self, tensor: torch.Tensor, role: Role) -> None:
-        self.roles.setdefault(tensor.untyped_storage()._cdata, role)
+    def _make(self, tensor: torch.Tensor, to: torch.dtype, role: Role, is_changed: bool) -> Any:
+        copy = self._copy(tensor.detach(), to)
+        if is_changed and (layout := self._layout_for(copy)):
+            copy = copy.contiguous(memory_format=layout)
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
+            with_hooks_of(tensor, copy)
+        return copy
+
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        if tensor.layout is not torch.strided:
+            return False
+        address = tensor.untyped_storage()._cdata
+        return address not in self.roles and address not in self._results
 
     def _copy(self, tensor: torch.Tensor, to: torch.dtype) -> torch.Tensor:
         if tensor.layout is not torch.strided or tensor.is_quantized:

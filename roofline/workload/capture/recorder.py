@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.workload import formulas
-from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import (
     Operand,
@@ -24,7 +23,7 @@ from roofline.workload.capture.operands import (
     tensors_in,
     unpacked,
 )
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.reals import StandIns
 from roofline.workload.capture.training import Listener
 from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
@@ -218,7 +217,7 @@ class Recorder(TorchDispatchMode, Listener):
 
     def __init__(
         self,
-        tensors: Fakes | Reals,
+        tensors: StandIns,
         modules: ModuleStack,
         operands: Operands,
         on_call: OnCall | None = None,

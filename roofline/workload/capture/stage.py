@@ -17,7 +17,7 @@ from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.module_stack import others_wait
 from roofline.workload.capture.operands import remembering, tensors_in
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.reals import Reals, StandIns
 from roofline.workload.capture.restoration import (
     containers_in,
     left_as_it_was,
@@ -42,7 +42,7 @@ class Stage:
     kwargs: Mapping[str, Any]
     given: Mapping[int, torch.Tensor]
     run: Run
-    tensors: Fakes | Reals
+    tensors: StandIns
     lesson: Lesson | None
     optimizer: torch.optim.Optimizer | None = None
 
@@ -77,7 +77,7 @@ def staged(
     model: torch.nn.Module,
     inputs: Inputs,
     run: Run,
-    tensors: Fakes | Reals,
+    tensors: StandIns,
     lesson: Lesson | None = None,
 ) -> Iterator[Stage]:
     """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
@@ -141,7 +141,7 @@ def staged(
 
 
 @contextlib.contextmanager
-def _autocast(run: Run, tensors: Fakes | Reals) -> Iterator[None]:
+def _autocast(run: Run, tensors: StandIns) -> Iterator[None]:
     """Autocast of the run's device as the run has it: on, or off.
 
     Where it runs for real, tensors may be on the CPU, whatever device the run is for.
@@ -167,7 +167,7 @@ def _set_mode(model: torch.nn.Module, is_trained: bool) -> None:
             module.training = is_trained
 
 
-def _put_in_place(model: torch.nn.Module, tensors: Fakes | Reals, *, is_trained: bool) -> None:
+def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool) -> None:
     """Puts other tensors in the place of the model's parameters and buffers."""
     replaced: dict[int, Any] = {}
     for module in model.modules():

@@ -14,9 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from roofline.errors import InputError, ModelError, nearest, said_by
 from roofline.workload.capture.failures import OF_FAKES
-from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.reals import StandIns
 from roofline.workload.inputs import InputRequest
 from roofline.workload.operators import Phase
 from roofline.workload.tensors import Role
@@ -215,7 +214,7 @@ _update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
 class _GradientScale:
     """The scale of a loss, and what keeps count of the steps that it held."""
 
-    def __init__(self, tensors: Fakes | Reals) -> None:
+    def __init__(self, tensors: StandIns) -> None:
         number = InputRequest(shape=())
         self.factor = tensors.given(number, torch.float32).fill_(_AT_FIRST)
         self._found_inf: torch.Tensor | None = None
@@ -304,7 +303,7 @@ class Lesson:
         self._scale: _GradientScale | None = None
 
     def prepare(
-        self, model: torch.nn.Module, tensors: Fakes | Reals, listener: Listener
+        self, model: torch.nn.Module, tensors: StandIns, listener: Listener
     ) -> torch.optim.Optimizer | None:
         """The optimizer, with the state that it has after a first step."""
         with listener.paused():
@@ -319,7 +318,7 @@ class Lesson:
             tensors.roles[each.untyped_storage()._cdata] = Role.OPTIMIZER_STATE
         return optimizer
 
-    def loss(self, output: Any, tensors: Fakes | Reals, listener: Listener) -> torch.Tensor:
+    def loss(self, output: Any, tensors: StandIns, listener: Listener) -> torch.Tensor:
         """What is differentiated.
 
         Raises:
