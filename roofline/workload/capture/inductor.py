@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import os
 import types
 from collections import Counter
@@ -226,6 +225,8 @@ _OF_THE_ENVIRONMENT = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_")
 _WITHOUT_EFFECT = ("_DIR", "CACHE", "THREADS")
 """Parts of names of variables that change nothing of what is generated."""
 
+_UNKNOWN = object()
+
 
 @contextlib.contextmanager
 def _settings() -> Iterator[tuple[str, ...]]:
@@ -242,12 +243,14 @@ def _settings() -> Iterator[tuple[str, ...]]:
     from torch._inductor.cpu_vec_isa import VecISA
 
     def value(name: str) -> Any:
-        """None where this version of torch does not have it."""
-        return functools.reduce(lambda at, part: getattr(at, part, None), name.split("."), config)
+        """`_UNKNOWN` where this version of torch does not have it."""
+        found: Any = inductor_config
+        for part in name.split("."):
+            found = getattr(found, part, _UNKNOWN)
+        return found
 
-    config: Any = inductor_config
     left_out = {name: why for name, why in _LEFT_OUT.items() if value(name) is True}
-    needed = {name: to for name, to in _NEEDED.items() if value(name) is not None}
+    needed = {name: to for name, to in _NEEDED.items() if value(name) is not _UNKNOWN}
     torch._dynamo.reset()
     try:
         with (
