@@ -27,6 +27,7 @@ from roofline.cli.streams import tell
 from roofline.errors import InputError, MeasurementError
 from roofline.foundation.blocks import Report, View, notes, safe
 from roofline.foundation.text import counted
+from roofline.foundation.units import parse_clock, parse_transfer_rate
 
 if TYPE_CHECKING:
     from roofline.machine.hardware import Effort, HardwareProfile
@@ -405,18 +406,6 @@ def _count(name: str, most: int) -> Callable[[str], int]:
     return read
 
 
-def _clock(text: str) -> float:
-    from roofline.foundation.units import parse_clock
-
-    return parse_clock(text)
-
-
-def _transfer_rate(text: str) -> float:
-    from roofline.foundation.units import parse_transfer_rate
-
-    return parse_transfer_rate(text)
-
-
 def _units(text: str) -> Any:
     from roofline.machine.theory.datasheet import parse_units
 
@@ -436,10 +425,10 @@ def _date(text: str) -> str:
 # Per flag that a profile needs: the question where it is missing, and how the answer is read.
 _NEEDED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cores": ("Cores, such as 16", _count("--cores", 100_000)),
-    "clock": ("Clock that all cores hold, such as 3.0GHz", _clock),
+    "clock": ("Clock that all cores hold, such as 3.0GHz", parse_clock),
     "units": ("Vector units and their pipes, such as avx512:2 or avx2:2 or neon:4", _units),
     "channels": ("Memory channels, such as 4", _count("--channels", 1024)),
-    "transfer_rate": ("Transfers per second of a channel, such as 3200MT/s", _transfer_rate),
+    "transfer_rate": ("Transfers per second of a channel, such as 3200MT/s", parse_transfer_rate),
 }
 # And of what it can do without, the answer that an empty line gives.
 _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {

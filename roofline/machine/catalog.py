@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +22,9 @@ HOST = "host"
 Origin = Literal["measured here", "yours", "bundled"]
 
 
+_SEPARATORS = re.compile(r"[\s_-]+")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A profile that can be asked for: its name, where its file lies, and who put it there.
@@ -34,6 +37,11 @@ class Entry:
     origin: Origin
     profile: HardwareProfile | None
     error: str = ""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Its other names."""
+        return self.profile.aliases if self.profile else ()
 
 
 def user_folder() -> Path:
@@ -57,32 +65,25 @@ def host_file() -> Path:
 
 def entries() -> Sequence[Entry]:
     """All profiles that have a name, this machine's first; damaged ones say so and hide nothing."""
-    found: list[Entry] = []
-    taken: set[str] = set()
+    found: dict[str, Entry] = {}
     folders: tuple[tuple[Path, Origin], ...] = (
         (user_folder(), "yours"),
         (bundled_folder(), "bundled"),
     )
     for folder, origin in folders:
         for path in sorted(folder.glob("*.toml"), key=lambda each: (each.stem != HOST, each.stem)):
-            if path.stem in taken:
+            if path.stem in found:
                 continue
-            taken.add(path.stem)
             profile, error = None, ""
             try:
                 profile = read_profile(path)
             except FileFormatError as problem:
                 error = str(problem)
-            found.append(
-                Entry(
-                    name=path.stem,
-                    path=path,
-                    origin="measured here" if path == host_file() else origin,
-                    profile=profile,
-                    error=error,
-                )
+            where: Origin = "measured here" if path == host_file() else origin
+            found[path.stem] = Entry(
+                name=path.stem, path=path, origin=where, profile=profile, error=error
             )
-    return found
+    return tuple(found.values())
 
 
 def find_hardware(name_or_file: str) -> Path:
@@ -107,50 +108,34 @@ def find_hardware(name_or_file: str) -> Path:
     if name_or_file == HOST:
         raise HardwareError("this machine was not measured yet; run `roofline measure`")
     known = entries()
-    for named in (
-        [each for each in known if _same(name_or_file, [each.name])],
-        _with_alias(name_or_file, known),
-    ):
-        if len(named) == 1:
-            return named[0].path
-        if named:
-            raise HardwareError(_ambiguous(name_or_file, named))
-    family = [each for each in known if _has_words(each, name_or_file)]
-    if len(family) > 1:
-        raise HardwareError(_ambiguous(name_or_file, family))
-    names = [each.name for each in known if _is_near(name_or_file, each.name)]
-    hint = nearest(name_or_file, names)
+
+    def is_same(other: str) -> bool:
+        """Whether it is the name but for case, spaces, dashes and underscores."""
+        one, another = (_SEPARATORS.sub("", each.lower()) for each in (name_or_file, other))
+        return one == another
+
+    words = set(_SEPARATORS.split(name_or_file.lower()))
+    by_name = [each for each in known if is_same(each.name)]
+    by_alias = [each for each in known if any(map(is_same, each.aliases))]
+    # Every word stands in the profile's name, or in one of its aliases.
+    family = [
+        each
+        for each in known
+        if any(words <= set(_SEPARATORS.split(one.lower())) for one in (each.name, *each.aliases))
+    ]
+    named = by_name or by_alias
+    if len(named) == 1:
+        return named[0].path
+    ambiguous = named or family
+    if len(ambiguous) > 1:
+        candidates = ", ".join(each.name for each in ambiguous)
+        raise HardwareError(f"ambiguous hardware '{name_or_file}': give one of {candidates}")
+    hint = nearest(name_or_file, [e.name for e in known if _is_near(name_or_file, e.name)])
     if family and _is_whole(name_or_file, family[0]):
         hint = f"; did you mean '{family[0].name}'?"
     raise HardwareError(
         f"unknown hardware '{name_or_file}'{hint}"
         " (see `roofline hardware list`, or give a .toml file)"
-    )
-
-
-def _same(name: str, others: Iterable[str]) -> bool:
-    """Whether one of the names is `name` but for case, spaces, dashes and underscores."""
-    return any(
-        _SEPARATORS.sub("", name.lower()) == _SEPARATORS.sub("", each.lower()) for each in others
-    )
-
-
-_SEPARATORS = re.compile(r"[\s_-]+")
-
-
-def _aliases(entry: Entry) -> Sequence[str]:
-    return entry.profile.aliases if entry.profile else ()
-
-
-def _with_alias(name: str, known: Iterable[Entry]) -> list[Entry]:
-    return [each for each in known if _same(name, _aliases(each))]
-
-
-def _has_words(entry: Entry, name: str) -> bool:
-    """Whether every word of `name` stands in the profile's name, or in one of its aliases."""
-    words = set(_SEPARATORS.split(name.lower()))
-    return any(
-        words <= set(_SEPARATORS.split(each.lower())) for each in (entry.name, *_aliases(entry))
     )
 
 
@@ -162,17 +147,13 @@ def _is_whole(name: str, entry: Entry) -> bool:
     words = _SEPARATORS.split(name.lower())
     if not any(character.isdigit() for character in name):
         return True
-    for known in (entry.name, *_aliases(entry)):
+    for known in (entry.name, *entry.aliases):
         all_words = _SEPARATORS.split(known.lower())
         if set(words) <= set(all_words):
             last = max(all_words.index(word) for word in words)
             if not any(word.isalpha() for word in all_words[last + 1 :]):
                 return True
     return False
-
-
-def _ambiguous(name: str, candidates: Iterable[Entry]) -> str:
-    return f"ambiguous hardware '{name}': give one of {', '.join(each.name for each in candidates)}"
 
 
 def _is_near(name: str, known: str) -> bool:
@@ -254,30 +235,28 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
         InputError: the folder cannot be written.
     """
     check_user_folder()
-    path = _place_of(profile)
-    write_together(
-        {
-            samples_file(path): samples_text(series, name=profile.name),
-            path: profile_to_toml(profile),
-        },
-        overwrite=True,
-    )
+    path = host_file()
+    if profile.device != "cpu":
+        path = user_folder() / f"{profile.name}.toml"
+    elif before := _before(profile):
+        if not profile.memory and before.memory:
+            path = user_folder() / f"{HOST}-library.toml"
+        elif before.effort in ("default", "thorough") and profile.effort == "quick":
+            path = user_folder() / f"{HOST}-quick.toml"
+    samples = samples_text(series, name=profile.name)
+    files = {samples_file(path): samples, path: profile_to_toml(profile)}
+    write_together(files, overwrite=True)
     return path
 
 
-def _place_of(profile: HardwareProfile) -> Path:
-    if profile.device != "cpu":
-        return user_folder() / f"{profile.name}.toml"
+def _before(profile: HardwareProfile) -> HardwareProfile | None:
+    """The profile of this machine that is kept, if it is of the same host; None: there is none."""
     try:
         before = read_profile(host_file())
     except FileFormatError:
-        return host_file()
+        return None
     same = before.host and profile.host and not before.host.difference(profile.host)
-    if same and not profile.memory and before.memory:
-        return user_folder() / f"{HOST}-library.toml"
-    fuller = before.effort in ("default", "thorough")
-    quick = same and fuller and profile.effort == "quick"
-    return user_folder() / f"{HOST}-quick.toml" if quick else host_file()
+    return before if same else None
 
 
 _OTHER_HOST = "this host is not the one that was measured"
@@ -304,15 +283,15 @@ def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, 
         torch_version = version("torch")
     except PackageNotFoundError:
         torch_version = ""
-    library = [each for each in profile.compute if each.kind == "library"]
-    if library and measured_with != torch_version:
+    hardware = tuple(each for each in profile.compute if each.kind != "library")
+    if len(hardware) < len(profile.compute) and measured_with != torch_version:
         notes.append(
             f"torch {measured_with} became {torch_version}, so its library ceilings no longer hold;"
             " run `roofline measure` for new ones"
         )
         profile = replace(
             profile,
-            compute=tuple(each for each in profile.compute if each.kind != "library"),
+            compute=hardware,
             memory=tuple(
                 replace(
                     level,

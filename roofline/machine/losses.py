@@ -81,10 +81,14 @@ def layers_of(
             f"paper '{paper.name}' is a {paper.device} device, but '{name}' is a"
             f" {roof.profile.device} device; name a profile of the same machine"
         )
-    found = [
-        _with_theory(layer, _theory_of(paper, roof.threads, line))
-        for layer, line in zip(own, lines, strict=True)
-    ]
+    found: list[Layer] = []
+    for layer, line in zip(own, lines, strict=True):
+        theory = _theory_of(paper, roof.threads, line)
+        per_s, how = theory or (None, "")
+        # Its own figure stays theoretical, and not measured.
+        if theory is None and layer.measured_per_s is None:
+            per_s = layer.theoretical_per_s
+        found.append(replace(layer, theoretical_per_s=per_s, how=how))
     if not any(each.how for each in found):
         threads = describe_threads(roof.profile, roof.threads)
         raise InputError(
@@ -111,36 +115,22 @@ def _own(roof: MachineRoof, line: _Line) -> Layer:
         _of_unit(roof.profile, line) if is_unit else _of_kernel(line.level, line.kernel)
     )
     exact = next((each for each in same if each.threads == roof.threads), None)
-    layer = Layer(
+    source = (exact or same[0]).provenance
+    is_measured = source.source == "measured"
+    theory = exact.theoretical if exact and is_measured else None
+    how = source if not is_measured else theory.provenance if theory else None
+    return Layer(
         what="compute" if is_unit else "memory",
         subject=line_name(line.subject),
         label=line_name(line.label),
-        theoretical_per_s=line.per_s,
-        measured_per_s=None,
-        how=_how((exact or same[0]).provenance),
-    )
-    if (exact or same[0]).provenance.source != "measured":
-        return layer
-    theory = exact.theoretical if exact else None
-    return replace(
-        layer,
-        theoretical_per_s=theory.per_s if theory else None,
-        measured_per_s=line.per_s,
-        how=_how(theory.provenance) if theory else "",
+        theoretical_per_s=line.per_s if not is_measured else theory.per_s if theory else None,
+        measured_per_s=line.per_s if is_measured else None,
+        how=_how(how) if how else "",
     )
 
 
 def _how(source: Provenance) -> str:
     return printable(source.note or source.reference)
-
-
-def _with_theory(layer: Layer, theory: tuple[float, str] | None) -> Layer:
-    """Return the measured line of `layer` with the theoretical peak of another profile."""
-    if theory is None and layer.measured_per_s is None:
-        # Its own figure stays theoretical, and not measured.
-        return replace(layer, how="")
-    per_s, how = theory or (None, "")
-    return replace(layer, theoretical_per_s=per_s, how=how)
 
 
 def _of_unit(

@@ -142,11 +142,6 @@ class Quantity:
                 return format_intensity(value)
 
 
-def quantities_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
-    """Return every number of a profile but its curves, in its order."""
-    return tuple(_quantities(profile))
-
-
 def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
     """Return the fastest of each data type on all threads, and its ridge point; and of memory.
 
@@ -185,6 +180,11 @@ def read_bytes_per_s(profile: HardwareProfile) -> float | None:
         if each.kind == "hardware" and each.threads == profile.threads
     }
     return rates.get("read")
+
+
+def quantities_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
+    """Return every number of a profile but its curves, in its order."""
+    return tuple(_quantities(profile))
 
 
 def _quantities(profile: HardwareProfile) -> Iterator[Quantity]:

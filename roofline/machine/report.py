@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, notes, safe, table
@@ -49,72 +50,60 @@ _NUMBER = re.compile(r"\d+(\.\d+)*")
 SOURCES = {"measured": "measured", "datasheet": "data sheet", "derived": "derived"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """What figures have in common that come from one document, or from one way of measuring.
-
-    ``method`` is a measurement's without its numbers: bursts of 930 calls and of 348 are one way.
-    """
-
-    source: str
-    method: str
-    date: str
-    tool_version: str
-
-
 class Sources:
     """Numbered references: what differs only in details of one measurement shares a number.
 
     A method is the part of a measurement's reference before its first semicolon, whatever numbers
-    stand in it; what follows it (sizes, unrolling) are its details.
+    stand in it: bursts of 930 calls and of 348 are one way. What follows it (sizes, unrolling) are
+    its details.
     """
 
     def __init__(self, provenances: Iterable[Provenance]) -> None:
-        self._methods: dict[_Document, dict[str, None]] = {}
-        self._details: dict[_Document, dict[str, None]] = {}
+        self._found: dict[_Document, tuple[dict[str, None], dict[str, None]]] = {}
         for each in provenances:
             document, method, detail = _split(each)
-            self._methods.setdefault(document, {})[method] = None
-            found = self._details.setdefault(document, {})
+            methods, details = self._found.setdefault(document, ({}, {}))
+            methods[method] = None
             if detail:
-                found[detail] = None
-        self._numbers = {each: i for i, each in enumerate(self._details, start=1)}
-        self._one_source = len({each.source for each in self._numbers}) < 2
+                details[detail] = None
+        self._numbers = {each: i for i, each in enumerate(self._found, start=1)}
+        self._one_source = len({source for source, *_ in self._found}) < 2
 
     def cited(self, provenances: Iterable[Provenance | None]) -> str:
         """Return the references of numbers: ``"[1]"``, with its kind where several kinds occur."""
         documents = {_split(each)[0] for each in provenances if each}
         numbers: dict[str, list[str]] = {}
         for each in sorted(documents, key=lambda each: self._numbers[each]):
-            kind = "" if self._one_source else f"{SOURCES[each.source]} "
+            kind = "" if self._one_source else f"{SOURCES[each[0]]} "
             numbers.setdefault(kind, []).append(f"[{self._numbers[each]}]")
         return ", ".join(f"{kind}{' '.join(found)}" for kind, found in numbers.items())
 
     @property
     def lines(self) -> Iterable[str]:
         """Each reference with its number, date, version and the details of its measurements."""
-        for each, number in self._numbers.items():
-            first, *alike = self._methods[each]
+        for each, ((first, *alike), details) in self._found.items():
+            _, _, date, tool_version = each
             others = f" (and {len(alike)} alike with other numbers)" if alike else ""
-            day = age(each.date, None).removeprefix("on ")
-            version = f"roofline {each.tool_version}" if each.tool_version else ""
-            line = "; ".join(filter(None, (f"[{number}] {first}{others}", day, version)))
-            details = list(self._details[each])
-            if details:
-                more = len(details) - _MOST_DETAILS
-                line += f" – {' | '.join(details[:_MOST_DETAILS])}"
-                line += f" | {more} more in the profile's file" if more > 0 else ""
+            version = f"roofline {tool_version}" if tool_version else ""
+            what = f"[{self._numbers[each]}] {first}{others}"
+            line = "; ".join(filter(None, (what, age(date, None).removeprefix("on "), version)))
+            shown, more = list(details)[:_MOST_DETAILS], len(details) - _MOST_DETAILS
+            line += f" – {' | '.join(shown)}" if shown else ""
+            line += f" | {more} more in the profile's file" if more > 0 else ""
             yield line
+
+
+_Document = tuple[str, str, str, str]
+"""Source, document or method without its numbers, date, version."""
 
 
 def _split(each: Provenance) -> tuple[_Document, str, str]:
     """Return what a reference has in common with others, its method in words, and its details."""
-    if each.source != "measured":
-        document = _Document(each.source, each.reference, each.date, each.tool_version)
-        return document, each.reference, ""
-    method, _, detail = each.reference.partition(";")
-    document = _Document(each.source, _NUMBER.sub("#", method), each.date, each.tool_version)
-    return document, method, detail.strip()
+    common, method, detail = each.reference, each.reference, ""
+    if each.source == "measured":
+        method, _, detail = each.reference.partition(";")
+        common = _NUMBER.sub("#", method)
+    return (each.source, common, each.date, each.tool_version), method, detail.strip()
 
 
 def source_notes(
@@ -207,7 +196,7 @@ def catalog_report(entries: Sequence[Entry]) -> Report:
             "name": lambda each: each[0].name,
             "description": lambda each: each[1].description or each[1].name,
             "device": lambda each: each[1].device,
-            "threads": lambda each: _threads(each[1], each[1].threads),
+            "threads": lambda each: str(each[1].threads) if each[1].has_threads else MISSING,
             "float32": lambda each: format_flop_per_s(_float32(each[2])),
             "memory": lambda each: memory_rate(each[2].memory),
             "read": lambda each: format_bytes_per_s(read_bytes_per_s(each[1])),
@@ -234,10 +223,6 @@ def memory_rate(memory: LevelRoof | None) -> str:
 def _float32(roof: MachineRoof) -> float | None:
     unit = roof.of_products.get(_FLOAT32)
     return unit.flop_per_s if unit else None
-
-
-def _threads(profile: HardwareProfile, threads: int) -> str:
-    return str(threads) if profile.has_threads else MISSING
 
 
 def _rate(unit: ComputeRoof) -> str:
@@ -388,9 +373,13 @@ def _figures(
     """
     if not lines:
         return
+
+    def named(line: Line, name: str) -> str:
+        value: str = getattr(first_of(line), name)
+        return MISSING if (name, value) == ("write_allocate", "unspecified") else value
+
     columns: dict[str, Callable[[Line], str]] = {
-        heading: lambda line, name=name: _name(first_of(line), name)
-        for heading, name in names.items()
+        heading: partial(named, name=name) for heading, name in names.items()
     }
     counts = sorted({threads for line in lines for threads in line})
     figures: dict[str, Callable[[Quantity], str]] = {
@@ -407,8 +396,11 @@ def _figures(
     def add(heading: str, threads: int, cell: Callable[[Quantity], str]) -> None:
         columns[heading] = lambda line: cell(line[threads]) if threads in line else MISSING
 
+    def peak(each: Quantity) -> str:
+        return f"{'? ' if each.doubt else ''}{each.text(each.peak)}"
+
     for threads in counts:
-        add(counted(threads, "thread") if threaded else words[0], threads, _peak)
+        add(counted(threads, "thread") if threaded else words[0], threads, peak)
         for heading, cell in figures.items():
             add(f"{heading}{of[threads]}", threads, cell)
     columns["source"] = lambda line: sources.cited(each.provenance for each in line.values())
@@ -422,15 +414,6 @@ def _figures(
             narrow=("source", *(f"{heading}{of[each]}" for heading in order for each in counts)),
         )
     )
-
-
-def _name(each: Quantity, name: str) -> str:
-    value: str = getattr(each, name)
-    return MISSING if (name, value) == ("write_allocate", "unspecified") else value
-
-
-def _peak(each: Quantity) -> str:
-    return f"{'? ' if each.doubt else ''}{each.text(each.peak)}"
 
 
 def signed_percent(fraction: float | None) -> str:
@@ -456,6 +439,20 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
         return
     hz = profile.clock.median_hz if profile.clock else None
 
+    def capacity(level: MemoryLevel) -> str:
+        shared = " per core" if level.scope == "private" and level.capacity_bytes else ""
+        return f"{format_capacity(level.capacity_bytes)}{shared}"
+
+    def found(level: MemoryLevel) -> str:
+        """How the size of a level was found."""
+        provenance = level.capacity_provenance
+        if provenance is None or not level.capacity_bytes:
+            return MISSING
+        # A reported size with which the curve agrees is better than either alone.
+        confirmed = "confirmed" if "confirmed" in provenance.reference else "found"
+        words = {"measured": confirmed, "derived": "derived", "datasheet": "reported"}
+        return words[provenance.source]
+
     def time(cell: Callable[[Duration], str]) -> Callable[[MemoryLevel], str]:
         return lambda level: cell(level.latency) if level.latency else MISSING
 
@@ -468,8 +465,8 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
         profile.memory,
         {
             "level": "name",
-            "capacity": _capacity,
-            "size is": _found,
+            "capacity": capacity,
+            "size is": found,
             "latency": time(lambda each: format_s(each.median_s)),
             "cycles": time(lambda each: f"{each.median_s * hz:.3g}" if hz else MISSING),
             "fastest": time(lambda each: format_s(each.fast_s)),
@@ -482,25 +479,8 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
     yield _telling(grid)
 
 
-def _capacity(level: MemoryLevel) -> str:
-    shared = " per core" if level.scope == "private" and level.capacity_bytes else ""
-    return f"{format_capacity(level.capacity_bytes)}{shared}"
-
-
-def _found(level: MemoryLevel) -> str:
-    """Return how the size of a level was found."""
-    provenance = level.capacity_provenance
-    if provenance is None or not level.capacity_bytes:
-        return MISSING
-    if provenance.source == "measured":
-        # A reported size with which the curve agrees is better than either alone.
-        return "confirmed" if "confirmed" in provenance.reference else "found"
-    return "derived" if provenance.source == "derived" else "reported"
-
-
 def _curves(profile: HardwareProfile) -> Iterable[Grid]:
     """Return a line for each curve: its start, its course in a few characters, its end."""
-
     curves: list[tuple[str, Sequence[int], Sequence[float], Callable[[float], str]]] = [
         (
             f"{each.kernel}, {counted(each.threads, 'thread')}",

@@ -107,6 +107,13 @@ def _rate(rates: Mapping[int, float], threads: int) -> float:
     return min(rate * max(1.0, threads / measured) for measured, rate in rates.items())
 
 
+def _first_of_each_type(units: Iterable[ComputeRoof]) -> dict[DType, ComputeRoof]:
+    best: dict[DType, ComputeRoof] = {}
+    for roof in units:
+        best.setdefault(roof.dtype, roof)
+    return best
+
+
 @dataclass(frozen=True)
 class MachineRoof:
     """The hardware ceilings of a machine for a number of threads; monotone in every one of them.
@@ -184,19 +191,14 @@ class MachineRoof:
         return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))
 
     @cached_property
-    def _best(self) -> dict[DType, ComputeRoof]:
-        best: dict[DType, ComputeRoof] = {}
-        for roof in self.units:
-            best.setdefault(roof.dtype, roof)
-        return best
+    def _best(self) -> Mapping[DType, ComputeRoof]:
+        return _first_of_each_type(self.units)
 
     @cached_property
-    def _best_of_products(self) -> dict[DType, ComputeRoof]:
-        best: dict[DType, ComputeRoof] = {}
-        for roof in self.units:
-            if roof.kernel != MIX:
-                best.setdefault(roof.dtype, roof)
-        return {**self._best, **best}
+    def of_products(self) -> Mapping[DType, ComputeRoof]:
+        """The highest ceiling for multiply-adds of every data type that is measured."""
+        products = _first_of_each_type(roof for roof in self.units if roof.kernel != MIX)
+        return {**self._best, **products}
 
     def compute(self, of: DType) -> ComputeRoof | None:
         """The highest ceiling for multiply-adds in `of`, or the type it converts to; None: unknown.
@@ -205,7 +207,7 @@ class MachineRoof:
         host has an instruction set for `of` whose ceiling was not measured, it is unknown: a lower
         one would make a bound that real programs beat.
         """
-        return self._ceiling(of, self._best_of_products)
+        return self._ceiling(of, self.of_products)
 
     def compute_any(self, of: DType) -> ComputeRoof | None:
         """The highest ceiling for arithmetic of any kind in `of`; otherwise as `compute`."""
@@ -218,11 +220,6 @@ class MachineRoof:
         if found is None and of.name in _CONVERTS_TO:
             found = best.get(dtype(_CONVERTS_TO[of.name]))
         return found
-
-    @cached_property
-    def of_products(self) -> Mapping[DType, ComputeRoof]:
-        """The highest ceiling for multiply-adds of every data type that is measured."""
-        return self._best_of_products
 
     def unmeasured(self, of: DType) -> str:
         """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""

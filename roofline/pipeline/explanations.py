@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from roofline.errors import MeasurementError, RooflineError
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.hardware import Host
 from roofline.machine.measuring.explanation import KernelPlan, Section, explain
-from roofline.machine.system.situation import Situation, read_situation
+from roofline.machine.system.situation import read_situation
 
 
 def explain_measurement() -> tuple[Section, ...]:
     """What `measure_hardware` will do on this machine and why, in words; measures nothing."""
+    from roofline.machine.hierarchy.cache_sizes import find_levels
+    from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
     from roofline.machine.kernels.compiler import host_features
 
     situation = read_situation(compiler_features=host_features)
-    last, problem = _last()
+    count = situation.topology.available_cpus
+    # What all threads together will go over in DRAM, as far as caches are what is reported.
+    levels = find_levels(None, situation.topology).levels
+    sets, _ = plan_working_sets(levels, situation.topology, (count,), situation.available_bytes)
+    in_memory = (each.bytes_per_thread * count for each in sets if each.level == DRAM)
+    last, problem = None, ""
+    if catalog.host_file().exists():
+        try:
+            last = catalog.load_hardware(catalog.HOST)
+        except RooflineError as error:
+            problem = f"It cannot be read, and the next measurement takes its place: {error}"
     sections = explain(
         situation,
         _kernels(situation.host),
-        threads=situation.topology.available_cpus,
-        array_bytes=_array_bytes(situation),
+        threads=count,
+        array_bytes=next(in_memory, None),
         profile_file=catalog.host_file(),
         last=last,
     )
     return (*sections, Section(title="What is kept", lines=(problem,))) if problem else sections
-
-
-def _last() -> tuple[HardwareProfile | None, str]:
-    """The profile of this machine, or why there is none although there is a file."""
-    if not catalog.host_file().exists():
-        return None, ""
-    try:
-        return catalog.load_hardware(catalog.HOST), ""
-    except RooflineError as error:
-        return None, f"It cannot be read, and the next measurement takes its place: {error}"
 
 
 def _kernels(host: Host) -> KernelPlan:
@@ -68,15 +70,3 @@ def _kernels(host: Host) -> KernelPlan:
 
 def _words(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _array_bytes(situation: Situation) -> int | None:
-    """What all threads together will go over in DRAM, as far as caches are what is reported."""
-    from roofline.machine.hierarchy.cache_sizes import find_levels
-    from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
-
-    topology = situation.topology
-    count = topology.available_cpus
-    levels = find_levels(None, topology).levels
-    sets, _ = plan_working_sets(levels, topology, (count,), situation.available_bytes)
-    return next((each.bytes_per_thread * count for each in sets if each.level == DRAM), None)

@@ -119,23 +119,18 @@ def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
 
 
 def _loaded_from(file: Path, profile: HardwareProfile) -> Predictor | None:
-    stamp = (*_stamps(file), profile.host)
-    known = _loaded.get(file)
-    if known is None or known[0] != stamp:
-        known = _loaded[file] = stamp, _read(file, profile)
-    return known[1]
-
-
-def _stamps(file: Path) -> tuple[object, ...]:
-    """What changes when samples are added: they are in the log before they are in the file."""
-    found: list[object] = []
+    # What changes when samples are added: they are in the log before they are in the file.
+    stamp: list[object] = [profile.host]
     for path in (file, file.with_name(f"{file.name}-wal")):
         try:
             state = path.stat()
-            found += [state.st_mtime_ns, state.st_size]
+            stamp += [state.st_mtime_ns, state.st_size]
         except OSError:
-            found.append(None)
-    return tuple(found)
+            stamp.append(None)
+    known = _loaded.get(file)
+    if known is None or known[0] != tuple(stamp):
+        known = _loaded[file] = tuple(stamp), _read(file, profile)
+    return known[1]
 
 
 def _read(file: Path, profile: HardwareProfile) -> Predictor | None:

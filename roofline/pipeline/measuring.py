@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -26,14 +26,10 @@ from roofline.scaling.settings import BETWEEN_PROCESSES, is_between_ranks
 
 def this_host() -> Host:
     """This machine as profiles name it, so that it can be told whether one is of another."""
+    from roofline.machine.kernels.compiler import host_features
     from roofline.machine.system.host import describe_host
 
-    def llvm_features() -> Mapping[str, bool]:
-        from roofline.machine.kernels.compiler import host_features
-
-        return host_features()
-
-    return describe_host(compiler_features=llvm_features)
+    return describe_host(compiler_features=host_features)
 
 
 def check_threads_of_host(threads: int) -> None:
@@ -68,7 +64,13 @@ def measure_links(
             "this machine was not measured yet, and links are kept in its profile; run"
             " `roofline measure` first"
         )
-    _check_host(catalog.load_hardware(file))
+    before = catalog.load_hardware(file)
+    difference = before.host.difference(this_host()) if before.host else ""
+    if difference:
+        raise HardwareError(
+            f"links are kept in this machine's profile, and that is of another host ({difference});"
+            " run `roofline measure` first"
+        )
     if save:
         catalog.check_user_folder()
     tell = say or silent
@@ -113,25 +115,13 @@ def with_links_kept(profile: HardwareProfile) -> tuple[HardwareProfile, str]:
     if difference:
         return profile, f"links between processes were of another host ({difference}); {again}"
     newest = max(each.provenance.date for each in links)
-    before_torch, torch = (_torch_of(each) for each in (before, profile))
-    with_torch = f" with torch {before_torch}" if before_torch != torch else ""
+    torch = {each.host.versions.get("torch", "") if each.host else "" for each in (before, profile)}
+    before_torch = before.host.versions.get("torch", "") if before.host else ""
+    with_torch = f" with torch {before_torch}" if len(torch) > 1 else ""
     return (
         with_links(profile, links),
         f"kept the links between processes as measured on {newest}{with_torch}; {again}",
     )
-
-
-def _torch_of(profile: HardwareProfile) -> str:
-    return profile.host.versions.get("torch", "") if profile.host else ""
-
-
-def _check_host(profile: HardwareProfile) -> None:
-    difference = profile.host.difference(this_host()) if profile.host else ""
-    if difference:
-        raise HardwareError(
-            f"links are kept in this machine's profile, and that is of another host ({difference});"
-            " run `roofline measure` first"
-        )
 
 
 Found = Callable[[Finding], None]
@@ -237,12 +227,11 @@ def measure_with_samples(
                 effort=effort, threads=threads, progress=progress, found=found
             )
     profile, note = with_links_kept(profile)
-    if not save:
-        return Measurement(profile=profile, series=series, file=None, note=note)
+    file, problem = None, ""
     try:
-        file = catalog.save_measured_profile(profile, series)
+        if save:
+            file = catalog.save_measured_profile(profile, series)
     except InputError as error:
         # The disk filled up meanwhile: what was measured is not thrown away for that.
         problem = f"measured, but the profile could not be kept: {error}"
-        return Measurement(profile=profile, series=series, file=None, problem=problem, note=note)
-    return Measurement(profile=profile, series=series, file=file, note=note)
+    return Measurement(profile=profile, series=series, file=file, problem=problem, note=note)

@@ -9,7 +9,7 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy import exploration as hierarchy
-from roofline.machine.hierarchy.exploration import Explored, Probes, explore
+from roofline.machine.hierarchy.exploration import Explored, explore
 from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.chase import chase_kernel
 from roofline.machine.kernels.stream import stream_kernels
@@ -33,11 +33,9 @@ def crew(machine: FakeMachine) -> Generator[Crew]:
         yield crew
 
 
-def probes(machine: FakeMachine, *, chase: bool = True, read: bool = True) -> Any:
-    return Probes(
-        chase=machine.compile(chase_kernel("x86_64")) if chase else None,  # type: ignore[arg-type]
-        read=machine.compile(READ) if read else None,  # type: ignore[arg-type]
-    )
+def probes(machine: FakeMachine, *, chase: bool = True, read: bool = True) -> tuple[Any, Any]:
+    kernel = machine.compile(chase_kernel("x86_64")) if chase else None
+    return kernel, machine.compile(READ) if read else None
 
 
 def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
@@ -49,8 +47,8 @@ def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
         "report": lambda done, what: None,
         **options,
     }
-    what, teams = fields.pop("probes"), fields.pop("teams")
-    return explore(crew, what, TOPOLOGY, teams, clock=machine.clock, **fields)
+    (chase, read), teams = fields.pop("probes"), fields.pop("teams")
+    return explore(crew, chase, read, TOPOLOGY, teams, clock=machine.clock, **fields)
 
 
 def test_levels_latencies_and_curves_are_those_of_the_machine(

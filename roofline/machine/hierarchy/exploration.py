@@ -196,17 +196,10 @@ class Explored:
     conditions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
-    """The kernels that explore: a pointer chase, and a read (None: the host has no vectors)."""
-
-    chase: CompiledKernel | None
-    read: CompiledKernel | None
-
-
 def explore(
     crew: Crew,
-    probes: Probes,
+    pointer_chase: CompiledKernel | None,
+    read: CompiledKernel | None,
     topology: Topology,
     teams: Sequence[int],
     *,
@@ -222,7 +215,8 @@ def explore(
 
     Args:
         crew: of as many workers as the largest team.
-        probes: what runs.
+        pointer_chase: a pointer chase; None: latencies stay unknown.
+        read: a kernel that reads; None: the host has no vectors.
         topology: what the operating system reports.
         teams: numbers of threads; latency is that of one.
         largest_bytes: where the curves end, on all threads together.
@@ -237,33 +231,33 @@ def explore(
     conditions: list[str] = []
     latencies: Latencies | None = None
     bandwidths: list[Bandwidths] = []
-    if probes.chase is not None:
+    if pointer_chase is not None:
         report(0.0, "latency of random loads, by working set")
         try:
             latencies = measure_latencies(
-                ChaseTimer(probes.chase, crew, memory[0]),
+                ChaseTimer(pointer_chase, crew, memory[0]),
                 largest_bytes=largest_bytes,
                 deadline=begin + _LATENCY_SHARE * budget_s,
                 clock=clock,
             )
         except MeasurementError as error:
             conditions.append(f"cache sizes could not be looked for: {error}")
-    if probes.chase is not None and latencies is not None:
+    if pointer_chase is not None and latencies is not None:
         latencies = _extended(
-            latencies, probes.chase, crew, memory, max_bytes or largest_bytes, clock, conditions
+            latencies, pointer_chase, crew, memory, max_bytes or largest_bytes, clock, conditions
         )
     # And memory of every other worker.
     memory += [allocate(memory[0].size // crew.threads) for _ in range(1, crew.threads)]
     crew.each(lambda i: fill(memory[i], lambda: crew.stopped) if i else None)
     for number, team in enumerate(teams, start=1):
-        kernel = probes.read.kernel if probes.read else None
-        if probes.read is None or not isinstance(kernel, StreamKernel):
+        kernel = read.kernel if read else None
+        if read is None or not isinstance(kernel, StreamKernel):
             break
         report(0.0, f"read bandwidth by working set, {counted(team, 'thread')}")
         share = _LATENCY_SHARE + (1 - _LATENCY_SHARE) * number / len(teams)
         try:
             found = measure_bandwidths(
-                ReadTimer(probes.read, kernel, crew, memory, team),
+                ReadTimer(read, kernel, crew, memory, team),
                 kernel=kernel.name,
                 threads=team,
                 largest_bytes=min(each.size for each in memory[:team]),
@@ -311,7 +305,7 @@ def _written(crew: Crew, byte: int) -> Array:
 
 def _extended(
     latencies: Latencies,
-    chase: CompiledKernel,
+    pointer_chase: CompiledKernel,
     crew: Crew,
     memory: list[Array],
     max_bytes: int,
@@ -329,7 +323,10 @@ def _extended(
         try:
             memory[0] = _written(crew, end)
             latencies = extend_latencies(
-                latencies, ChaseTimer(chase, crew, memory[0]), largest_bytes=end, clock=clock
+                latencies,
+                ChaseTimer(pointer_chase, crew, memory[0]),
+                largest_bytes=end,
+                clock=clock,
             )
         except MeasurementError as error:
             conditions.append(f"the latency curve could not be extended: {error}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import Duration, Provenance
 from roofline.machine.system.topology import Topology
@@ -163,7 +165,13 @@ def plan_working_sets(
     sets: list[WorkingSet] = []
     conditions: list[str] = []
     largest = topology.cores[: max(teams)] or tuple(range(max(teams)))
-    capacities = _capacities(levels, largest)
+    # What each level holds at most: per core if it is private, else on all CPUs together. No level
+    # holds less than the one before it: all instances of that may well hold more.
+    held = (
+        each.capacity_bytes if each.scope == "private" else each.reached_bytes(largest)
+        for each in levels
+    )
+    capacities = list(itertools.accumulate(held, max))
     for threads in teams:
         used = topology.cores[:threads] or tuple(range(threads))
         sets += _cache_sets(levels, capacities, used)
@@ -174,56 +182,32 @@ def plan_working_sets(
     return sets, conditions
 
 
-def _capacities(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[int]:
-    """What each level holds at most: per core if it is private, else on all of `cpus` together.
-
-    No level holds less than the one before it: all instances of that may well hold more.
-    """
-    capacities: list[int] = []
-    least = 0
-    for each in levels:
-        here = each.capacity_bytes if each.scope == "private" else each.reached_bytes(cpus)
-        least = max(least, here)
-        capacities.append(least)
-    return capacities
-
-
 def _cache_sets(
     levels: Sequence[CacheLevel], capacities: Sequence[int], cpus: Sequence[int]
-) -> list[WorkingSet]:
+) -> Iterator[WorkingSet]:
     """A level is left out where a thread's share of it is too small beside the level before it."""
-    found: list[WorkingSet] = []
     below = 0
     for each, capacity in zip(levels, capacities, strict=True):
         share = each.held_bytes // each.sharers(cpus)
-        size = _cache_bytes(each.level, share, below)
-        if size is not None:
-            found.append(
-                WorkingSet(
-                    level=each.name,
-                    threads=len(cpus),
-                    bytes_per_thread=size,
-                    capacity_bytes=capacity,
-                    scope=each.scope,
-                    source=each.provenance.reference,
-                )
+        match each.level:
+            case 1:
+                least, wanted, most = 0, share // 2, share // 2
+            case 2:
+                least, wanted, most = 4 * below, share // 2, share * 3 // 4
+            case _:
+                # A last level is shared with the host's other tenants: the smaller, the surer.
+                least, wanted, most = 2 * below, max(4 * below, share // 8), share // 2
+        size = min(max(wanted, least), most)
+        if size >= least:
+            yield WorkingSet(
+                level=each.name,
+                threads=len(cpus),
+                bytes_per_thread=size,
+                capacity_bytes=capacity,
+                scope=each.scope,
+                source=each.provenance.reference,
             )
         below = each.capacity_bytes // each.sharers(cpus)
-    return found
-
-
-def _cache_bytes(level: int, share: int, below: int) -> int | None:
-    """Bytes for a thread whose share of a level is `share`, and of the level before it `below`."""
-    match level:
-        case 1:
-            least, wanted, most = 0, share // 2, share // 2
-        case 2:
-            least, wanted, most = 4 * below, share // 2, share * 3 // 4
-        case _:
-            # A last level is shared with the host's other tenants: the smaller, the surer.
-            least, wanted, most = 2 * below, max(4 * below, share // 8), share // 2
-    size = min(max(wanted, least), most)
-    return size if size >= least else None
 
 
 def _memory_set(
@@ -236,7 +220,7 @@ def _memory_set(
     wanted = max(_LEAST_DRAM_BYTE, _DRAM_FACTOR * caches_bytes)
     least = max(_LEAST_DRAM_BYTE, _SCARCE_DRAM_FACTOR * caches_bytes)
     most = _allowance(available_bytes, wanted)
-    team = "1 thread" if threads == 1 else f"{threads} threads"
+    team = counted(threads, "thread")
     free = f"{format_capacity(available_bytes)} of memory are available"
     if most < least:
         return None, (

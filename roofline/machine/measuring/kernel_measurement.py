@@ -17,7 +17,7 @@ from roofline.machine.hardware import (
     Overhead,
     Provenance,
 )
-from roofline.machine.hierarchy.exploration import Probes, explore
+from roofline.machine.hierarchy.exploration import explore
 from roofline.machine.hierarchy.working_sets import (
     DRAM,
     WorkingSet,
@@ -149,7 +149,8 @@ def measure_kernels(
     with Crew(teams[-1], topology.cores) as crew:
         explored = explore(
             crew,
-            Probes(chase=chase[0] if chase else None, read=read),
+            chase[0] if chase else None,
+            read,
             topology,
             teams,
             largest_bytes=largest_curve_bytes(topology, situation.available_bytes),

@@ -86,14 +86,11 @@ def _unit(text: str) -> Throughput:
     bits = int(match[3]) if match[3] else width
     if bits is None:
         raise InputError(f"unit '{text}' does not say how wide it is, as in {name}:{pipes}x256")
-    if match[3] and (not width_is_possible(bits) or width in (0, _TILE_BIT)):
+    # Vector pipes are built in powers of two.
+    possible = 64 <= bits <= 2048 and bits & (bits - 1) == 0 and width not in (0, _TILE_BIT)
+    if match[3] and not possible:
         raise InputError(f"unit '{text}' cannot have pipes of {bits} bit; it can as in avx2:2x128")
     return Throughput(kernel=kernel, unit=name, dtypes=frozenset(dtypes), pipes=pipes, bits=bits)
-
-
-def width_is_possible(bits: int) -> bool:
-    """Whether vector pipes of this width are built: powers of two from 64 to 2048 bits."""
-    return 64 <= bits <= 2048 and bits & (bits - 1) == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +160,18 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
     Raises:
         InputError: figures that contradict each other or cannot be.
     """
+    core = f"{sheet.core.name}, " if sheet.core else ""
+    caches = "".join(
+        f", {each.name} {format_capacity(each.capacity_bytes)}{' per core' * each.private}"
+        for each in sheet.caches
+    )
+    what = f"{core}{counted(sheet.cores, 'core')} at {_ghz(sheet)}{caches}; from its data sheet"
     try:
         return HardwareProfile(
             name=sheet.name,
             device="cpu",
             threads=sheet.cores,
-            description=_description(sheet),
+            description=what,
             clock=Clock(
                 peak_hz=sheet.clock_hz,
                 median_hz=sheet.clock_hz,
@@ -196,19 +199,6 @@ def left_out(sheet: DataSheet) -> str:
     )
 
 
-def _description(sheet: DataSheet) -> str:
-    core = f"{sheet.core.name}, " if sheet.core else ""
-    caches = "".join(
-        f", {each.name} {format_capacity(each.capacity_bytes)}{' per core' * each.private}"
-        for each in sheet.caches
-    )
-    return f"{core}{_cores(sheet.cores)} at {_ghz(sheet)}{caches}; from its data sheet"
-
-
-def _cores(count: int) -> str:
-    return f"{counted(count, 'core')}"
-
-
 def _ghz(sheet: DataSheet) -> str:
     return f"{sheet.clock_hz / 1e9:.10g} GHz"
 
@@ -230,7 +220,7 @@ def _ceilings(sheet: DataSheet) -> Iterable[ComputeCeiling]:
         for element in sorted(map(dtype, each.dtypes), key=lambda one: (-one.bits, one.name)):
             for threads in _threads(sheet):
                 rate = threads * sheet.clock_hz * each.flop_per_cycle(element)
-                note = f"{_cores(threads)} x {_ghz(sheet)} x {each.arithmetic(element)}"
+                note = f"{counted(threads, 'core')} x {_ghz(sheet)} x {each.arithmetic(element)}"
                 yield ComputeCeiling(
                     kind="hardware",
                     kernel=each.kernel,
@@ -257,7 +247,7 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
                     sheet,
                     threads,
                     threads * sheet.clock_hz * (cache.bytes_per_cycle or 0),
-                    f"{_cores(threads)} x {_ghz(sheet)} x {cache.bytes_per_cycle} byte",
+                    f"{counted(threads, 'core')} x {_ghz(sheet)} x {cache.bytes_per_cycle} byte",
                 )
                 for threads in _threads(sheet)
             ),
@@ -286,27 +276,18 @@ def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) ->
 
 def arithmetic_lines(profile: HardwareProfile) -> list[str]:
     """Each number of a data-sheet profile with how it follows, and what one core has of it."""
-    figures = [
-        *(
-            (each.label, each.threads, each.provenance.note, each.peak_flop_per_s, "FLOP/s")
-            for each in profile.compute
-        ),
-        *(
-            (
-                describe_level(level),
-                each.threads,
-                each.provenance.note,
-                each.peak_bytes_per_s,
-                "B/s",
-            )
-            for level in profile.memory
-            for each in level.bandwidth
-        ),
+    figures: list[tuple[str, ComputeCeiling | Bandwidth, float, str]] = [
+        (each.label, each, each.peak_flop_per_s, "FLOP/s") for each in profile.compute
     ]
-    one = {what: rate for what, threads, _, rate, _ in figures if threads < profile.threads}
+    figures += [
+        (describe_level(level), each, each.peak_bytes_per_s, "B/s")
+        for level in profile.memory
+        for each in level.bandwidth
+    ]
+    one = {what: rate for what, each, rate, _ in figures if each.threads < profile.threads}
     return [
-        f"{what}: {how} = {format_si(rate, unit)}"
+        f"{what}: {each.provenance.note} = {format_si(rate, unit)}"
         + (f" (1 core: {format_si(one[what], unit)})" if what in one else "")
-        for what, threads, how, rate, unit in figures
-        if threads == profile.threads
+        for what, each, rate, unit in figures
+        if each.threads == profile.threads
     ]
