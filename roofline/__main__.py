@@ -1,6 +1,6 @@
 """``python -m roofline``."""
 
-from roofline.cli.interrupts import end_on_interrupt
+from roofline.cli.streams import end_on_interrupt
 
 if __name__ == "__main__":
     # Before the imports that take time.

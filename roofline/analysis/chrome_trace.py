@@ -19,10 +19,8 @@ from typing import Any, Literal
 
 from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
-from roofline.analysis.rows import OperatorRow
-from roofline.analysis.times import above_roof, kind_of_time
-from roofline.analysis.totals import minimum_times_of
-from roofline.analysis.words import run_words, short_op
+from roofline.analysis.rows import OperatorRow, minimum_times_of
+from roofline.analysis.words import above_roof, kind_of_time, run_words, short_op
 from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.text import printable

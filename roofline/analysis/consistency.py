@@ -10,11 +10,11 @@ from statistics import median
 
 from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
-from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import (
+from roofline.analysis.rows import (
     SUMMED,
     Coverage,
     MemoryPeak,
+    OperatorRow,
     coverage_of,
     known_work,
     sum_eager_min_time_s,

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 
 from roofline.analysis.points import Roofs, drawn, points_of, roof_lines, strip_of, types_by_time
 from roofline.analysis.result import Analysis
-from roofline.analysis.times import above_roof
-from roofline.analysis.totals import fit_warnings
-from roofline.analysis.words import machine_words, provenance_words
+from roofline.analysis.rows import fit_warnings
+from roofline.analysis.words import above_roof, machine_words, provenance_words
 from roofline.errors import InputError
 from roofline.foundation.spreads import interval_words, median_text
 from roofline.foundation.text import counted, printable

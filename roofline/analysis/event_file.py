@@ -21,8 +21,7 @@ from typing import Any
 from roofline.analysis.chrome_trace import operator_args
 from roofline.analysis.grouping import groups, working
 from roofline.analysis.result import Analysis
-from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import minimum_times_of
+from roofline.analysis.rows import OperatorRow, minimum_times_of
 from roofline.analysis.words import short_op
 from roofline.errors import InputError, said_by
 from roofline.foundation.text import printable

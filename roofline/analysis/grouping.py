@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
 from roofline.analysis.result import Analysis
-from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import (
+from roofline.analysis.rows import (
     HasMinimumTimes,
     MinTimes,
+    OperatorRow,
     Totals,
     known_work,
     minimum_times_of,
@@ -290,3 +290,13 @@ class _Tree:
             predicted_s=group.predicted_s if self._is_predicted else None,
             measured_s=group.measured_s if self._is_measured else None,
         )
+
+
+def likeness(row: OperatorRow) -> Hashable:
+    """What calls that no table can tell apart have in common; a measured one is like no other."""
+    if row.measured_s is not None:
+        return row.index
+    sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
+    work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
+    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
+    return (row.op, row.type, row.phase, sizes, work, prediction)

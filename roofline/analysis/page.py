@@ -13,8 +13,7 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.analysis.points import roof_lines, types_by_time
 from roofline.analysis.report import minimum_text
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.times import beats_bound, kind_of_time
-from roofline.analysis.words import shape_of, short_op
+from roofline.analysis.words import beats_bound, kind_of_time, shape_of, short_op
 from roofline.foundation.blocks import Grid, Report, View, safe
 from roofline.foundation.text import printable
 from roofline.machine.hardware import describe_threads

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from roofline.analysis.grouping import working
+from roofline.analysis.grouping import likeness, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.times import beats_bound, rate_flop_per_s, time_s, total_s
-from roofline.analysis.words import MODEL_ITSELF, module_of, shape_of, short_op
+from roofline.analysis.words import (
+    MODEL_ITSELF,
+    beats_bound,
+    module_of,
+    rate_flop_per_s,
+    shape_of,
+    short_op,
+    time_s,
+    total_s,
+)
 from roofline.foundation.dtypes import DType
 from roofline.machine.roof import MIX, ComputeRoof, MachineRoof, ceiling_of, diagonal_of
 from roofline.placement import Roof, arithmetic_dtype
@@ -168,16 +176,6 @@ def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
     return tuple(
         sorted(found, key=lambda each: (each.why == "no FLOP", -(each.share or 0.0), each.op))
     )
-
-
-def likeness(row: OperatorRow) -> Hashable:
-    """What calls that no table can tell apart have in common; a measured one is like no other."""
-    if row.measured_s is not None:
-        return row.index
-    sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
-    work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
-    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
-    return (row.op, row.type, row.phase, sizes, work, prediction)
 
 
 def types_by_time(analysis: Analysis) -> list[str]:

@@ -23,11 +23,13 @@ from roofline.analysis.tables import (
     source_word,
     unknown_grid,
 )
-from roofline.analysis.times import above_roof, minimum_words, rounded_share
 from roofline.analysis.words import (
+    above_roof,
     advice_notes,
     hardware_fact,
+    minimum_words,
     model_fact,
+    rounded_share,
     run_fact,
     short_op,
     sum_of_flop,

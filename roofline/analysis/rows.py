@@ -1,20 +1,27 @@
-"""One operator of an analysis: its work, its place under the roof, and its times."""
+"""Operators of an analysis, and the totals of a pass: work, minimum times and memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import Sample
+from roofline.foundation.units import format_bytes
 from roofline.latency.prediction import Prediction
+from roofline.machine.hardware import HardwareProfile
+from roofline.minimum import MinimumTimes
 from roofline.placement import Bound, Placement
 from roofline.workload.fusion import Fused
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
+
+if TYPE_CHECKING:
+    from roofline.analysis.result import Analysis
 
 
 def names_of_numbers(cls: type) -> tuple[str, ...]:
@@ -185,3 +192,255 @@ def row_of(
         measured_times_s=sample.times_s if sample else (),
         measured_page_faults=page_faults,
     )
+
+
+def fits(peak_bytes: int | None, capacity_bytes: int | None) -> bool | None:
+    """Return whether a peak of memory fits into a capacity, both in bytes; None: not known."""
+    if peak_bytes is None or capacity_bytes is None:
+        return None
+    return peak_bytes <= capacity_bytes
+
+
+def fit_words(peak_bytes: int | None, capacity_bytes: int | None) -> str:
+    """Return ``"does not fit: 113 GB of 85.9 GB"``, ``"fits into 85.9 GB"`` or ``""`` (unknown)."""
+    found = fits(peak_bytes, capacity_bytes)
+    if found is None:
+        return ""
+    capacity = format_bytes(capacity_bytes)
+    return f"fits into {capacity}" if found else f"does not fit: {_of(peak_bytes, capacity_bytes)}"
+
+
+def fit_of(analysis: Analysis) -> str:
+    """Return `fit_words` of the peak of a pass and the memory of its machine."""
+    return fit_words(analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes)
+
+
+def too_large(names: Iterable[str], analyses: Iterable[Analysis]) -> list[str]:
+    """Return the names of passes that do not fit: ``["a100 (113 GB of 85.9 GB)"]``."""
+    return [
+        f"{name} ({_of(each.totals.peak_memory_bytes, each.hardware.memory_capacity_bytes)})"
+        for name, each in zip(names, analyses, strict=True)
+        if each.fits is False
+    ]
+
+
+def unknown_capacity(machines: Iterable[HardwareProfile]) -> Iterable[str]:
+    """Yield one line that names the machines whose memory capacity is not known; or none."""
+    unknown = dict.fromkeys(each.name for each in machines if each.memory_capacity_bytes is None)
+    if unknown:
+        yield f"memory capacity not known: {', '.join(unknown)}"
+
+
+def fit_warnings(analysis: Analysis) -> tuple[str, ...]:
+    """Return the warning that a pass does not fit into the memory of its machine; or none."""
+    if analysis.fits is not False:
+        return ()
+    peak, capacity = analysis.totals.peak_memory_bytes, analysis.hardware.memory_capacity_bytes
+    step = "a training step of " * analysis.run.train
+    return (
+        f"{step}{analysis.model} does not fit into the memory of {analysis.hardware.name}:"
+        f" {_of(peak, capacity)}; its times there assume a memory that is large enough",
+    )
+
+
+def _of(peak_bytes: int | None, capacity_bytes: int | None) -> str:
+    return f"{format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}"
+
+
+class HasMinimumTimes(Protocol):
+    """A result with the three minimum times in seconds; None where one is not known."""
+
+    @property
+    def eager_min_time_s(self) -> float | None: ...
+    @property
+    def fused_min_time_s(self) -> float | None: ...
+    @property
+    def model_min_time_s(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinTimes:
+    """The minimum times of a pass in seconds, as in `Totals`; None where one is not known."""
+
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+
+    @classmethod
+    def of(cls, eager_min_time_s: float | None, minimum: MinimumTimes | None) -> MinTimes:
+        """Those of a pass: the sum of its operators' bounds, and what is derived of the whole."""
+        return cls(
+            eager_min_time_s=eager_min_time_s,
+            fused_min_time_s=minimum.fused.time_s if minimum else None,
+            model_min_time_s=minimum.model.time_s if minimum else None,
+        )
+
+
+MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
+"""The minimum times by the names that values, JSON and CSV give them, longest first."""
+
+
+def minimum_times_of(found: HasMinimumTimes | None) -> dict[str, Any]:
+    """The three minimum times in seconds by name, None where one is not known; all None of None."""
+    return {name: found and getattr(found, name) for name in MINIMUM_TIMES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The fraction of calls, bytes and time whose FLOP is known; free operators are left out.
+
+    ``time`` is null until operators were measured. A fraction of nothing is 1.
+
+    Raises:
+        ValueError: what is not from 0 to 1.
+    """
+
+    calls: float
+    traffic: float
+    time: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("calls", self.calls), ("traffic", self.traffic), ("time", self.time)):
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be a fraction from 0 to 1, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the operators, and what the model takes in memory.
+
+    ``flop``, ``macs`` and ``min_flop`` are sums over the operators whose FLOP is known
+    (``unknown_operators`` calls are not in them), ``internal_bytes`` over those of which it is.
+    ``fused_bytes`` is null where it is not known. ``parameters`` counts elements, each storage
+    once, ``parameter_size_bytes`` and ``buffer_size_bytes`` their bytes, ``optimizer_state_bytes``
+    those of what an optimizer keeps from step to step; ``peak_memory_bytes`` is the most that is
+    alive at once (all of these, inputs, and activations and gradients from creation to release),
+    ``all_tensors_bytes`` the sum of them all, as if nothing were freed. ``eager_min_time_s`` is the
+    sum of the operators' bounds, null where the hardware has no ceilings: no operator-by-operator
+    run takes less. ``fused_min_time_s`` is the least of a
+    run in fused kernels, ``model_min_time_s`` that of any run of the same function, and
+    ``fused_limiter`` and ``model_limiter`` are the ceilings that set them; null and empty where
+    they are not known.
+
+    Raises:
+        ValueError: a negative or infinite number.
+    """
+
+    flop: int
+    macs: int
+    min_flop: int
+    unknown_operators: int
+    parameter_bytes: int
+    input_bytes: int
+    output_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    internal_bytes: int = 0
+    traffic_bytes: int
+    fused_bytes: int | None = None
+    parameters: int
+    parameter_size_bytes: int
+    buffer_size_bytes: int
+    optimizer_state_bytes: int = 0
+    peak_memory_bytes: int
+    all_tensors_bytes: int
+    eager_min_time_s: float | None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+    fused_limiter: str = ""
+    model_limiter: str = ""
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    measured_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, _NUMBERS_OF_TOTALS)
+        check_interval(self.predicted_low_s, self.predicted_s, self.predicted_high_s)
+
+    @property
+    def intensity_flop_per_byte(self) -> float | None:
+        """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
+        if self.unknown_operators or not self.traffic_bytes:
+            return None
+        return self.flop / self.traffic_bytes
+
+
+_NUMBERS_OF_TOTALS = names_of_numbers(Totals)
+SUMMED = tuple(each.name for each in fields(Work) if each.name in Totals.__dataclass_fields__)
+"""Fields of the operators' work that add up to those of `Totals`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeak:
+    """What is in memory when it is fullest, in bytes, and when that is.
+
+    ``operator`` is the index of the operator that runs then; null where none takes memory.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    operator: int | None
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    gradient_bytes: int
+
+    def __post_init__(self) -> None:
+        check_numbers(self, names_of_numbers(MemoryPeak))
+
+    @property
+    def byte(self) -> int:
+        """All of it."""
+        names = [each.name for each in fields(self) if each.name != "operator"]
+        return sum(getattr(self, name) for name in names)
+
+
+def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
+    """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
+    byte = [row.fused_bytes for row in rows]
+    return sum_known(byte) if byte else None
+
+
+def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
+    """How much of the operators that do something has known FLOP."""
+    working = [row for row in rows if row.state is not State.FREE]
+    known = [row for row in working if row.state is State.COUNTED]
+    timed = [row for row in working if row.measured_s is not None]
+
+    def fraction(part: float, whole: float) -> float:
+        return part / whole if whole else 1.0
+
+    return Coverage(
+        calls=fraction(len(known), len(working)),
+        traffic=fraction(
+            sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)
+        ),
+        time=fraction(
+            sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
+            sum(row.measured_s or 0.0 for row in timed),
+        )
+        if timed and len(timed) == len(working)
+        else None,
+    )
+
+
+def known_work(rows: Iterable[OperatorRow]) -> Work:
+    """The work of `rows`: what formulas say summed over those that have one, bytes over all."""
+    total = Work()
+    for row in rows:
+        work = row.work
+        if work.flop is None:
+            work = replace(work, flop=0, macs=0, min_flop=0)
+        if work.internal_bytes is None:
+            work = replace(work, internal_bytes=0)
+        total += work
+    return total
+
+
+def sum_eager_min_time_s(rows: Iterable[OperatorRow]) -> float | None:
+    """The sum of the bounds in seconds; None if one of them is unknown."""
+    return sum_known(row.eager_min_time_s for row in rows)

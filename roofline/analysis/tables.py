@@ -24,15 +24,19 @@ from roofline.analysis import (
     sum_fused_bytes,
     working,
 )
-from roofline.analysis.points import likeness
-from roofline.analysis.times import Kind, kind_of_time, rounded_share, sum_s, time_of
+from roofline.analysis.grouping import likeness
 from roofline.analysis.words import (
     MODEL_ITSELF,
+    Kind,
+    kind_of_time,
     module_of,
+    rounded_share,
     shape_of,
     short_op,
     sum_of_flop,
     sum_of_intensity,
+    sum_s,
+    time_of,
 )
 from roofline.foundation.blocks import Column, Grid, View
 from roofline.foundation.rows import sum_known

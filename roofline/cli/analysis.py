@@ -27,8 +27,7 @@ from roofline.cli.options import (
     several_machines,
     top_option,
 )
-from roofline.cli.results import working
-from roofline.cli.streams import tell
+from roofline.cli.streams import tell, working
 from roofline.errors import IncompleteError, InputError
 from roofline.foundation.blocks import View
 
@@ -323,7 +322,7 @@ def _refuse_what_changes_it(context: click.Context, file: str) -> None:
 def show(file: Path, view: View, layers: Layers, output: Output) -> None:
     """Show the result saved in FILE (.json), of any kind; needs no torch."""
     from roofline.analysis import Analysis
-    from roofline.analysis.times import kind_of_time
+    from roofline.analysis.words import kind_of_time
     from roofline.foundation.files import check_named_once
     from roofline.foundation.reading import read_json
     from roofline.result import result_from_data

@@ -21,8 +21,7 @@ from roofline.cli.options import (
     several_machines,
     top_option,
 )
-from roofline.cli.results import working
-from roofline.cli.streams import tell
+from roofline.cli.streams import tell, working
 from roofline.errors import InputError, nearest
 from roofline.foundation.blocks import View
 

@@ -20,8 +20,7 @@ from roofline.cli.options import (
     run_pack,
     top_option,
 )
-from roofline.cli.results import working
-from roofline.cli.streams import tell
+from roofline.cli.streams import tell, working
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 

@@ -22,8 +22,7 @@ from roofline.cli.options import (
     run_option,
     top_option,
 )
-from roofline.cli.results import present_result, print_as_tables, say_written, working
-from roofline.cli.streams import tell
+from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
 from roofline.errors import InputError, MeasurementError
 from roofline.foundation.blocks import Report, View, notes, safe
 from roofline.foundation.text import counted

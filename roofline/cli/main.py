@@ -8,14 +8,17 @@ import sys
 
 import click
 
-from roofline.cli.interrupts import (
+from roofline.cli.streams import (
     INTERRUPTED,
     MESSAGE,
     Interrupts,
+    Streams,
+    columns,
     end_on_interrupt,
     forget_interrupts,
+    spelled,
+    tell,
 )
-from roofline.cli.streams import Streams, columns, spelled, tell
 from roofline.errors import RooflineError, command_line, nearest
 from roofline.foundation.places import PlacedError, caret_lines
 

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from roofline.cli import candidates
-from roofline.cli.results import present_result
+from roofline.cli.streams import present_result
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.run import RunOptions, check_choice

@@ -24,8 +24,7 @@ from roofline.cli.options import (
     run_option,
     run_pack,
 )
-from roofline.cli.results import present_result, say_written, working
-from roofline.cli.streams import tell
+from roofline.cli.streams import present_result, say_written, tell, working
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 

@@ -1,22 +1,105 @@
-"""stdout and stderr that take whatever is written to them.
-
-Characters that their encoding lacks are spelled with those it has; a stream that is closed is one
-that nobody reads; and a disk that is full or a pipe that is closed is found out at the end, by
-`Streams.failure`, so that files still get written when nobody reads the table.
-"""
+"""Standard streams as a terminal or a pipe has them: progress, results, interrupts."""
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import contextlib
 import errno
 import io
 import os
 import shutil
+import signal
 import sys
-from typing import Any, Literal, TextIO
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from roofline.foundation.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from roofline.foundation.blocks import Report, View
+    from roofline.result import Result
+
+
+INTERRUPTED = 130
+"""The exit code: 128 and the number of SIGINT, as shells have it."""
+
+MESSAGE = "roofline: interrupted"
+
+
+def end_on_interrupt() -> None:
+    """Makes an interrupt end the process at once, while it starts and while it ends.
+
+    There is nothing to clean up then, and a traceback out of an import helps nobody. When all is
+    said and Python takes itself down, interrupts have no effect any more.
+    """
+    if _is_ours():
+        signal.signal(signal.SIGINT, _end)
+        # What is registered first is called last. (Python would put back the system's handler,
+        # which ends the process without a word and without an exit code.)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def forget_interrupts() -> None:
+    """Makes Python end with the exit code that it is given, after an interrupt that was caught.
+
+    Where the KeyboardInterrupt passed an ``exec`` of text (dataclasses and named tuples make their
+    methods so), Python takes it for one that nobody caught, and kills itself by the signal in the
+    end; unless another ``exec`` goes well.
+    """
+    exec("")
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{MESSAGE}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+def _is_ours() -> bool:
+    """Whether an interrupt comes to this thread, and the process was not started to ignore it."""
+    return (
+        threading.current_thread() is threading.main_thread()
+        # None is a handler that was not installed from Python, and could not be put back.
+        and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None)
+    )
+
+
+class Interrupts:
+    """Remembers an interrupt, also where the KeyboardInterrupt that it raises never arrives.
+
+    C code that runs Python (the import of an extension module, a callback) may take the exception
+    for a failure of its own and clear it.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.over = False
+        """The command has ended; there is nothing left to interrupt."""
+        self._before: object = None
+
+    def __enter__(self) -> Interrupts:
+        if _is_ours():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)  # pyright: ignore[reportArgumentType]  as it was given
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self.seen = True
+        if not self.over:
+            raise KeyboardInterrupt
+
 
 Name = Literal["stdout", "stderr"]
 
@@ -195,3 +278,110 @@ def put(content: str | bytes) -> None:
 def _write(stream: TextIO, text: str) -> None:
     stream.write(text)
     stream.flush()
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console on stdout or stderr, as wide as the terminal, that colors nothing by itself."""
+    import shutil
+
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if console.width < 1:
+        # COLUMNS=0 says that the width is not known; rich would print lines of no characters.
+        console.width = shutil.get_terminal_size().columns
+    return console
+
+
+@contextmanager
+def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float, str], None]]:
+    """A progress bar on stderr from the first report on, a plain line in a file.
+
+    What the user's models print goes to stderr as well: it is not the result.
+
+    Args:
+        what: what is done; ``""``: a first measurement of this machine, where one is needed.
+        redraw: from time to time; else only at reports, by the thread that measures: drawing next
+            to it would disturb.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from roofline.machine.catalog import host_file
+
+    measures_first = not what and not host_file().exists()
+    what = what or "Measuring this machine, once"
+    is_terminal = sys.stderr.isatty()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        console=plain_console(stderr=True),
+        transient=True,
+        auto_refresh=redraw,
+        disable=not is_terminal,
+    )
+    task = bar.add_task(what, total=1.0, now="")
+    started = False
+
+    def report(fraction: float, now: str) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            if is_terminal:
+                bar.start()
+            else:
+                tell(f"{what} …")
+        bar.update(task, completed=fraction, now=now, refresh=not redraw)
+
+    try:
+        with redirect_stdout(sys.stderr):
+            yield report
+    finally:
+        bar.stop()
+    if measures_first and host_file().exists():
+        tell(
+            f"Measured this machine and kept the result in {host_file()};"
+            " `roofline measure` does it again"
+        )
+
+
+def say_written(paths: Sequence[Path]) -> None:
+    """The last lines: the files that were written."""
+    for path in paths:
+        tell(f"Wrote {path}")
+
+
+def print_as_tables(report: Report) -> None:
+    """Print a report on stdout."""
+    from roofline.render.console import print_report
+
+    print_report(report, plain_console())
+
+
+def present_result(
+    result: Result,
+    files: Sequence[Path] = (),
+    *,
+    stdout_format: str | None = None,
+    view: View,
+    force: bool = False,
+    **picture: Any,
+) -> None:
+    """Write a result's files, print it, or write it to stdout in a format, and name the files.
+
+    Args:
+        result: of any kind.
+        files: names with suffixes that its kind is written as.
+        stdout_format: of what goes to stdout; None: the report.
+        view: how report and rows look at it.
+        force: whether existing files are replaced.
+        picture: options of its drawing.
+    """
+    # Files first: what is printed may end early, in a pipe that closes.
+    result.write(files, view, overwrite=force, **picture)
+    if stdout_format is not None:
+        put(result.render(stdout_format, view, **picture))
+    else:
+        print_as_tables(result.report(replace(view, today=date.today())))
+    say_written(files)

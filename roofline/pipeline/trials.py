@@ -13,9 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice.alternatives import Alternative, OnMachine
 from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
-from roofline.design.advice.subject import Proposal, Subject, Swap
+from roofline.design.advice.subject import Alternative, OnMachine, Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError

@@ -8,7 +8,7 @@ from typing import Any
 
 from roofline.analysis import fit_warnings
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.design.advice.times import Time
+from roofline.design.advice.subject import Time
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known
 from roofline.foundation.spreads import interval_cell, rounds_title

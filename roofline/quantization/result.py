@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, MinTimes
-from roofline.design.advice.times import Time
+from roofline.design.advice.subject import Time
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import finite
 from roofline.placement import Bound

@@ -16,8 +16,7 @@ from roofline.analysis import (
     sum_eager_min_time_s,
     working,
 )
-from roofline.design.advice.alternatives import reuses_for
-from roofline.design.advice.times import NOTHING, Time
+from roofline.design.advice.subject import NOTHING, Time, reuses_for
 from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.rows import sum_known

@@ -15,15 +15,15 @@ from matplotlib.text import Text
 
 from roofline.analysis import Analysis
 from roofline.analysis.drawing import plot
-from roofline.analysis.layers import (
+from roofline.analysis.layers_drawing import (
     RoofLayers,
+    draw_layers,
     layers_of_analysis,
     layers_of_machine,
     library_note,
     software_note,
     software_of,
 )
-from roofline.analysis.layers_drawing import draw_layers
 from roofline.cli.options import Layers, Output
 from roofline.errors import HardwareError, InputError
 from roofline.machine.catalog import load_hardware

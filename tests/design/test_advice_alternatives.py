@@ -10,15 +10,18 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, OperatorRow, working
-from roofline.design.advice.alternatives import (
+from roofline.design.advice.rules import findings_of, proposals_of
+from roofline.design.advice.subject import (
+    NOTHING,
     OnMachine,
+    Saving,
+    Time,
     as_it_is,
     convolution_like,
     product_like,
     reuses_for,
+    saving_of,
 )
-from roofline.design.advice.rules import findings_of, proposals_of
-from roofline.design.advice.times import NOTHING, Saving, Time, saving_of
 from roofline.placement import Roof
 from tests.design.advice_models import Clock, analysed, by_flop
 from tests.presentation.examples import (

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice.alternatives import Alternative, as_it_is
-from roofline.design.advice.subject import Proposal, Swap
+from roofline.design.advice.subject import Alternative, Proposal, Swap, as_it_is
 from roofline.design.advice.whole_model import (
     Outcome,
     Variant,

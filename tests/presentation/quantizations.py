@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow
-from roofline.design.advice.times import Time
+from roofline.design.advice.subject import Time
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy

@@ -12,7 +12,7 @@ from rich.console import Console
 from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.points import points_of
-from roofline.analysis.times import above_roof, kind_of_time
+from roofline.analysis.words import above_roof, kind_of_time
 from roofline.foundation.blocks import Facts, Grid, Report, View
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import digits_of, interval_cell, interval_words

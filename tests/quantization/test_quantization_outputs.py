@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch
 from rich.console import Console
 
 from roofline.analysis import Analysis
-from roofline.design.advice.times import Time
+from roofline.design.advice.subject import Time
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation import schema
 from roofline.foundation.blocks import Facts, Grid, Notes, View

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis
-from roofline.design.advice.times import Time
+from roofline.design.advice.subject import Time
 from roofline.errors import InputError
 from roofline.latency.prediction import Predicted
 from roofline.placement import Placement

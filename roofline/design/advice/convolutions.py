@@ -8,17 +8,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from roofline.analysis import OperatorRow
-from roofline.design.advice.alternatives import (
+from roofline.design.advice.subject import (
     Alternative,
+    Parts,
+    Proposal,
+    Saving,
+    Subject,
+    Swap,
+    Time,
     as_it_is,
     convolution_like,
     groups_of,
     is_linear,
     is_plain_convolution,
+    left_out,
+    minimum_s,
     product_like,
+    saving_of,
 )
-from roofline.design.advice.subject import Parts, Proposal, Subject, Swap, left_out, minimum_s
-from roofline.design.advice.times import Saving, Time, saving_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     format_bytes_per_s,

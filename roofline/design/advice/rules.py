@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from roofline.analysis import Analysis, Finding, OperatorRow
-from roofline.design.advice.alternatives import OnMachine, is_plain_convolution
 from roofline.design.advice.convolutions import (
     channel_padding,
     depthwise_below_ridge,
@@ -16,8 +15,15 @@ from roofline.design.advice.convolutions import (
     standard_instead,
     unusual_kernels,
 )
-from roofline.design.advice.subject import Proposal, Subject, left_out, minimum_s
-from roofline.design.advice.times import Saving
+from roofline.design.advice.subject import (
+    OnMachine,
+    Proposal,
+    Saving,
+    Subject,
+    is_plain_convolution,
+    left_out,
+    minimum_s,
+)
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_bytes, format_s
 from roofline.latency.prediction import Predicts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, working
-from roofline.design.advice.times import LEAST_SHARE, Saving, Time, saving_of
+from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_bytes, format_flop_per_s, format_percent, format_s
 from roofline.placement import Roof

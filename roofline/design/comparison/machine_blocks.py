@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
-from roofline.analysis.points import likeness, name_of
+from roofline.analysis.grouping import likeness
+from roofline.analysis.points import name_of
 from roofline.analysis.report import coverage_text, model_facts
 from roofline.analysis.tables import groups_of_unknown, prediction_cell, unknown_grid
 from roofline.analysis.words import (
