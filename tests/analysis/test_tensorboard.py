@@ -189,7 +189,7 @@ def test_the_suffix_is_in_small_letters(tmp_path: Path) -> None:
 
 
 def test_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="kind 'machine comparison' are written as"):
+    with pytest.raises(InputError, match="kind 'comparison' are written as"):
         eight().save(tmp_path / "a.tfevents")
 
 

@@ -12,13 +12,8 @@ import torch
 from torch import nn
 
 import roofline
-<<<<<<< HEAD
-from roofline.design.advice.times import Time
-from roofline.design.comparison.ratios import RoundTime
-=======
 from roofline.design.advice.subject import Time
-from roofline.design.model_comparison.measured_rounds import RoundTime
->>>>>>> c4026d4 (Analysis, command line and advice: fewer modules, each a subject)
+from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline import native_variants as pipeline
