@@ -52,12 +52,12 @@ class Inputs:
 
         A positional argument that is a tensor itself has no name.
         """
-        for position, value in enumerate(self.args):
-            for path, leaf in _leaves(value):
-                yield (f"{position}{path}" if path else ""), leaf
-        for name, value in self.kwargs.items():
-            for path, leaf in _leaves(value):
-                yield f"{name}{path}", leaf
+        for name, value in (*enumerate(self.args), *self.kwargs.items()):
+            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+                if isinstance(leaf, InputRequest):
+                    is_positional = isinstance(name, int) and not path
+                    steps = "".join(map(_step, path))
+                    yield "" if is_positional else f"{name}{steps}", leaf
 
     def made(self, make: Callable[[InputRequest], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with what `make` gives in the place of every tensor asked for."""
@@ -79,12 +79,6 @@ class Inputs:
         return changed
 
 
-def _leaves(value: Any) -> Iterator[tuple[str, InputRequest]]:
-    for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-        if isinstance(leaf, InputRequest):
-            yield "".join(_step(key) for key in path), leaf
-
-
 def _step(key: Any) -> str:
     """A step into an argument as a person writes it: ``.image``, ``[0]``."""
     if isinstance(key, pytree.SequenceKey):
@@ -95,7 +89,7 @@ def _step(key: Any) -> str:
 
 def _with_batch(value: Any, batch: int) -> Any:
     if not isinstance(value, InputRequest):
-        if any(True for _ in _leaves(value)):
+        if any(isinstance(leaf, InputRequest) for leaf in pytree.tree_leaves(value)):
             raise InputError(
                 "batch: an input that holds several tensors has no one first size to replace;"
                 " give their shapes"
@@ -104,14 +98,6 @@ def _with_batch(value: Any, batch: int) -> Any:
     if not value.shape:
         raise InputError("batch: an input without dimensions has no first size to replace")
     return replace(value, shape=(batch, *value.shape[1:]))
-
-
-def _is_shape(value: Any) -> bool:
-    return (
-        isinstance(value, (tuple, list))
-        and bool(value)
-        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
-    )
 
 
 def physical_order(request: InputRequest) -> tuple[int, ...]:
@@ -129,28 +115,33 @@ _SHAPE_LIKE = re.compile(r"\s*(\w+\s*=\s*)?\d")
 def _requested(value: Any) -> Any:
     """`value` with an InputRequest for every tensor, shape and text of a shape in it."""
 
-    def is_text_a_shape(text: str) -> bool:
-        return _SHAPE_LIKE.match(text) is not None
-
-    def is_shape(each: Any) -> bool:
-        return isinstance(each, tuple) and _is_shape(each)
-
     def leaf(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
             if each.is_nested or each.layout is not torch.strided:
                 kind = "nested" if each.is_nested else "sparse"
                 raise InputError(f"inputs: {kind} tensors cannot be counted; give a dense one")
             return InputRequest(shape=tuple(each.shape), like=each)
-        if isinstance(each, str):
-            if not is_text_a_shape(each):
-                return each
-            name, request = parse_input(each)
-            if name:
-                raise InputError(f"input '{each}': an argument cannot be named within another")
-            return request
-        return _request_of_shape(each) if is_shape(each) else each
+        if isinstance(each, str) and _SHAPE_LIKE.match(each):
+            return _unnamed(*parse_input(each))
+        return _request_of_shape(each) if isinstance(each, tuple) and _is_shape(each) else each
 
-    return pytree.tree_map(leaf, value, is_leaf=is_shape)
+    return pytree.tree_map(
+        leaf, value, is_leaf=lambda each: isinstance(each, tuple) and _is_shape(each)
+    )
+
+
+def _unnamed(name: str, request: Any) -> Any:
+    if name:
+        raise InputError(f"input '{name}': an argument cannot be named within another")
+    return request
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and bool(value)
+        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    )
 
 
 def _request_of_shape(shape: Sequence[int]) -> InputRequest:
@@ -191,11 +182,8 @@ def parse_input(text: str) -> tuple[str, Any]:
 
 def _parted(text: str) -> tuple[str, str, str]:
     """`text` at its last ``=`` outside brackets."""
-    outside = re.split(r"[\[{]", text, maxsplit=1)[0]
-    position = outside.rfind("=")
-    if position < 0:
-        return "", "", text
-    return text[:position], "=", text[position + 1 :]
+    before, equals, _ = re.split(r"[\[{]", text, maxsplit=1)[0].rpartition("=")
+    return before, equals, text[len(before) + len(equals) :]
 
 
 def _parsed(text: str) -> Any:
@@ -253,23 +241,17 @@ def inputs_of(given: Any) -> Inputs | None:
     Raises:
         InputError: something else.
     """
-    match given:
-        case None:
-            return None
-        case Inputs():
-            return given
-        case str() | InputRequest():
-            return _together([given])
-        case torch.Tensor():
-            return Inputs(given)
-        case Mapping():
-            return _together([], {str(name): value for name, value in given.items()})
-        case Sequence() if not _is_shape(given):
-            return _together(given)
-        case _ if _is_shape(given):
-            return _together([given])
-        case _:
-            raise _not_an_input(given)
+    if given is None or isinstance(given, Inputs):
+        return given
+    if isinstance(given, torch.Tensor):
+        return Inputs(given)
+    if isinstance(given, Mapping):
+        return _together([], {str(name): value for name, value in given.items()})
+    if isinstance(given, (str, InputRequest)) or _is_shape(given):
+        return _together([given])
+    if isinstance(given, Sequence):
+        return _together(given)
+    raise _not_an_input(given)
 
 
 def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None) -> Inputs:
@@ -277,9 +259,7 @@ def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None)
     inputs = Inputs()
     for name, value in (named or {}).items():
         if isinstance(value, str):
-            inner, value = parse_input(value)
-            if inner:
-                raise InputError(f"input '{inner}': an argument cannot be named within another")
+            value = _unnamed(*parse_input(value))
         inputs.kwargs[name] = _request_of_shape(value) if _is_shape(value) else _requested(value)
     args: list[Any] = []
     for each in positional:

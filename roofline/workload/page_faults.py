@@ -60,9 +60,6 @@ class Scratch:
     is_onednn: bool = False
 
 
-_NONE = Scratch()
-
-
 def scratch(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scratch | None:
     """The blocks that a call takes besides its results; None: it takes some that are not known.
 
@@ -79,13 +76,19 @@ def scratch(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scr
     if record.op == "aten.convolution_backward":
         return None
     if record.op == "aten._scaled_dot_product_flash_attention_for_cpu":
-        return _attention(record, threads)
+        query, key = record.inputs[0], record.inputs[min(1, len(record.inputs) - 1)]
+        queries, width, keys = query.shape[-2], query.shape[-1], key.shape[-2]
+        rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
+        # A block of scores, two sums and a block of results, for each thread.
+        each = rows * (min(_KEYS_SPLIT, keys) + 2 + width) * _ELEMENT_BYTE
+        return Scratch(after=(threads * each,))
     if record.op in ("aten.mm", "aten.addmm"):
         rows, columns = record.outputs[0].shape
-        return Scratch(kept_bytes=_packed_rows_bytes(rows, columns, threads))
+        # MKL's buffer of one thread for the product of a linear layer.
+        return Scratch(kept_bytes=400_000 + 512 * columns // threads if rows > 1 else 0)
     if record.op == "aten.native_layer_norm" and record.inputs[0].layout != "contiguous":
         return Scratch(around=(record.inputs[0].byte,))
-    return _NONE
+    return Scratch()
 
 
 def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
@@ -98,7 +101,10 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
         is_product = taps == 1 and not is_strided
         is_product = is_product and not _differs(record.attributes.get("padding"), 0)
         columns = batch * channels * taps * results * _ELEMENT_BYTE
-        kept = _packed_columns_bytes(results, weight.shape[0], channels * taps // groups)
+        # MKL's buffer for weights times pixels, on one thread.
+        depth = channels * taps // groups
+        block = 64 if results > 8192 else 128 if depth <= 128 else min(depth, 192)
+        kept = 4 * min(results, 13000) * block + 1024 * min(weight.shape[0], 480) + 17080
         return Scratch(around=() if is_product else (columns,), kept_bytes=kept)
     inside, outside = weight.shape[1], weight.shape[0] // groups
     is_first = groups == 1 and channels < _FIRST_LAYER_CHANNELS
@@ -120,17 +126,6 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
     return Scratch(before=before, around=(blocked,), is_onednn=True)
 
 
-def _packed_columns_bytes(pixels: int, channels: int, depth: int) -> int:
-    """MKL's buffer for weights times pixels, on one thread."""
-    block = 64 if pixels > 8192 else 128 if depth <= 128 else min(depth, 192)
-    return 4 * min(pixels, 13000) * block + 1024 * min(channels, 480) + 17080
-
-
-def _packed_rows_bytes(rows: int, columns: int, threads: int) -> int:
-    """MKL's buffer of one thread for the product of a linear layer."""
-    return 400_000 + 512 * columns // threads if rows > 1 else 0
-
-
 def _takes_onednn(record: OperatorRecord, threads: int) -> bool:
     """Whether torch gives a convolution of float32 to oneDNN; else it is a product of columns."""
     image, weight = record.inputs[0], record.inputs[1]
@@ -148,15 +143,6 @@ def _takes_onednn(record: OperatorRecord, threads: int) -> bool:
         or batch > 1
         or image.elements > _LARGE_INPUT
     )
-
-
-def _attention(record: OperatorRecord, threads: int) -> Scratch:
-    """A block of scores, two sums and a block of results, for each thread."""
-    query, key = record.inputs[0], record.inputs[min(1, len(record.inputs) - 1)]
-    queries, width, keys = query.shape[-2], query.shape[-1], key.shape[-2]
-    rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
-    each = rows * (min(_KEYS_SPLIT, keys) + 2 + width) * _ELEMENT_BYTE
-    return Scratch(after=(threads * each,))
 
 
 def _differs(values: object, value: int) -> bool:
@@ -270,7 +256,7 @@ def settling(
     processes = [_Process(records, known, settings, seed) for seed in range(_PROCESSES)]
     for each in processes:
         each.steady()
-    needed = max(each.largest_top_bytes for each in processes)
+    needed = max(each.heap.largest_top_bytes for each in processes)
     trim_bytes = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
     return replace(settings, trim_threshold_bytes=2 * trim_bytes)
 
@@ -295,32 +281,23 @@ class _Process:
                 mmap_threshold_bytes=_IMPORTED_THRESHOLD_BYTE,
                 trim_threshold_bytes=2 * _IMPORTED_THRESHOLD_BYTE,
             )
-        self._heap = Heap(settings)
+        self.heap = Heap(settings)
         self._alive: dict[int, int] = {}
         self._primitives: set[object] = set()
         self._kept_bytes = 0
-        self._scatter(random.Random(seed))
-
-    def _scatter(self, random_numbers: random.Random) -> None:
-        """Small blocks, half of them free: what importing and building left."""
+        # Small blocks, half of them free: what importing and building left.
+        drawn = random.Random(seed)
         blocks = [
-            self._heap.malloc(int(_SMALL_BLOCK_BYTE ** random_numbers.random()))
-            for _ in range(_SMALL_BLOCKS)
+            self.heap.malloc(int(_SMALL_BLOCK_BYTE ** drawn.random())) for _ in range(_SMALL_BLOCKS)
         ]
-        for block in random_numbers.sample(blocks, _SMALL_BLOCKS // 2):
-            self._heap.free(block)
-
-    @property
-    def largest_top_bytes(self) -> int:
-        """The most that the end of the heap ever had free."""
-        return self._heap.largest_top_bytes
+        self._free(drawn.sample(blocks, _SMALL_BLOCKS // 2)[::-1])
 
     def steady(self) -> list[int]:
         """The faults of passes behind the warm-up."""
         counts: list[int] = []
         seen: dict[object, int] = {}
         for number in range(_WARM_UP + _PASSES):
-            state = self._heap.state()
+            state = self.heap.state()
             if state in seen:
                 # Most processes come back to a state within a few passes, and go round from there.
                 around = counts[seen[state] :]
@@ -331,22 +308,20 @@ class _Process:
 
     def run(self) -> int:
         """The faults of one more pass."""
-        before = self._heap.page_faults
+        before = self.heap.page_faults
         for record, each in zip(self._records, self._known, strict=True):
             self._call(record, each)
             # The tensors of inner calls, which are made last, go first.
-            for storage in reversed(record.freed):
-                self._drop(storage)
-        for storage in tuple(self._alive):
-            self._drop(storage)
-        return self._heap.page_faults - before
-
-    def _drop(self, storage: int) -> None:
-        if storage in self._alive:
-            self._heap.free(self._alive.pop(storage))
+            gone = (each for each in reversed(record.freed) if each in self._alive)
+            for storage in gone:
+                self.heap.free(self._alive.pop(storage))
+        for block in self._alive.values():
+            self.heap.free(block)
+        self._alive.clear()
+        return self.heap.page_faults - before
 
     def _call(self, record: OperatorRecord, each: Scratch) -> None:
-        heap = self._heap
+        heap = self.heap
         descriptors: list[int] = []
         if each.is_onednn:
             descriptors = [heap.memalign(_DESCRIPTOR_BYTE) for _ in range(_DESCRIPTORS)]
@@ -369,7 +344,7 @@ class _Process:
         self._free(around)
 
     def _block(self, record: OperatorRecord, each: Scratch, byte: int) -> int:
-        block = self._heap.memalign(byte)
+        block = self.heap.memalign(byte)
         if each.is_onednn:
             self._keep((record.inputs[0].shape, byte), _REORDER_BYTE)
         return block
@@ -378,17 +353,17 @@ class _Process:
         """What oneDNN keeps of a primitive when it meets it first."""
         if primitive not in self._primitives:
             self._primitives.add(primitive)
-            building = self._heap.memalign(_BUILDING_BYTE)
+            building = self.heap.memalign(_BUILDING_BYTE)
             for byte in sizes:
                 if byte >= _ALIGNED_BYTE:
-                    self._heap.memalign(byte)
+                    self.heap.memalign(byte)
                 else:
-                    self._heap.malloc(byte)
-            self._heap.free(building)
+                    self.heap.malloc(byte)
+            self.heap.free(building)
 
     def _free(self, blocks: Sequence[int]) -> None:
         for block in reversed(blocks):
-            self._heap.free(block)
+            self.heap.free(block)
 
 
 def _in_place(records: Sequence[OperatorRecord]) -> set[int]:

@@ -124,48 +124,6 @@ def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-class _Storages:
-    """Numbers storages by first appearance, and tells which ones the model has dropped."""
-
-    def __init__(self, roles: Mapping[int, Role]) -> None:
-        self.new_role = Role.ACTIVATION
-        self._roles = roles
-        self._known: dict[int, tuple[int, Role]] = {}
-        # Weak references keep the addresses from being given to other storages, and thus unique.
-        self._references: list[StorageWeakRef] = []
-        # By number; torch keeps a storage's Python object for as long as the storage itself lives,
-        # so that its end is told, and nobody need ask after every operator.
-        self._watched: dict[int, weakref.ref[Any]] = {}
-        self._gone: list[int] = []
-
-    def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        known = self._known.get(address)
-        if known is None:
-            role = self._roles.get(address, self.new_role)
-            known = self._known[address] = len(self._known), role
-            self._references.append(StorageWeakRef(storage))
-            if not role.persists:
-                number, gone = known[0], self._gone
-                self._watched[number] = weakref.ref(storage, lambda _: gone.append(number))
-        return known
-
-    @property
-    def alive(self) -> frozenset[int]:
-        return frozenset(self._watched.keys() - self._gone)
-
-    def dropped(self) -> tuple[int, ...]:
-        """Numbers of what does not persist and has gone since the last call."""
-        if not self._gone:
-            return ()
-        gone = tuple(sorted(self._gone))
-        self._gone.clear()
-        for number in gone:
-            del self._watched[number]
-        return gone
-
-
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor as records have it, and what tells whether another one is the same bytes."""
@@ -175,31 +133,57 @@ class Operand:
 
 
 class Operands:
-    """Turns tensors into specs, and tells which of them the model has dropped.
+    """Turns tensors into specs, numbers their storages by first appearance, and tells which ones
+    the model has dropped.
+
+    ``new_role``: storages that appear from now on, and have no role yet, get this one.
 
     Args:
         roles: the role of every storage that is no activation, by address; may grow.
     """
 
     def __init__(self, roles: Mapping[int, Role]) -> None:
-        self._storages = _Storages(roles)
+        self.new_role = Role.ACTIVATION
+        self._roles = roles
+        self._numbers: dict[int, tuple[int, Role]] = {}
+        # Weak references keep the addresses from being given to other storages, and thus unique.
+        self._references: list[StorageWeakRef] = []
+        # By number; torch keeps a storage's Python object for as long as the storage itself lives,
+        # so that its end is told, and nobody need ask after every operator.
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        self._gone: list[int] = []
         self._known: dict[tuple[Any, ...], Operand] = {}
 
-    def take_new_as(self, role: Role) -> None:
-        """Storages that appear from now on, and have no role yet, get this one."""
-        self._storages.new_role = role
+    def _number(self, tensor: torch.Tensor) -> tuple[int, Role]:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        known = self._numbers.get(address)
+        if known is None:
+            role = self._roles.get(address, self.new_role)
+            known = self._numbers[address] = len(self._numbers), role
+            self._references.append(StorageWeakRef(storage))
+            if not role.persists:
+                number, gone = known[0], self._gone
+                self._watched[number] = weakref.ref(storage, lambda _: gone.append(number))
+        return known
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
         """Numbers of the storages that tensors lie in, empty ones too."""
-        return frozenset(self._storages.number(tensor)[0] for tensor in tensors)
-
-    def dropped(self) -> tuple[int, ...]:
-        """Numbers of the activations and gradients that have gone since the last call."""
-        return self._storages.dropped()
+        return frozenset(self._number(tensor)[0] for tensor in tensors)
 
     def alive(self) -> frozenset[int]:
         """Numbers of the activations and gradients that have not gone."""
-        return self._storages.alive
+        return frozenset(self._watched.keys() - self._gone)
+
+    def dropped(self) -> tuple[int, ...]:
+        """Numbers of the activations and gradients that have gone since the last call."""
+        if not self._gone:
+            return ()
+        gone = tuple(sorted(self._gone))
+        self._gone.clear()
+        for number in gone:
+            del self._watched[number]
+        return gone
 
     def operand(self, tensor: torch.Tensor) -> Operand:
         """One tensor, be it empty.
@@ -212,7 +196,7 @@ class Operands:
                 "the model makes a sparse tensor, and those cannot be counted; use dense ones"
                 " (sparse=False for the gradients of an embedding)"
             )
-        number, role = self._storages.number(tensor)
+        number, role = self._number(tensor)
         shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         key = (number, shape, stride, offset, tensor.dtype)
         operand = self._known.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -241,10 +241,6 @@ class Recorder(TorchDispatchMode, Listener):
         """How many operators have a record."""
         return len(self.records) + (self._last is not None)
 
-    def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
-        """Numbers of the storages that tensors lie in."""
-        return self._operands.storages(tensors)
-
     def enter(self, phase: Phase) -> None:
         self._phase = phase
 
@@ -290,7 +286,7 @@ class Recorder(TorchDispatchMode, Listener):
         if not self._is_paused:
             self.note_dropped()
             is_gradient = self._phase == "backward" and not self._modules.are_running
-            self._operands.take_new_as(Role.GRADIENT if is_gradient else Role.ACTIVATION)
+            self._operands.new_role = Role.GRADIENT if is_gradient else Role.ACTIVATION
         operands = tuple(map(self._tensors.in_place_of, args))
         named: dict[str, Any] = {}
         if kwargs:

@@ -29,6 +29,8 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 
+_PARAMETER, _BUFFER = Role.PARAMETER, Role.BUFFER
+
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
@@ -122,7 +124,12 @@ def staged(
         )
         with others, tensors.mode:
             # Last: a model of its own ideas may change its weights for inference.
-            _set_mode(model, run.train)
+            try:
+                model.train(run.train)
+            except NotImplementedError:
+                # Exported programs are fixed in one mode, and refuse to be told another.
+                for module in model.modules():
+                    module.training = run.train
             args, kwargs = inputs.made(
                 lambda request: tensors.given(request, dtype_for(request, change))
             )
@@ -156,17 +163,6 @@ def _autocast(run: Run, tensors: StandIns) -> Iterator[None]:
         yield
 
 
-def _set_mode(model: torch.nn.Module, is_trained: bool) -> None:
-    try:
-        model.train(is_trained)
-    except (KeyboardInterrupt, ModelError):
-        raise
-    except NotImplementedError:
-        # Exported programs are fixed in one mode, and refuse to be told another.
-        for module in model.modules():
-            module.training = is_trained
-
-
 def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool) -> None:
     """Puts other tensors in the place of the model's parameters and buffers."""
     replaced: dict[int, Any] = {}
@@ -178,20 +174,16 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
                     " by others to train; give the torch.nn.Module that it was made from"
                 )
             if isinstance(tensors, Reals):
-                # Its parameters cannot be replaced; it runs on its own.
-                for tensor in module.parameters(recurse=False):
-                    tensors.keep(tensor, Role.PARAMETER)
-                for tensor in module.buffers(recurse=False):
-                    tensors.keep(tensor, Role.BUFFER)
+                # It runs on its own.
+                for kept, role in ((module.parameters, _PARAMETER), (module.buffers, _BUFFER)):
+                    for tensor in kept(recurse=False):
+                        tensors.keep(tensor, role)
                 continue
             raise NoFakesError(
                 f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"
                 " give the torch.nn.Module that it was made from"
             )
-        for own, role in (
-            (module._parameters, Role.PARAMETER),
-            (module._buffers, Role.BUFFER),
-        ):
+        for own, role in ((module._parameters, _PARAMETER), (module._buffers, _BUFFER)):
             for name, tensor in own.items():
                 if tensor is None:
                     continue
@@ -201,9 +193,17 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
                     replaced[id(tensor)] = own[name]
         for name, value in module.__dict__.items():
             if type(value) is torch.Tensor and value.layout is torch.strided:
-                module.__dict__[name] = tensors.of(value, Role.BUFFER)
-    if is_trained:
-        _put_in_containers(model, replaced)
+                module.__dict__[name] = tensors.of(value, _BUFFER)
+    if not is_trained:
+        return
+    # Modules may keep parameters a second time: recurrent layers have a list.
+    for container in containers_in(model):
+        kind: Any = dict if isinstance(container, dict) else list
+        if isinstance(container, kind):
+            items = dict.items(container) if kind is dict else enumerate(list.__iter__(container))
+            for key, value in list(items):
+                if id(value) in replaced:
+                    kind.__setitem__(container, key, replaced[id(value)])
 
 
 def _check(tensor: torch.Tensor, name: str, module: torch.nn.Module) -> None:
@@ -218,16 +218,3 @@ def _check(tensor: torch.Tensor, name: str, module: torch.nn.Module) -> None:
             f"{type(module).__name__} keeps '{name}' as a sparse tensor, and sparse"
             " tensors cannot be counted; give the model with dense ones"
         )
-
-
-def _put_in_containers(model: torch.nn.Module, replaced: Mapping[int, Any]) -> None:
-    """Replaces parameters where modules keep them a second time: recurrent layers have a list."""
-    for container in containers_in(model):
-        if isinstance(container, dict):
-            for key, value in list(dict.items(container)):
-                if id(value) in replaced:
-                    dict.__setitem__(container, key, replaced[id(value)])
-        elif isinstance(container, list):
-            for position, value in enumerate(list.__iter__(container)):
-                if id(value) in replaced:
-                    list.__setitem__(container, position, replaced[id(value)])

@@ -21,7 +21,7 @@ from roofline.workload.capture.module_stack import ModuleStack, path_of_own
 from roofline.workload.capture.operands import Operands, packed_in, remembering, tensors_in
 from roofline.workload.capture.passes import one_at_a_time, paths_of
 from roofline.workload.capture.recorder import Recorder
-from roofline.workload.operators import OperatorRecord, Phase
+from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role
 
 _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
@@ -109,20 +109,12 @@ class _Tracker(Recorder):
 
     is_updating = False
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        self.enter(self._phase_now())
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def _phase_now(self) -> Phase:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._current_autograd_node() is not None:
-            return "backward"
-        return "optimizer" if self.is_updating else "forward"
+            self.enter("backward")
+        else:
+            self.enter("optimizer" if self.is_updating else "forward")
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class Tracking:
@@ -134,9 +126,9 @@ class Tracking:
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
-        self._model = model
+        self._model = model if model is not None else torch.nn.Module()
         self._tensors = _AsTheyAre()
-        self._modules = ModuleStack(paths_of(model) if model is not None else {})
+        self._modules = ModuleStack(paths_of(self._model))
         # A recorder asks of what stands for tensors only what these have.
         self._recorder = _Tracker(
             self._tensors,  # pyright: ignore[reportArgumentType]
@@ -182,7 +174,6 @@ class Tracking:
             ModelError: the model has parameters without a shape; or, at the end, one of its modules
                 ran in another thread.
         """
-        watched = self._model if self._model is not None else torch.nn.Module()
         with contextlib.ExitStack() as open_now:
             open_now.enter_context(one_at_a_time)
             open_now.enter_context(remembering())
@@ -191,10 +182,9 @@ class Tracking:
             open_now.callback(before.remove)
             after = register_optimizer_step_post_hook(self._after_update)
             open_now.callback(after.remove)
-            if self._model is not None:
-                self._note_tensors(self._model)
-                self._modules.note_owners(self._model)
-            open_now.enter_context(self._modules.watching(watched))
+            self._note_tensors(self._model)
+            self._modules.note_owners(self._model)
+            open_now.enter_context(self._modules.watching(self._model))
             open_now.enter_context(self._recorder)
             yield
         if self._modules.elsewhere is not None:
@@ -222,18 +212,16 @@ class Tracking:
         self._recorder.is_updating = True
         for each in tensors_in(dict(optimizer.state)):
             self._tensors.known(each, Role.OPTIMIZER_STATE)
-        if self._model is not None:
-            for path, module in self._model.named_modules():
-                own = list(module.parameters(recurse=False))
-                if own:
-                    self._recorder.own(own, path_of_own(path))
+        for path, module in self._model.named_modules():
+            own = list(module.parameters(recurse=False))
+            if own:
+                self._recorder.own(own, path_of_own(path))
 
     def _after_update(self, *_: Any) -> None:
         self._recorder.is_updating = False
 
 
-@contextlib.contextmanager
-def _eager() -> Iterator[None]:
+def _eager() -> contextlib.AbstractContextManager[Any]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.
@@ -242,14 +230,11 @@ def _eager() -> Iterator[None]:
         ModelError: code that torch.compile made is running.
     """
     if "torch._dynamo" not in sys.modules:
-        yield
-        return
+        return contextlib.nullcontext()
     try:
-        stance = torch.compiler.set_stance("force_eager")
+        return torch.compiler.set_stance("force_eager")
     except RuntimeError:
         raise ModelError(
             "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
             " around the call of it"
         ) from None
-    with stance:
-        yield

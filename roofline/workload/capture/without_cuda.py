@@ -28,31 +28,215 @@ from torch.utils._pytree import tree_map
 
 from roofline.run import Run
 
+_aten = torch.ops.aten
+_CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+_CUDA_TYPE, _META_TYPE = 1, 14
+"""Numbers of device types, as every version of torch has them: they are in saved files."""
+
+_AMPERE = (8, 0)
+"""The compute capability by which models choose kernels: the first with those for bfloat16."""
+
+
+def is_possible() -> bool:
+    """Whether a model can be captured for CUDA: torch has CUDA, or can go without."""
+    return torch.cuda.is_available() or torch.version.cuda is not None or bool(_guards())
+
+
+@functools.cache
+def _guards() -> Any:
+    """What torch takes hold of devices with, an address for each type of device; None: not found.
+
+    The Itanium mangling of `c10::impl::device_guard_impl_registry`; Windows has another.
+    """
+    name = {"linux": "libc10.so", "darwin": "libc10.dylib"}.get(sys.platform)
+    if name is None:
+        return None
+    file = Path(torch.__file__).parent / "lib" / name
+    try:
+        library = ctypes.CDLL(str(file))
+        guards = (ctypes.c_void_p * (_META_TYPE + 1)).in_dll(
+            library, "_ZN3c104impl26device_guard_impl_registryE"
+        )
+    except (OSError, ValueError):
+        return None
+    return guards if guards[_META_TYPE] else None
+
+
+@contextlib.contextmanager
+def made_up_for(run: Run) -> Iterator[None]:
+    """Has torch do with fakes on CUDA what it does with tensors there.
+
+    Does nothing where torch has CUDA, or the run is not for it.
+    """
+    if run.device != "cuda" or torch.cuda.is_available():
+        yield
+        return
+    engine: Any = torch.autograd
+    in_this_thread: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (engine, "_engine_run_backward", _backward_by(engine._engine_run_backward)),
+        (fake_tensor, "run_fallback_kernel", _on_cpu_by(fake_tensor.run_fallback_kernel)),
+        # What torch.autocast and models ask of a device, so that both go on without one.
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        (torch.cuda, "get_device_capability", lambda device=None: _AMPERE),
+        (torch.cuda, "synchronize", lambda device=None: None),
+    )
+    guards = _guards()
+    with warnings.catch_warnings(), contextlib.ExitStack() as after:
+        # Of recurrent layers, which ask for it whenever their weights are others.
+        warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
+        if guards is not None and not guards[_CUDA_TYPE]:
+            guards[_CUDA_TYPE] = guards[_META_TYPE]
+            after.callback(guards.__setitem__, _CUDA_TYPE, None)
+        # A mode for torch functions would see them too, but would switch torch's fast paths off.
+        for name, method in (("to", _to), ("cuda", _cuda), ("new_tensor", _new_tensor)):
+            setattr(FakeTensor, name, method)
+            after.callback(delattr, FakeTensor, name)
+        for owner, name, ours in in_this_thread:
+            original = getattr(owner, name)
+            setattr(owner, name, _only_here(ours, original))
+            after.callback(setattr, owner, name, original)
+        # Optimizers update all parameters at a time, as they do on CUDA.
+        types: list[type] = _foreach_supported_types
+        types.append(FakeTensor)
+        after.callback(types.remove, FakeTensor)
+        library = torch.library.Library("aten", "IMPL")
+        # Not the key of CUDA itself: gradients are of the kernels' operators.
+        library.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
+        after.callback(library._destroy)
+        yield
+
+
+def _only_here(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is `ours` in this thread of this process, and `original` elsewhere."""
+    here = threading.get_ident(), os.getpid()
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        is_here = (threading.get_ident(), os.getpid()) == here
+        return (ours if is_here else original)(*args, **kwargs)
+
+    return called
+
+
+def _to(self: FakeTensor, *args: Any, **options: Any) -> Any:
+    """What Tensor.to does, which asks CUDA which of its devices "cuda" is."""
+    options = {name: _numbered(value) for name, value in options.items()}
+    return torch.Tensor.to(self, *map(_numbered, args), **options)
+
+
+def _numbered(value: Any) -> Any:
+    return _CUDA if isinstance(value, (str, torch.device)) and str(value) == "cuda" else value
+
+
+def _cuda(self: FakeTensor, *_args: Any, **_options: Any) -> Any:
+    return torch.Tensor.to(self, _CUDA)
+
+
+def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
+    """What Tensor.new_tensor does, which asks only torch.tensor to."""
+    return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+
+
+# -- autograd --------------------------------------------------------------------------------------
+
+
+class _OnCpu(TorchDispatchMode):
+    """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
+    else; operators see where they are.
+
+    Args:
+        creates_graph: whether the engine runs with gradients on.
+    """
+
+    def __init__(self, creates_graph: bool) -> None:
+        super().__init__()
+        self._creates_graph = creates_graph
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        is_node_running = torch._C._current_graph_task_id() != -1
+        # Else a checkpoint runs a part of the model again.
+        if not is_node_running or torch.is_grad_enabled() == self._creates_graph:
+            if func is torch.ops.prim.device.default:
+                return _CPU
+            if kwargs.get("device") == _CPU:
+                # Made like a gradient, which had said so.
+                kwargs = {**kwargs, "device": _CUDA}
+        return func(*args, **kwargs)
+
+
+def _backward_by(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine of autograd, in this thread, asking nothing of a device."""
+
+    def run_here(
+        roots: Any, gradients: Any, keeps: bool, creates_graph: bool, *more: Any, **names: Any
+    ) -> Any:
+        with torch.autograd.set_multithreading_enabled(False), _OnCpu(creates_graph):
+            return run(roots, gradients, keeps, creates_graph, *more, **names)
+
+    return run_here
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+# Only CUDA has these two, and they have no kernels that find shapes.
+_GRU_CELL = _aten._thnn_fused_gru_cell.default
+_GRU_CELL_BACKWARD = _aten._thnn_fused_gru_cell_backward.default
+
+
+def _on_cpu_by(run_for_real: Callable[..., Any]) -> Callable[..., Any]:
+    """Operators without a kernel for fakes are run to see what they return: on the CPU, then."""
+
+    def run_on_cpu(mode: Any, func: Any, values: Sequence[Any], spec: Any, error: Any) -> Any:
+        device = next((e.device for e in values if isinstance(e, FakeTensor)), _CPU)
+        if device.type != "cuda":
+            return run_for_real(mode, func, values, spec, error)
+        if func is _GRU_CELL:
+            batch, width = values[2].shape
+            # The new state, and five numbers a cell that its gradient needs.
+            return values[2].new_empty((batch, width)), values[2].new_empty((batch, 5 * width))
+        if func is _GRU_CELL_BACKWARD:
+            state, has_bias = values[0], values[2]
+            gates = state.shape[0], 3 * state.shape[1]
+            biases = [gates[1:]] * 2 if has_bias else []
+            made = map(state.new_empty, (gates, gates, state.shape, *biases))
+            return *made, *[None] * (2 - len(biases))
+        moved = [_moved(mode, each, _CPU) for each in values]
+        given = {id(each): value for each, value in zip(moved, values, strict=True)}
+        result = run_for_real(mode, func, moved, spec, error)
+        # What it writes, it returns.
+        return tree_map(lambda each: given.get(id(each), _moved(mode, each, device)), result)
+
+    return run_on_cpu
+
+
+def _moved(mode: Any, value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.device):
+        return device
+    if not isinstance(value, FakeTensor):
+        return value
+    form = value.shape, value.stride()
+    return FakeTensor(mode, torch.empty_strided(*form, dtype=value.dtype, device="meta"), device)
+
+
+# -- attention -------------------------------------------------------------------------------------
+
 # `scaled_dot_product_attention` is one operator where a kernel takes its operands: the flash kernel
 # for half types without a mask, the memory-efficient one for float32 and for masks; else it comes
 # as its parts. A torch without CUDA has no such kernels, but knows their operators. cuDNN's, which
 # H100 and B200 take first, reads and writes what the flash kernel does; so does the efficient one,
 # which GPUs before Ampere take for half types.
 
-_aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_FEATURES = 256
 """The longest vectors that the flash kernel takes."""
 
 _MASK_MULTIPLE = 16
 """Of which strides of a mask are to be multiples for the efficient kernel."""
-
-
-@contextlib.contextmanager
-def in_one_kernel() -> Iterator[None]:
-    """Has attention on tensors of CUDA call the kernels that a torch with CUDA would call."""
-    library = torch.library.Library("aten", "IMPL")
-    # Not the key of CUDA itself: gradients are of the kernels' operators.
-    library.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
-    try:
-        yield
-    finally:
-        library._destroy()
 
 
 def _attention(
@@ -70,7 +254,11 @@ def _attention(
         query, key, value, enable_gqa
     )
     if is_fusible and attn_mask is None and _is_for_flash(query, key, value, is_causal):
-        return _flash(query, key, value, dropout_p, is_causal, scale)
+        # torch pads vectors to multiples of 8 here; another kernel need not, so that minimum times
+        # take them as they are.
+        return _aten._scaled_dot_product_flash_attention.default(
+            query, key, value, dropout_p, is_causal, scale=scale
+        )[0]
     if is_fusible and _is_for_efficient(query, key, value):
         wants_logarithms = torch.is_grad_enabled() and any(
             each.requires_grad for each in (query, key, value)
@@ -125,22 +313,6 @@ def _is_for_efficient(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
     )
 
 
-def _flash(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-) -> torch.Tensor:
-    # torch pads vectors to multiples of 8 here; another kernel need not, so that minimum times take
-    # them as they are.
-    result: torch.Tensor = _aten._scaled_dot_product_flash_attention.default(
-        query, key, value, dropout_p, is_causal, scale=scale
-    )[0]
-    return result
-
-
 def _prepared(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """What is added to the scores, laid out as the efficient kernel takes it."""
     if mask.dtype == torch.bool:
@@ -151,250 +323,3 @@ def _prepared(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> tor
         mask = torch.nn.functional.pad(mask, (0, _MASK_MULTIPLE - length % _MASK_MULTIPLE))
         mask = mask[..., :length]
     return mask.expand(*query.shape[:3], key.shape[2])
-
-
-_CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
-
-
-def is_possible() -> bool:
-    """Whether a model can be captured for CUDA: torch has CUDA, or can go without."""
-    return torch.cuda.is_available() or torch.version.cuda is not None or bool(_guards())
-
-
-@contextlib.contextmanager
-def made_up_for(run: Run) -> Iterator[None]:
-    """Has torch do with fakes on CUDA what it does with tensors there.
-
-    Does nothing where torch has CUDA, or the run is not for it.
-    """
-    if run.device != "cuda" or torch.cuda.is_available():
-        yield
-        return
-    with (
-        warnings.catch_warnings(),
-        _no_guard(),
-        _methods(),
-        _no_kernels(),
-        _autograd(),
-        _answers(),
-        _optimizers(),
-        in_one_kernel(),
-    ):
-        # Of recurrent layers, which ask for it whenever their weights are others.
-        warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
-        yield
-
-
-# -- the device ------------------------------------------------------------------------------------
-
-_CUDA_TYPE, _META_TYPE = 1, 14
-"""Numbers of device types, as every version of torch has them: they are in saved files."""
-
-
-@functools.cache
-def _guards() -> Any:
-    """What torch takes hold of devices with, an address for each type of device; None: not found.
-
-    The Itanium mangling of `c10::impl::device_guard_impl_registry`; Windows has another.
-    """
-    name = {"linux": "libc10.so", "darwin": "libc10.dylib"}.get(sys.platform)
-    if name is None:
-        return None
-    file = Path(torch.__file__).parent / "lib" / name
-    try:
-        library = ctypes.CDLL(str(file))
-        guards = (ctypes.c_void_p * (_META_TYPE + 1)).in_dll(
-            library, "_ZN3c104impl26device_guard_impl_registryE"
-        )
-    except (OSError, ValueError):
-        return None
-    return guards if guards[_META_TYPE] else None
-
-
-@contextlib.contextmanager
-def _no_guard() -> Iterator[None]:
-    """Gives CUDA the guard of the meta device, which does nothing, where it has none."""
-    guards = _guards()
-    if guards is None or guards[_CUDA_TYPE]:
-        yield
-        return
-    guards[_CUDA_TYPE] = guards[_META_TYPE]
-    try:
-        yield
-    finally:
-        guards[_CUDA_TYPE] = None
-
-
-def _to(self: FakeTensor, *args: Any, **options: Any) -> Any:
-    """What Tensor.to does, which asks CUDA which of its devices "cuda" is."""
-    options = {name: _numbered(value) for name, value in options.items()}
-    return torch.Tensor.to(self, *map(_numbered, args), **options)
-
-
-def _numbered(value: Any) -> Any:
-    return _CUDA if isinstance(value, (str, torch.device)) and str(value) == "cuda" else value
-
-
-def _cuda(self: FakeTensor, *_args: Any, **_options: Any) -> Any:
-    return torch.Tensor.to(self, _CUDA)
-
-
-def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
-    """What Tensor.new_tensor does, which asks only torch.tensor to."""
-    return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
-
-
-@contextlib.contextmanager
-def _methods() -> Iterator[None]:
-    # A mode for torch functions would see them too, but would switch torch's fast paths off.
-    methods = {"to": _to, "cuda": _cuda, "new_tensor": _new_tensor}
-    for name, method in methods.items():
-        setattr(FakeTensor, name, method)
-    try:
-        yield
-    finally:
-        for name in methods:
-            delattr(FakeTensor, name)
-
-
-# -- autograd and autocast -------------------------------------------------------------------------
-
-
-def _only_here(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is `ours` in this thread of this process, and `original` elsewhere."""
-    here = threading.get_ident(), os.getpid()
-
-    @functools.wraps(original)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        is_here = (threading.get_ident(), os.getpid()) == here
-        return (ours if is_here else original)(*args, **kwargs)
-
-    return called
-
-
-class _OnCpu(TorchDispatchMode):
-    """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
-    else; operators see where they are.
-
-    Args:
-        creates_graph: whether the engine runs with gradients on.
-    """
-
-    def __init__(self, creates_graph: bool) -> None:
-        super().__init__()
-        self._creates_graph = creates_graph
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        is_node_running = torch._C._current_graph_task_id() != -1
-        # Else a checkpoint runs a part of the model again.
-        if not is_node_running or torch.is_grad_enabled() == self._creates_graph:
-            if func is torch.ops.prim.device.default:
-                return _CPU
-            if kwargs.get("device") == _CPU:
-                # Made like a gradient, which had said so.
-                kwargs = {**kwargs, "device": _CUDA}
-        return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _autograd() -> Iterator[None]:
-    """Has the engine of autograd run in this thread, and ask nothing of a device."""
-    core: Any = torch.autograd
-    run = core._engine_run_backward
-
-    def run_here(
-        roots: Any, gradients: Any, keeps: bool, creates_graph: bool, *more: Any, **names: Any
-    ) -> Any:
-        with torch.autograd.set_multithreading_enabled(False), _OnCpu(creates_graph):
-            return run(roots, gradients, keeps, creates_graph, *more, **names)
-
-    core._engine_run_backward = _only_here(run_here, run)
-    try:
-        yield
-    finally:
-        core._engine_run_backward = run
-
-
-_AMPERE = (8, 0)
-"""The compute capability by which models choose kernels: the first with those for bfloat16."""
-
-
-@contextlib.contextmanager
-def _answers() -> Iterator[None]:
-    """Answer what torch.autocast and models ask of a device, so that both go on without one."""
-    modules: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
-        (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
-        (torch.cuda, "get_device_capability", lambda device=None: _AMPERE),
-        (torch.cuda, "synchronize", lambda device=None: None),
-    )
-    before = [getattr(module, name) for module, name, _ in modules]
-    for (module, name, answer), original in zip(modules, before, strict=True):
-        setattr(module, name, _only_here(answer, original))
-    try:
-        yield
-    finally:
-        for (module, name, _), original in zip(modules, before, strict=True):
-            setattr(module, name, original)
-
-
-@contextlib.contextmanager
-def _optimizers() -> Iterator[None]:
-    """Has optimizers update all parameters at a time, as they do on CUDA."""
-    types: list[type] = _foreach_supported_types
-    types.append(FakeTensor)
-    try:
-        yield
-    finally:
-        types.remove(FakeTensor)
-
-
-# -- kernels ---------------------------------------------------------------------------------------
-
-_GRU_CELL = torch.ops.aten._thnn_fused_gru_cell.default
-_GRU_CELL_BACKWARD = torch.ops.aten._thnn_fused_gru_cell_backward.default
-"""Only CUDA has them, and they have no kernels that find shapes."""
-
-
-@contextlib.contextmanager
-def _no_kernels() -> Iterator[None]:
-    """Operators without a kernel for fakes are run to see what they return: on the CPU, then."""
-    run_for_real = fake_tensor.run_fallback_kernel
-
-    def run_on_cpu(mode: Any, func: Any, values: Sequence[Any], spec: Any, error: Any) -> Any:
-        device = next((e.device for e in values if isinstance(e, FakeTensor)), _CPU)
-        if device.type != "cuda":
-            return run_for_real(mode, func, values, spec, error)
-        if func is _GRU_CELL:
-            batch, width = values[2].shape
-            # The new state, and five numbers a cell that its gradient needs.
-            return values[2].new_empty((batch, width)), values[2].new_empty((batch, 5 * width))
-        if func is _GRU_CELL_BACKWARD:
-            state, has_bias = values[0], values[2]
-            gates = state.shape[0], 3 * state.shape[1]
-            biases = [gates[1:]] * 2 if has_bias else []
-            made = map(state.new_empty, (gates, gates, state.shape, *biases))
-            return *made, *[None] * (2 - len(biases))
-        moved = [_moved(mode, each, _CPU) for each in values]
-        given = {id(each): value for each, value in zip(moved, values, strict=True)}
-        result = run_for_real(mode, func, moved, spec, error)
-        # What it writes, it returns.
-        return tree_map(lambda each: given.get(id(each), _moved(mode, each, device)), result)
-
-    fake_tensor.run_fallback_kernel = _only_here(run_on_cpu, run_for_real)
-    try:
-        yield
-    finally:
-        fake_tensor.run_fallback_kernel = run_for_real
-
-
-def _moved(mode: Any, value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.device):
-        return device
-    if not isinstance(value, FakeTensor):
-        return value
-    form = value.shape, value.stride()
-    return FakeTensor(mode, torch.empty_strided(*form, dtype=value.dtype, device="meta"), device)
