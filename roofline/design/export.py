@@ -115,21 +115,19 @@ class Export(Result):
             Column(heading="FLOP", align="right"),
             Column(heading="operators of unknown FLOP", align="right", sacrifice=1),
         )
-        rows = [
+        opsets = (f" (opset {each.opset})" if each.opset else "" for each in self.files)
+        files = (
             (
-                *(name, size, error, f"{each.macs:,}", format_flop(each.flop)),
-                str(each.unknown_operators),
+                each.path + opset,
+                format_bytes(each.size_bytes),
+                f"{each.largest_error:.1e} ≤ {each.limit:.0e}",
             )
-            for each, name, size, error in (
-                (self, "(the model)", MISSING, MISSING),
-                *(
-                    (
-                        *(each, each.path + (f" (opset {each.opset})" if each.opset else "")),
-                        format_bytes(each.size_bytes),
-                        f"{each.largest_error:.1e} ≤ {each.limit:.0e}",
-                    )
-                    for each in self.files
-                ),
+            for each, opset in zip(self.files, opsets, strict=True)
+        )
+        rows = [
+            (*named, f"{each.macs:,}", format_flop(each.flop), str(each.unknown_operators))
+            for each, named in zip(
+                (self, *self.files), (("(the model)", MISSING, MISSING), *files), strict=True
             )
         ]
         yield Grid(title="Read again", columns=columns, rows=tuple(rows))
@@ -277,16 +275,12 @@ def _reason(name: str, gone: set[str], before: _Side, after: _Side) -> str:
         return "the mask, which the model itself leaves out where nothing is masked"
     if name in _WHOLE and second < first:
         return f"the file has {_WHOLE[name]} as other operators, which compute the same"
-    written_out = [_WHOLE[each] for each in sorted(gone) if each in _WHOLE]
+    written_out = list(dict.fromkeys(_WHOLE[each] for each in sorted(gone) if each in _WHOLE))
     if written_out and second > first:
-        return f"part of {_among(written_out)} in the file"
+        *several, last = written_out
+        return f"part of {', '.join(several)}{' or ' * bool(several)}{last} in the file"
     if name == "aten.convolution" and after.biased[name] < before.biased[name]:
         return _NO_BIAS
     if name not in _PRODUCTS and second < first:
         return "computed once, when the model was exported, or merged with what is beside it"
     return ""
-
-
-def _among(words: Sequence[str]) -> str:
-    distinct = list(dict.fromkeys(words))
-    return distinct[0] if len(distinct) == 1 else f"{', '.join(distinct[:-1])} or {distinct[-1]}"

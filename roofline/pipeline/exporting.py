@@ -6,11 +6,14 @@ import contextlib
 import copy
 import io
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
 
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.errors import InputError, ModelError, RooflineError, nearest, said_by
@@ -21,13 +24,19 @@ from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.run import Run, RunOptions, check_counts
+from roofline.substitution.proof import largest_error
+from roofline.workload.capture.passes import capture, has_room_for, with_weights
+from roofline.workload.capture.restoration import (
+    left_as_it_was,
+    process_left_as_it_was,
+    tensors_left_as_they_were,
+)
+from roofline.workload.models.files.onnx_models import onnx_package
+from roofline.workload.models.files.reading import file_source
 from roofline.workload.operators import OperatorRecord
 
 if TYPE_CHECKING:
-    import torch
-
     from roofline.pipeline.analyses import Model
-
 
 _LONGEST = 300
 
@@ -49,8 +58,6 @@ class ExportedModel:
     def __init__(
         self, module: torch.nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], name: str
     ) -> None:
-        from roofline.substitution.proof import largest_error
-
         self.module = module
         self.args, self.kwargs = arguments
         self.name = name
@@ -66,8 +73,6 @@ class ExportedModel:
 
     def _outputs(self, module: torch.nn.Module, *, wide: bool = False) -> list[Any]:
         """The tensors that a module gives, in their order; of float64 with `wide`."""
-        import torch
-        from torch.utils import _pytree as pytree
 
         def own(value: Any) -> Any:
             is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
@@ -86,14 +91,6 @@ class ExportedModel:
         Afterwards it is as it was, with what is in its tensors: every use begins where the first
         one did.
         """
-        import torch
-
-        from roofline.workload.capture.restoration import (
-            left_as_it_was,
-            process_left_as_it_was,
-            tensors_left_as_they_were,
-        )
-
         given = (self.args, dict(self.kwargs))
         with (
             process_left_as_it_was(),
@@ -112,8 +109,6 @@ class ExportedModel:
 
     def error_of(self, other: torch.nn.Module) -> float:
         """The largest difference of another module's outputs, over the largest of its tensor."""
-        from roofline.substitution.proof import largest_error
-
         with self.for_inference():
             try:
                 found = [self._outputs(other) for _ in self.expected]
@@ -126,8 +121,6 @@ class ExportedModel:
 
     def own_error(self) -> float:
         """How far the model's outputs are from those in float64; 0 where it cannot run so."""
-        from roofline.substitution.proof import largest_error
-
         try:
             with self.for_inference():
                 exact = self._outputs(copy.deepcopy(self.module).double(), wide=True)
@@ -138,68 +131,39 @@ class ExportedModel:
         return error if error < 1 else 0.0
 
 
-def _program(subject: ExportedModel) -> Any:
-    import torch
+def _content(subject: ExportedModel, suffix: str, opset: int | None) -> tuple[bytes, int | None]:
+    """What a file holds, and the version of its operators in ONNX.
 
+    Raises:
+        ModelError: torch cannot export the model.
+    """
+    if suffix == ".onnx":
+        onnx_package()
+    what = "torch.export cannot follow it"
+    fix = "; it takes models whose ways do not depend on values"
     try:
         with subject.for_inference(), _quiet():
-            return torch.export.export(
+            program = torch.export.export(
                 subject.module, subject.args, dict(subject.kwargs), strict=False
             )
-    # Whatever its code does that torch cannot follow.
-    except Exception as error:
-        raise ModelError(
-            f"{subject.name}: torch.export cannot follow it: {_said(error)}; it takes models whose"
-            " ways do not depend on values"
-        ) from error
-
-
-def _as_program(subject: ExportedModel, _opset: int | None) -> tuple[bytes, None]:
-    import torch
-
-    program = _program(subject)
-    content = io.BytesIO()
-    try:
-        with _quiet():
-            torch.export.save(program, content)
-    except Exception as error:
-        raise ModelError(f"{subject.name}: torch.export cannot save it: {_said(error)}") from error
-    return content.getvalue(), None
-
-
-def _as_onnx(subject: ExportedModel, opset: int | None) -> tuple[bytes, int]:
-    import torch
-
-    from roofline.workload.models.files.onnx_models import onnx_package
-
-    onnx_package()
-    program = _program(subject)
-    try:
-        with subject.for_inference(), _quiet():
+            if suffix == ".pt2":
+                what, fix = "torch.export cannot save it", ""
+                content = io.BytesIO()
+                torch.export.save(program, content)
+                return content.getvalue(), None
+            what, fix = "torch.onnx cannot write it", "; try -o model.pt2"
             options: Any = {"opset_version": opset, "verbose": False, "external_data": False}
             made: Any = torch.onnx.export(program, dynamo=True, **options)
-            proto = made.model_proto
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"writing .onnx takes the package {error.name}: python -m pip install 'roofline[onnx]'"
-        ) from None
+            versions = {each.domain: each.version for each in made.model_proto.opset_import}
+            return made.model_proto.SerializeToString(), versions.get("", 0)
+    # Whatever the model's code does that torch cannot follow.
     except Exception as error:
-        raise ModelError(
-            f"{subject.name}: torch.onnx cannot write it: {_said(error)}; try -o model.pt2"
-        ) from error
-    versions = {each.domain: each.version for each in proto.opset_import}
-    try:
-        return proto.SerializeToString(), versions.get("", 0)
-    except ValueError as error:
-        raise ModelError(
-            f"{subject.name}: more than 2 GiB, which one .onnx file cannot have; try -o model.pt2"
-        ) from error
-
-
-_ONNX_OR_PROGRAM: Mapping[str, Callable[[ExportedModel, int | None], tuple[bytes, int | None]]] = {
-    ".onnx": _as_onnx,
-    ".pt2": _as_program,
-}
+        if isinstance(error, ModuleNotFoundError) and what.startswith("torch.onnx"):
+            raise ModelError(
+                f"writing .onnx takes the package {error.name}:"
+                " python -m pip install 'roofline[onnx]'"
+            ) from None
+        raise ModelError(f"{subject.name}: {what}: {_said(error)}{fix}") from error
 
 
 @contextlib.contextmanager
@@ -255,8 +219,6 @@ def export(
         InputError: files, inputs, data type or batch are wrong.
         RooflineError: what was read again gives something else.
     """
-    from roofline.workload.models.files.reading import file_source
-
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
     run = RunOptions(dtype=dtype).run()
     check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
@@ -267,7 +229,7 @@ def export(
     found: list[ExportedFile] = []
     for path in paths:
         suffix = path.suffix.lower()
-        contents[path], version = _ONNX_OR_PROGRAM[suffix](subject, opset)
+        contents[path], version = _content(subject, suffix, opset)
         with tempfile.TemporaryDirectory(prefix="roofline-export-") as folder:
             written = Path(folder) / f"model{suffix}"
             written.write_bytes(contents[path])
@@ -344,8 +306,6 @@ def checked_paths(
 
 def _records(asked: Workload, run: Run) -> tuple[tuple[OperatorRecord, ...], tuple[str, ...]]:
     """One pass of a model's operators, and how it was captured."""
-    from roofline.workload.capture.passes import capture
-
     source = asked.source
     captured = capture(
         source.module, asked.given, name=source.name, run=run, rebuild=source.rebuild
@@ -359,10 +319,6 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     Raises:
         ModelError: it has none, or too many.
     """
-    import torch
-
-    from roofline.workload.capture.passes import has_room_for, with_weights
-
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
     if not has_room_for(byte):

@@ -84,17 +84,18 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_of_two_files_one_of_which_is_wrong_none_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = exporting._as_program
+    right = exporting._content
 
-    def wrong(subject: Any, opset: int | None) -> Any:
-        subject.module[0].bias.data += 1e-3
+    def wrong(subject: Any, suffix: str, opset: int | None) -> Any:
+        more = 1e-3 if suffix == ".pt2" else 0.0
+        subject.module[0].bias.data += more
         try:
-            return right(subject, opset)
+            return right(subject, suffix, opset)
         finally:
-            subject.module[0].bias.data -= 1e-3
+            subject.module[0].bias.data -= more
 
     pytest.importorskip("onnxscript")
-    monkeypatch.setitem(exporting._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
+    monkeypatch.setattr(exporting, "_content", wrong)
     files = [tmp_path / "a.onnx", tmp_path / "a.pt2"]
     with pytest.raises(RooflineError, match=r"a\.pt2: not written: what it gives differs"):
         roofline.export(model(), "2x4", files=files)

@@ -126,16 +126,16 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exporter that is wrong, made up: it writes another model."""
-    right = exporting._as_program
+    right = exporting._content
 
-    def wrong(subject: Any, opset: int | None) -> Any:
+    def wrong(subject: Any, suffix: str, opset: int | None) -> Any:
         subject.module[0].bias.data += 0.01
         try:
-            return right(subject, opset)
+            return right(subject, suffix, opset)
         finally:
             subject.module[0].bias.data -= 0.01
 
-    monkeypatch.setitem(exporting._ONNX_OR_PROGRAM, ".pt2", wrong)  # pyright: ignore
+    monkeypatch.setattr(exporting, "_content", wrong)
     path = tmp_path / "a.pt2"
     with pytest.raises(RooflineError, match=r"not written: what it gives differs .* by \d") as said:
         roofline.export(nn.Sequential(nn.Linear(4, 3)), "2x4", files=path)

@@ -43,7 +43,8 @@ def home_of(
         ModelError: there is none, or importing it failed.
     """
     if before.endswith(".py"):
-        around = functools.partial(_first_on_path, Path(before).parent.resolve())
+        # Imports look into its folder first, as they do when Python runs a file in it.
+        around = functools.partial(_first_on_path, str(Path(before).parent.resolve()))
         with around():
             return _file_module(Path(before)), around
     if "/" in before or not all(part.isidentifier() for part in before.split(".")):
@@ -51,7 +52,30 @@ def home_of(
             f"model '{name}': '{before}' is neither a package nor a .py file;"
             f" write resnet50, timm:resnet50, hf:bert, {OWN}"
         )
-    return _package_module(name, before), contextlib.nullcontext
+    # A script's folder is on the path when Python runs it; a command's is not.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        package = with_torchvision(lambda: importlib.import_module(before))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and before.split(".")[0] == missing.split(".")[0]:
+            raise ModelError(f"model '{name}': no package '{missing}' is installed") from None
+        why = str(error) if missing else said(error)
+        raise ModelError(f"model '{name}': importing '{before}' failed: {why}") from error
+    return package, contextlib.nullcontext
+
+
+@contextlib.contextmanager
+def _first_on_path(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
 
 
 def named(name: str, home: ModuleType, factory_name: str) -> Any:
@@ -77,33 +101,6 @@ def not_a_factory(name: str, factory_name: str, found: object) -> ModelError:
     )
 
 
-def _package_module(name: str, package: str) -> ModuleType:
-    # A script's folder is on the path when Python runs it; a command's is not.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return with_torchvision(lambda: importlib.import_module(package))
-    except ModuleNotFoundError as error:
-        if error.name and package.split(".")[0] == error.name.split(".")[0]:
-            raise ModelError(f"model '{name}': no package '{error.name}' is installed") from None
-        raise ModelError(f"model '{name}': importing '{package}' failed: {error}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ModelError(f"model '{name}': importing '{package}' failed: {said(error)}") from error
-
-
-@contextlib.contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
-    """Imports look into `folder` first, as they do when Python runs a file in it."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(folder))
-
-
 def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
@@ -127,9 +124,13 @@ def _file_module(path: Path) -> ModuleType:
 
 _FILLS: frozenset[Callable[..., Any]] = frozenset(
     [
-        *(getattr(torch.Tensor, name) for name in ("fill_", "zero_", "normal_", "uniform_")),
-        *(getattr(torch.Tensor, name) for name in ("random_", "bernoulli_", "exponential_")),
-        *(getattr(torch.Tensor, name) for name in ("log_normal_", "cauchy_", "geometric_")),
+        *(
+            getattr(torch.Tensor, f"{name}_")
+            for name in (
+                *("fill", "zero", "normal", "uniform", "random", "bernoulli", "exponential"),
+                *("log_normal", "cauchy", "geometric"),
+            )
+        ),
         *(
             function
             for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import ModuleType
@@ -71,22 +71,22 @@ def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     """The modules that a function can call, and what it calls them."""
     if isinstance(function, functools.partial):
         yield from _modules_of(function.func)
-        yield from _modules_in({f"argument_{i}": each for i, each in enumerate(function.args)})
-        yield from _modules_in(function.keywords)
+        yield from _modules_in(_numbered("argument", function.args) | function.keywords)
         return
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, torch.nn.Module):
-        yield type(owner).__name__, owner
-    elif isinstance(function, torch.nn.Module):
-        yield type(function).__name__, function
+    for owner in (getattr(function, "__self__", None), function):
+        if isinstance(owner, torch.nn.Module):
+            yield type(owner).__name__, owner
+            break
     function = inspect.unwrap(getattr(function, "__func__", function))
     if inspect.isfunction(function):
         variables = inspect.getclosurevars(function)
-        yield from _modules_in({**variables.globals, **variables.nonlocals})
-        yield from _modules_in(function.__kwdefaults__ or {})
-        yield from _modules_in(
-            {f"default_{i}": each for i, each in enumerate(function.__defaults__ or ())}
-        )
+        defaults = _numbered("default", function.__defaults__ or ())
+        for each in (
+            {**variables.globals, **variables.nonlocals},
+            function.__kwdefaults__,
+            defaults,
+        ):
+            yield from _modules_in(each or {})
 
 
 def _modules_in(variables: Mapping[str, Any]) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -98,7 +98,11 @@ def _modules_in(variables: Mapping[str, Any]) -> Iterator[tuple[str, torch.nn.Mo
         elif isinstance(value, Mapping):
             yield from _modules_in({f"{name}_{key}": each for key, each in value.items()})
         elif isinstance(value, (list, tuple)):
-            yield from _modules_in({f"{name}_{i}": each for i, each in enumerate(value)})
+            yield from _modules_in(_numbered(name, value))
+
+
+def _numbered(name: str, values: Iterable[Any]) -> dict[str, Any]:
+    return {f"{name}_{number}": each for number, each in enumerate(values)}
 
 
 _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX.items()}
@@ -124,11 +128,16 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
             transformers does not have, or wrong sizes.
     """
     settings = settings_of(config) if config is not None else None
-    if settings is not None and not _takes_settings(name):
-        raise InputError(
-            f"--config {config} has no effect on {name}: only models that transformers builds by"
-            " type or class have a configuration; write hf:llama, say"
-        )
+    library, colon, model = name.partition(":")
+    if settings is not None:
+        prefixed = _LIBRARY_OF.get(library) if colon else None
+        first = next((each for each in LIBRARIES if names.has(each, name)), "transformers")
+        is_other = is_expression(name) or name.endswith(".py") or is_model_file(name)
+        if is_other or (prefixed if colon else first) != "transformers":
+            raise InputError(
+                f"--config {config} has no effect on {name}: only models that transformers builds"
+                " by type or class have a configuration; write hf:llama, say"
+            )
     if isinstance(name, StoredModel) or is_model_file(name):
         # Their readers are many, and most models are none.
         from roofline.workload.models.files.reading import stored_source
@@ -138,13 +147,12 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
                 f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
                 " --input"
             )
-        model = name if isinstance(name, StoredModel) else StoredModel(name)
-        return stored_source(model, lambda maker: load(maker, seq=seq, config=config))
+        stored = name if isinstance(name, StoredModel) else StoredModel(name)
+        return stored_source(stored, lambda maker: load(maker, seq=seq, config=config))
     if is_expression(name):
         if seq is not None:
             raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
         return design_source(name, _finder())
-    library, colon, model = name.partition(":")
     if colon and library in _LIBRARY_OF:
         return _from_library(_LIBRARY_OF[library], model, name, seq, settings)
     before, colon, after = name.rpartition(":")
@@ -158,9 +166,8 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
         return _with_inputs(Source(name=name, module=factory), seq)
     if not callable(factory):
         raise not_a_factory(name, after, factory)
-    if needed := [
-        each.name for each in signature_of(factory).parameters.values() if is_needed(each)
-    ]:
+    takes = signature_of(factory).parameters.values()
+    if needed := [each.name for each in takes if is_needed(each)]:
         raise ModelError(
             f"model '{name}': '{after}' takes {', '.join(needed)}, but is called without"
             " arguments: name a function that returns the model (a function that is the model goes"
@@ -207,17 +214,6 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 # -- names of libraries ----------------------------------------------------------------------------
 
 
-def _takes_settings(name: str) -> bool:
-    """Whether a name is that of a type or class of transformers, or of nothing that is known."""
-    library, colon, _ = name.partition(":")
-    if is_expression(name) or name.endswith(".py") or is_model_file(name):
-        return False
-    if colon:
-        return _LIBRARY_OF.get(library) == "transformers"
-    found = next((each for each in LIBRARIES if names.has(each, name)), "transformers")
-    return found == "transformers"
-
-
 def _from_library(
     library: Library, model: str, asked: str, seq: int | None, settings: Settings | None
 ) -> Source:
@@ -240,14 +236,14 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
     """The model of a bare name, from the first library that has it and can be imported."""
     missing: list[str] = []
     for position, library in enumerate(LIBRARIES):
-        if not names.has(library, name):
-            # Names that cannot be read, because it is not there or not whole, might have been its.
-            if library == "torchvision" and not names.names_of(library):
-                missing += _reason_against(library)
+        is_its = names.has(library, name)
+        # Names that cannot be read, because it is not there or not whole, might have been its.
+        if not is_its and (library != "torchvision" or names.names_of(library)):
             continue
-        reason = _reason_against(library)
-        if reason:
-            missing += reason
+        if (reason := library_or_reason(library))[0] is None:
+            missing.append(f"{library} is not available: {reason[1]}")
+            continue
+        if not is_its:
             continue
         others: list[Library] = [
             each for each in LIBRARIES[position + 1 :] if names.has(each, name)
@@ -267,12 +263,6 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
     if missing:
         raise ModelError(f"model '{name}': {'; '.join(missing)}; models of your own work: {OWN}")
     raise _unknown(name)
-
-
-def _reason_against(library: Library) -> list[str]:
-    """Why `library` cannot be used, as a list of one clause; empty if it can."""
-    module, reason = library_or_reason(library)
-    return [] if module is not None else [f"{library} is not available: {reason}"]
 
 
 def _unknown(name: str) -> ModelError:

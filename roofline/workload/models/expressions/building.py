@@ -18,12 +18,14 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.units import format_shape, parse_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
-from roofline.workload.models.expressions.fitting import Piece, check_fit, leaves
 from roofline.workload.models.expressions.layers import (
+    Piece,
     call_of,
+    check_fit,
     convolution_rank,
     layer_class,
     layer_names,
+    leaves,
     rank_of,
     takes_indices,
 )

@@ -208,11 +208,6 @@ def _batch_norm(
     return functional.batch_norm(x, mean, variance, scale, bias, eps=_epsilon(node))
 
 
-@operator("InstanceNormalization")
-def _instance_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    return functional.instance_norm(x, weight=scale, bias=bias, eps=_epsilon(node))
-
-
 @operator("LayerNormalization")
 def _layer_norm(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None

@@ -197,9 +197,11 @@ def _last_uses(graph: Graph) -> dict[int, list[str]]:
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
         last |= dict.fromkeys((*node.inputs, *node.outputs), position)
+    kept = {*graph.outputs, *graph.weights}
     found: dict[int, list[str]] = {}
-    for name in last.keys() - {*graph.outputs, *graph.weights}:
-        found.setdefault(last[name], []).append(name)
+    for name, position in last.items():
+        if name not in kept:
+            found.setdefault(position, []).append(name)
     return found
 
 

@@ -195,6 +195,10 @@ _SEVERAL: Mapping[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Where": lambda _, of: torch.where(*of),
     "Concat": lambda node, of: torch.cat(list(of), node["axis"]),
     "Einsum": lambda node, of: torch.einsum(node["equation"], *of),
+    "Range": lambda _, of: torch.arange(*(numbers(each)[0] for each in of), dtype=of[0].dtype),
+    "InstanceNormalization": lambda node, of: functional.instance_norm(
+        of[0], weight=of[1], bias=of[2], eps=node.get("epsilon", 1e-5)
+    ),
 }
 
 
@@ -226,22 +230,12 @@ def _are_real(x: Tensor, y: Tensor) -> bool:
     return x.is_floating_point() or y.is_floating_point() or x.is_complex()
 
 
-def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
-    return function(x)
-
-
 def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
     if node.opset < 7 and node.get("broadcast") and "axis" in node.attributes:
         # The axis placed the dimensions of the second operand in the first.
         behind = x.dim() - node["axis"] % x.dim() - y.dim()
         y = y.reshape(*y.shape, *[1] * behind)
     return function(x, y)
-
-
-def _several(
-    function: Callable[[Node, Sequence[Tensor]], Tensor], node: Node, *of: Tensor
-) -> Tensor:
-    return function(node, of)
 
 
 def _reduced(
@@ -256,12 +250,20 @@ def _reduced(
     return kind(x, along or list(range(x.dim())), _keeps(node))
 
 
+def _called(function: Callable[[Tensor], Tensor]) -> Function:
+    return lambda _, x: function(x)
+
+
+def _called_with_all(function: Callable[[Node, Sequence[Tensor]], Tensor]) -> Function:
+    return lambda node, *of: function(node, of)
+
+
 _FUNCTIONS: dict[str, Function] = {
     **_OF_NODE,
     **_OF_TWO,
-    **{name: functools.partial(_one, each) for name, each in _ONE.items()},
+    **{name: _called(each) for name, each in _ONE.items()},
     **{name: functools.partial(_two, each) for name, each in _TWO.items()},
-    **{name: functools.partial(_several, each) for name, each in _SEVERAL.items()},
+    **{name: _called_with_all(each) for name, each in _SEVERAL.items()},
     **{name: functools.partial(_reduced, each) for name, each in _REDUCTIONS.items()},
 }
 
@@ -427,12 +429,6 @@ def _constant_of_shape(node: Node, shape: Tensor) -> Tensor:
     return torch.full(sizes, numbers(value)[0], dtype=value.dtype)
 
 
-@operator("Range")
-def _number_range(_node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    first, last, step = (numbers(each)[0] for each in (start, limit, delta))
-    return torch.arange(first, last, step, dtype=start.dtype)
-
-
 @operator("EyeLike")
 def _eye_like(node: Node, x: Tensor) -> Tensor:
     kind = dtype_of(Path(node.name), node["dtype"], node.name) if node.get("dtype") else x.dtype
@@ -575,27 +571,24 @@ def unknown_call(
     """
     name = printable(node.full_name)[:80]
     told = [known.get(output) for output in node.outputs if output]
-    shapes = [_known_sizes(value) for value in told if value is not None]
-    found = [each for each in shapes if each is not None]
-    if len(found) != len(told):
-        raise ModelError(
-            f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known here,"
-            " and the file does not tell what shape it gives; run"
-            " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
-        )
-    kinds = [_DTYPES.index(value.dtype) for value in told if value is not None]
+    sizes, ranks, kinds = list[int](), list[int](), list[int]()
+    for value in told:
+        shape = value.shape if value is not None else None
+        found = [each for each in shape or () if isinstance(each, int) and each >= 0]
+        if value is None or shape is None or len(found) != len(shape):
+            raise ModelError(
+                f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known"
+                " here, and the file does not tell what shape it gives; run"
+                " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
+            )
+        sizes += found
+        ranks.append(len(found))
+        kinds.append(_DTYPES.index(value.dtype))
     safe = re.sub(r"[^A-Za-z0-9]", "_", name)
     call = _torch_operator(safe if safe[:1].isalpha() else f"operator_{safe}")
     given = [each for each in operands if each is not None]
-    sizes = [size for each in found for size in each]
-    results = iter(call(given, sizes, [len(each) for each in found], kinds))
+    results = iter(call(given, sizes, ranks, kinds))
     return tuple(next(results) if output else None for output in node.outputs)
-
-
-def _known_sizes(value: Value) -> tuple[int, ...] | None:
-    """The shape of a value; None where it is not told, or only in part."""
-    sizes = [each for each in value.shape or () if isinstance(each, int) and each >= 0]
-    return tuple(sizes) if value.shape is not None and len(sizes) == len(value.shape) else None
 
 
 @functools.cache

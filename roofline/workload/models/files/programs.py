@@ -17,7 +17,6 @@ from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.workload.models.files.archives import Archive, archive_in
-from roofline.workload.models.files.pickled import refused_import
 
 # torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
 # writes Python code in which the names of weights and modules stand. So every name and every text
@@ -442,6 +441,16 @@ def _check_plain(archive: Archive, name: str) -> None:
             torch.load(io.BytesIO(content), weights_only=True, map_location="meta")
     except Exception as error:
         raise _pickle(archive.path, f"'{name}' is a pickle{refused_import(error)}") from error
+
+
+_IMPORT = re.compile(r"GLOBAL ([\w.]+)")
+"""How torch names an import of a pickle that it does not run."""
+
+
+def refused_import(error: BaseException | None) -> str:
+    """Return ``" that imports posix.mkdir"`` of a pickle that torch refused to load."""
+    found = _IMPORT.search(str(error))
+    return f" that imports {printable(found[1])[:80]}" if found else ""
 
 
 def _pickle(path: Path, what: str) -> FileFormatError:

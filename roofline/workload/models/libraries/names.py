@@ -26,11 +26,13 @@ PREFIX: dict[Library, str] = {"torchvision": "torchvision", "timm": "timm", "tra
 
 def names_of(library: Library) -> frozenset[str]:
     """The names of a library's models; for transformers, its types (``bert``)."""
-    return {
-        "torchvision": torchvision_names,
-        "timm": timm_names,
-        "transformers": transformers_types,
-    }[library]()
+    match library:
+        case "torchvision":
+            return torchvision_names()
+        case "timm":
+            return timm_names()
+        case "transformers":
+            return transformers_types()
 
 
 def has(library: Library, name: str) -> bool:
@@ -52,7 +54,7 @@ def torchvision_names() -> frozenset[str]:
 @functools.cache
 def timm_names() -> frozenset[str]:
     """What ``timm.list_models()`` gives: names without the tags of their weights."""
-    return frozenset(_registered(_timm_sources()))
+    return frozenset(_registered(_sources("timm", "models", "*.py")))
 
 
 @functools.cache
@@ -121,15 +123,10 @@ def _deprecated_timm_names() -> frozenset[str]:
     """Names that timm still builds, and does not list."""
     return frozenset(
         name
-        for text in _timm_sources()
-        if "register_model_deprecations" in text
+        for text in _sources("timm", "models", "*.py")
         for table in _DEPRECATIONS.findall(text)
         for name in _DEPRECATED.findall(table)
     )
-
-
-def _timm_sources() -> Iterator[str]:
-    return _sources("timm", "models", "*.py")
 
 
 _REGISTRATION = re.compile(

@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -201,25 +201,18 @@ def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
     Of those in a file, only what no model does without: the others may follow from them.
     """
     own_names = getattr(config_class, "attribute_map", {})
-
-    def wrong(names: Iterable[str], of: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for names, values in ((SIZES, settings.given), (_NEEDED, settings.base)):
         sizes = {name for each in names for name in (each, own_names.get(each, each))}
-        for key, value in of.items():
-            if key in sizes and (type(value) is not int or not 1 <= value < _MOST):
-                yield key, value
-
-    for key, value in wrong(SIZES, settings.given):
-        if value is not None:
-            raise InputError(
-                f"--config {key}={cut(_shown_value(value))}: must be a whole number from 1 to"
-                f" {_MOST:,}"
-            )
-    for key, value in wrong(_NEEDED, settings.base):
-        if isinstance(value, (int, float, str)):
-            raise InputError(
-                f"--config {settings.origin}: {key} is {cut(json.dumps(value))}; it must be a whole"
-                f" number from 1 to {_MOST:,}"
-            )
+        for key, value in values.items():
+            is_size = type(value) is int and 1 <= value < _MOST
+            if key not in sizes or is_size or value is None:
+                continue
+            must = f"be a whole number from 1 to {_MOST:,}"
+            if values is settings.given:
+                raise InputError(f"--config {key}={cut(_shown_value(value))}: must {must}")
+            if isinstance(value, (int, float, str)):
+                shown = cut(json.dumps(value))
+                raise InputError(f"--config {settings.origin}: {key} is {shown}; it must {must}")
 
 
 def _check_depth(values: Mapping[str, Any]) -> None:
