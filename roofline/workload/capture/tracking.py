@@ -221,7 +221,8 @@ class Tracking:
         self._recorder.is_updating = False
 
 
-def _eager() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.
@@ -230,11 +231,14 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
         ModelError: code that torch.compile made is running.
     """
     if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
+        yield
+        return
     try:
-        return torch.compiler.set_stance("force_eager")
+        stance = torch.compiler.set_stance("force_eager")
     except RuntimeError:
         raise ModelError(
             "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
             " around the call of it"
         ) from None
+    with stance:
+        yield
