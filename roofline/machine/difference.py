@@ -33,14 +33,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.blocks import Block, Facts, View, notes, table
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.text import counted
-from roofline.foundation.units import (
-    MISSING,
-    format_percent,
-    format_si,
-)
+from roofline.foundation.units import MISSING, format_percent, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import Quantity, age, best_of, named, origin, quantities_of
 from roofline.result import Result
@@ -89,11 +85,6 @@ class Pair:
         return self.first or self.second  # pyright: ignore[reportReturnType]  one is known
 
     @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return self.one.label
-
-    @property
     def peaks(self) -> Both:
         """The best of each; of times, the shortest."""
         return self.first and self.first.peak, self.second and self.second.peak
@@ -129,7 +120,10 @@ class Pair:
         """The |ln ratio| up to which spreads and floor explain a change."""
         if self.one.what == "capacity":
             return CAPACITY_FLOOR
-        spreads = (_spread(each) for each in (self.first, self.second) if each)
+        spreads: list[float] = []
+        for each in filter(None, (self.first, self.second)):
+            as_normal = abs(math.log(each.peak / each.sustained)) * _IQR_PER_SD / _PEAK_PER_SD
+            spreads.append(as_normal if each.spread is None else each.spread)
         return max(FLOOR, QUANTILE * math.hypot(*spreads) / _IQR_PER_SD)
 
     @property
@@ -163,12 +157,6 @@ class Pair:
     def better(self) -> bool:
         """Whether what changed most is for the better: a higher rate or size, a shorter time."""
         return (self.leading_ratio > 1) == (self.one.measure != "s")
-
-
-def _spread(each: Quantity) -> float:
-    if each.spread is not None:
-        return each.spread
-    return abs(math.log(each.peak / each.sustained)) * _IQR_PER_SD / _PEAK_PER_SD
 
 
 _NUMBERS = (
@@ -337,13 +325,15 @@ class HardwareDifference(Result):
     @property
     def summary(self) -> str:
         """What changed of one machine; of two, the ratios of float32 and memory bandwidth."""
-
-        return headline(self)
+        return _change_summary(self) if self.same_machine else _difference_summary(self)
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, then what changed of one machine, or all ratios of two."""
-
-        return difference_blocks(self, view)
+        yield Facts(lines=tuple(_facts(self, view)))
+        if self.same_machine:
+            yield from _changes(self)
+        elif not self.same:
+            yield from _ratios(self)
 
 
 def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareDifference:
@@ -351,34 +341,19 @@ def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareDiffe
     return HardwareDifference(first=old, second=new, same_machine=True)
 
 
-_CORE = ("L1", "L2")
-"""Caches that run at the clock of their core."""
-
-
 def _in_core(each: Quantity) -> bool:
-    """Return whether a figure is of what runs at the clock of a core."""
+    """Whether a figure is of what runs at the clock of a core, as the nearer caches do."""
     if each.kind == "library":
         return False
-    near = each.subject in _CORE and not each.kernel.endswith("-nt")
+    near = each.subject in ("L1", "L2") and not each.kernel.endswith("-nt")
     return each.what == "compute" or (each.what in ("bandwidth", "latency") and near)
 
 
-_MOST_IN_HEADLINE = 3
+_MOST_IN_SUMMARY = 3
 _MOST_NAMES = 6
 
-_TABLES = {
-    "Compute ceilings": ("compute",),
-    "Memory bandwidth": ("bandwidth", "link"),
-    "Clock and capacities": ("clock", "capacity"),
-    "Latencies and overheads, medians": ("latency", "overhead"),
-}
-"""Tables of two machines, and which figures they hold."""
 
-
-def headline(difference: HardwareDifference) -> str:
-    """Return what changed of one machine; of two, ratios of float32 and memory bandwidth."""
-    if difference.same_machine:
-        return _changes_headline(difference)
+def _difference_summary(difference: HardwareDifference) -> str:
     first, second = difference.names
     if difference.same:
         return f"{first} and {second}: no difference"
@@ -392,38 +367,22 @@ def headline(difference: HardwareDifference) -> str:
     return f"{second} over {first}: {', '.join(said) or 'no figure in common'}"
 
 
-def _changes_headline(change: HardwareDifference) -> str:
+def _change_summary(change: HardwareDifference) -> str:
     found, compared = change.notable, counted(len(change.changes), "figure")
     if not change.changes:
         return "nothing to compare: the two profiles have no figure in common"
     if not found:
         return f"no change beyond the noise floor ({compared} compared)"
-    said = "; ".join(map(_sentence, found[:_MOST_IN_HEADLINE]))
-    more = len(found) - _MOST_IN_HEADLINE
-    rest = f"; {more} more" if more > 0 else ""
-    return f"{len(found)} of {compared} changed beyond the noise floor: {said}{rest}"
-
-
-def _sentence(each: Pair) -> str:
-    one, is_peak = each.one, each.leading_ratio != each.sustained_ratio
-    old, new = each.peaks if is_peak else each.sustained
-    how = " at its peak" if is_peak and one.measure != "s" else ""
-    (name,) = named([one], threaded=one.what != "clock")
-    return f"{name}{how} {one.text(old)} → {one.text(new)} ({_times(each.leading_ratio)})"
-
-
-def difference_blocks(difference: HardwareDifference, view: View) -> Iterable[Block]:
-    """Return facts, then what changed of one machine, or all ratios of two."""
-    yield Facts(lines=tuple(_facts(difference, view)))
-    if difference.same_machine:
-        yield from _changes(difference)
-    elif not difference.same:
-        yield _fastest(difference)
-        for title, of in _TABLES.items():
-            yield from _common(difference, title, of)
-        for which in (0, 1):
-            yield from _known_only(difference, which)
-        yield from notes("Notes", _remarks(difference))
+    said: list[str] = []
+    for each in found[:_MOST_IN_SUMMARY]:
+        one, is_peak = each.one, each.leading_ratio != each.sustained_ratio
+        old, new = map(one.text, each.peaks if is_peak else each.sustained)
+        how = " at its peak" if is_peak and one.measure != "s" else ""
+        (name,) = named([one], threaded=one.what != "clock")
+        said.append(f"{name}{how} {old} → {new} ({_times(each.leading_ratio)})")
+    more = len(found) - _MOST_IN_SUMMARY
+    said += [f"{more} more"] if more > 0 else []
+    return f"{len(found)} of {compared} changed beyond the noise floor: {'; '.join(said)}"
 
 
 def _facts(difference: HardwareDifference, view: View) -> Iterable[tuple[str, str]]:
@@ -456,7 +415,7 @@ def _changes(change: HardwareDifference) -> Iterable[Block]:
             "Changed beyond the noise floor: medians, the largest change first",
             change.notable,
             {
-                "figure": "label",
+                "figure": lambda each: each.one.label,
                 "threads": lambda each: each.threads or MISSING,
                 "old": lambda each: _median(each.first),
                 "new": lambda each: _median(each.second),
@@ -518,11 +477,20 @@ def _judgment(change: HardwareDifference) -> Iterable[str]:
         yield f"efforts differ ({efforts}): fewer bursts have rougher quantiles"
 
 
-def _fastest(difference: HardwareDifference) -> Grid:
-    """Return the highest ceiling of each type, the farthest memory, and where they meet."""
+_TABLES = {
+    "Compute ceilings": ("compute",),
+    "Memory bandwidth": ("bandwidth", "link"),
+    "Clock and capacities": ("clock", "capacity"),
+    "Latencies and overheads, medians": ("latency", "overhead"),
+}
+"""Tables of two machines, and which figures they hold."""
+
+
+def _ratios(difference: HardwareDifference) -> Iterable[Block]:
+    """Return the ratios of two machines: the fastest, all that both know, what one knows."""
     first, second = difference.names
     by = (f"{first} by", f"{second} by")
-    return table(
+    yield table(
         "Highest ceiling of each data type, farthest memory, ridge points",
         difference.best,
         {
@@ -539,49 +507,41 @@ def _fastest(difference: HardwareDifference) -> Grid:
         narrow=by,
     )
 
+    def name(each: Pair) -> str:
+        # Of ceilings, it goes without saying that they are hardware's.
+        is_library = each.one.what == "compute" and each.one.kind == "library"
+        return each.one.label + " library" * is_library
 
-def _columns(difference: HardwareDifference) -> dict[str, Callable[[Pair], str]]:
-    """Return name and threads, where a machine has a choice of them."""
-    columns: dict[str, Callable[[Pair], str]] = {"": _name}
+    names: dict[str, Callable[[Pair], str]] = {"": name}
     if any(each.has_threads for each in difference.machines):
-        columns["threads"] = lambda each: each.threads or MISSING
-    return columns
-
-
-def _name(each: Pair) -> str:
-    """Return the name of a figure; of ceilings, it goes without saying that they are hardware's."""
-    one = each.one
-    return f"{one.label}{' library' * (one.what == 'compute' and one.kind == 'library')}"
-
-
-def _common(difference: HardwareDifference, title: str, of: Sequence[str]) -> Iterable[Grid]:
-    """Return what both machines know: peaks with their ratio, of times medians."""
-    pairs = [each for each in difference.changes if each.one.what in of]
-    if not pairs:
-        return
-    is_time = pairs[0].one.measure == "s"
-
-    def side(which: int) -> Callable[[Pair], str]:
-        return lambda each: each.one.text((each.sustained if is_time else each.peaks)[which])
-
-    first, second = difference.names
-    columns = {**_columns(difference), first: side(0), second: side(1)}
-    columns["ratio"] = lambda each: _digits(each.sustained_ratio if is_time else each.peak_ratio)
-    # Data sheets have one figure for both.
-    if not is_time and any(each.peak_ratio != each.sustained_ratio for each in pairs):
-        columns["sustained"] = lambda each: _digits(each.sustained_ratio)
-    yield table(title, pairs, columns, left=("",), narrow=("sustained",))
-
-
-def _known_only(difference: HardwareDifference, which: int) -> Iterable[Grid]:
-    """Return the rates and sizes that only one machine knows; with all threads, where known."""
-    only = [each for each in difference.only(which) if each.one.measure != "s"]
-    with_all = {each.one.identity for each in only if each.threads == ALL}
-    shown = [each for each in only if each.threads == ALL or each.one.identity not in with_all]
-    columns = _columns(difference)
-    columns["peak"] = lambda each: each.one.text(each.one.peak)
-    if shown:
-        yield table(f"Known only of {difference.names[which]}", shown, columns, left=("",))
+        names["threads"] = lambda each: each.threads or MISSING
+    peaks: dict[str, Callable[[Pair], str]] = {
+        first: lambda each: each.one.text(each.peaks[0]),
+        second: lambda each: each.one.text(each.peaks[1]),
+        "ratio": lambda each: _digits(each.peak_ratio),
+    }
+    medians: dict[str, Callable[[Pair], str]] = {
+        first: lambda each: each.one.text(each.sustained[0]),
+        second: lambda each: each.one.text(each.sustained[1]),
+        "ratio": lambda each: _digits(each.sustained_ratio),
+    }
+    for title, of in _TABLES.items():
+        pairs = [each for each in difference.changes if each.one.what in of]
+        is_time = any(each.one.measure == "s" for each in pairs)
+        columns = {**names, **(medians if is_time else peaks)}
+        # Data sheets have one figure for both.
+        if not is_time and any(each.peak_ratio != each.sustained_ratio for each in pairs):
+            columns["sustained"] = medians["ratio"]
+        if pairs:
+            yield table(title, pairs, columns, left=("",), narrow=("sustained",))
+    for which, machine in enumerate(difference.names):
+        only = [each for each in difference.only(which) if each.one.measure != "s"]
+        with_all = {each.one.identity for each in only if each.threads == ALL}
+        shown = [each for each in only if each.threads == ALL or each.one.identity not in with_all]
+        columns = {**names, "peak": lambda each: each.one.text(each.one.peak)}
+        if shown:
+            yield table(f"Known only of {machine}", shown, columns, left=("",))
+    yield from notes("Notes", _remarks(difference))
 
 
 def _remarks(difference: HardwareDifference) -> Iterable[str]:

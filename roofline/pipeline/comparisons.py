@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,13 @@ from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
 from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.pipeline.variants import Variant, names_of, reference_among, variants_of
-from roofline.run import RunOptions, check_counts
+from roofline.run import PlacedKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
-    import torch
-
     from roofline.pipeline.analyses import Model
 
 
+@takes(PlacedKeywords)
 def compare(
     *models: Model | Analysis,
     inputs: Any = None,
@@ -33,21 +32,15 @@ def compare(
     hardware: Any = None,
     dtype: Any = None,
     batch: Any = None,
-    seq: int | None = None,
     threads: Any = None,
-    cold: bool = False,
-    train: bool = False,
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    autocast: str | torch.dtype | None = None,
     channels_last: Any = False,
-    device: str | None = None,
     names: Sequence[str] = (),
     measure: bool = False,
     rounds: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Any,
 ) -> Comparison:
     """Models side by side: work, memory, intensity, bound and times, with ratios to one of them.
 
@@ -66,15 +59,21 @@ def compare(
         say: told, in words, what the measurement waits for.
         hardware: as for `analyze`, or a list of machines.
         dtype, batch, threads, channels_last: as for `analyze`, or lists.
-        seq, cold, train, optimizer, loss, autocast, device, progress: as for `analyze`.
+        progress: told how far it is.
 
     Raises:
         InputError: nothing to compare, or analyses of different hardware; and whatever `analyze`
             and, with ``measure``, `profile` raise.
         MeasurementError: the machine is busy, or a process that measured died.
     """
+    options = RunOptions.of(inputs, **run)
     ways = variants_of(
-        len(models), dtype=dtype, batch=batch, threads=threads, channels_last=channels_last
+        len(models),
+        options,
+        dtype=dtype,
+        batch=batch,
+        threads=threads,
+        channels_last=channels_last,
     )
     machines: list[Any] = [*hardware] if isinstance(hardware, (list, tuple)) else [hardware]
     if len(ways) < 2:
@@ -88,47 +87,34 @@ def compare(
         "--input": inputs,
         "--dtype": dtype,
         "--batch": batch,
-        "--seq": seq,
-        "--train": train or None,
-        "--autocast": autocast,
+        "--seq": options.seq,
+        "--train": options.train or None,
+        "--autocast": options.autocast,
         "--channels-last": channels_last or None,
-        "--device": device,
+        "--device": options.device,
         "--measure": measure or None,
-        "--cold": cold or None,
+        "--cold": options.cold or None,
         "--threads": threads if isinstance(threads, (list, tuple)) else None,
         "--hardware": machines if len(machines) > 1 else None,
     }
     _check_saved(models, changes, {"--hardware": hardware, "--threads": threads})
     _check_machines(machines)
     if measure:
-        check_measurable(hardware, train=train, device=device, cold=cold, rounds=rounds)
+        check_measurable(
+            hardware,
+            train=options.train,
+            device=options.device,
+            cold=options.cold,
+            rounds=rounds,
+        )
     elif rounds is not None:
         raise InputError(f"--rounds {rounds} has no effect without --measure")
     at = _reference(reference, ways, models, names)
-    options = RunOptions(
-        seq=seq,
-        train=train,
-        optimizer=optimizer,
-        loss=loss,
-        autocast=autocast,
-        device=device,
-        cold=cold,
-    )
     given = [
         read_analysis(each) if isinstance(each, str) and _is_saved(each) else each
         for each in models
     ]
-    run_as = [
-        replace(
-            options,
-            dtype=way.dtype,
-            batch=way.batch,
-            threads=way.threads,
-            channels_last=way.channels_last,
-        )
-        for way in ways
-    ]
-    found = _analyses(given, ways, run_as, machines, inputs, progress)
+    found = _analyses(given, ways, machines, inputs, progress)
     called = _called([each[0] for each in found], ways, names)
     measured: MeasuredRounds | None = None
     if measure:
@@ -137,13 +123,13 @@ def compare(
                 name=name,
                 model=given[way.model],
                 inputs=inputs,
-                batch=way.batch,
-                seq=seq,
-                run=each.run(),
+                batch=way.options.batch,
+                seq=options.seq,
+                run=way.options.run(),
                 # As many as were analysed.
                 threads=analyses[0].threads,
             )
-            for way, each, name, analyses in zip(ways, run_as, called, found, strict=True)
+            for way, name, analyses in zip(ways, called, found, strict=True)
         ]
         measured = measured_in_turn(
             candidates, rounds=rounds, force=force, progress=progress, say=say
@@ -153,14 +139,13 @@ def compare(
         reference=at,
         names=called,
         rounds=measured,
-        per_sample=True if len({way.batch for way in ways}) > 1 else None,
+        per_sample=True if len({way.options.batch for way in ways}) > 1 else None,
     )
 
 
 def _analyses(
     models: Sequence[Any],
     ways: Sequence[Variant],
-    run_as: Sequence[RunOptions],
     machines: Sequence[Hardware | None],
     inputs: Any,
     progress: Progress | None,
@@ -168,31 +153,28 @@ def _analyses(
     """The analysis of each way on each machine; saved ones are what they are."""
     # Whatever is wrong with any of them is found before the first is analysed.
     known: dict[int | None, tuple[KnownMachine, ...]] = {}
-    for way, options in zip(ways, run_as, strict=True):
-        options.run()
-        check_counts(batch=way.batch, seq=options.seq, threads=way.threads, inputs=inputs)
-        if way.threads not in known and not isinstance(models[way.model], Analysis):
-            known[way.threads] = known_machines(machines, way.threads)
-    captured: dict[object, CapturedPass] = {}
+    for way in ways:
+        way.options.run()
+        threads = way.options.threads
+        if threads not in known and not isinstance(models[way.model], Analysis):
+            known[threads] = known_machines(machines, threads)
 
-    def passed(way: Variant, options: RunOptions, device: str) -> CapturedPass:
-        # Threads change where a pass is placed, not what it is.
-        key = (way.model, way.batch, way.dtype, way.channels_last, device)
-        if key not in captured:
-            captured[key] = captured_pass(models[way.model], inputs, options, on=device)
-        return captured[key]
+    @functools.cache
+    def passed(model: int, options: RunOptions, device: str) -> CapturedPass:
+        return captured_pass(models[model], inputs, options, on=device)
 
     found: list[list[Analysis]] = []
-    for way, options in zip(ways, run_as, strict=True):
-        model = models[way.model]
-        if isinstance(model, Analysis):
-            found.append([model])
+    for way in ways:
+        options = way.options
+        if isinstance(models[way.model], Analysis):
+            found.append([models[way.model]])
             continue
         found.append(
             placed_on_each(
-                functools.partial(passed, way, options),
-                known[way.threads],
-                threads=way.threads,
+                # Threads change where a pass is placed, not what it is.
+                functools.partial(passed, way.model, replace(options, threads=None)),
+                known[options.threads],
+                threads=options.threads,
                 cold=options.cold,
                 progress=progress,
             )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.text import counted, printable
+from roofline.run import RunOptions
 
 LAYOUTS = ("contiguous", "channels-last")
 """How images and weights of convolutions may be laid out."""
@@ -19,10 +20,7 @@ class Variant:
     """The model of this number, run in one way; ``label`` says what varies, ``""`` if nothing."""
 
     model: int
-    dtype: Any = None
-    batch: int | None = None
-    threads: int | None = None
-    channels_last: bool = False
+    options: RunOptions
     label: str = ""
 
     def named(self, model: str) -> str:
@@ -31,11 +29,18 @@ class Variant:
 
 
 def variants_of(
-    models: int, *, dtype: Any, batch: Any, threads: Any, channels_last: Any
+    models: int,
+    options: RunOptions,
+    *,
+    dtype: Any = None,
+    batch: Any = None,
+    threads: Any = None,
+    channels_last: Any = False,
 ) -> tuple[Variant, ...]:
     """Every model in every way that the options say, the ways of one model beside each other.
 
-    Each option is a value or a list of them.
+    Each of dtype, batch, threads and channels_last is a value or a list of them; `options` are how
+    all are run otherwise.
 
     Raises:
         InputError: an empty list, or a value that stands twice.
@@ -51,16 +56,8 @@ def variants_of(
             label += f" · batch {size}" if len(batches) > 1 else ""
             label += f" · {counted(team, 'thread')}" if len(teams) > 1 else ""
             label += f" · {LAYOUTS[bool(layout)]}" if len(layouts) > 1 else ""
-            found.append(
-                Variant(
-                    model=number,
-                    dtype=of,
-                    batch=size,
-                    threads=team,
-                    channels_last=layout,
-                    label=label,
-                )
-            )
+            way = replace(options, dtype=of, batch=size, threads=team, channels_last=layout)
+            found.append(Variant(model=number, options=way, label=label))
     return tuple(found)
 
 

@@ -17,15 +17,14 @@ from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.variants import names_of, reference_among, variants_of
-from roofline.run import Run
+from roofline.run import Run, RunOptions
 
 SHEET = "10980xe"
 IMAGE = (1, 8, 10, 10)
 
 
 def ways(models: int = 1, **options: Any) -> Any:
-    asked: dict[str, Any] = {"dtype": None, "batch": None, "threads": None, "channels_last": False}
-    return variants_of(models, **{**asked, **options})
+    return variants_of(models, RunOptions(), **options)
 
 
 def test_variants_are_the_cross_product_named_by_what_varies() -> None:
@@ -40,7 +39,7 @@ def test_variants_are_the_cross_product_named_by_what_varies() -> None:
         "b bfloat16 · 1 thread",
         "b bfloat16 · 2 threads",
     )
-    assert {each.batch for each in found} == {8}
+    assert {each.options.batch for each in found} == {8}
     found = ways(batch=[1, 8], channels_last=[False, True])
     assert names_of(found, ["net"]) == (
         "net · batch 1 · contiguous",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, cast
+from typing import cast
 
 from roofline.errors import InputError
 from roofline.foundation.places import PlacedError
@@ -175,43 +175,46 @@ def grid_of(axes: str | Mapping[str, object]) -> Grid:
     Raises:
         InputError: points at the place in the text that is wrong.
     """
-    if isinstance(axes, str):
-        return Grid(axes=_parsed(axes), text=axes)
-    found = tuple(_given(str(name), values) for name, values in axes.items())
-    if not found:
-        raise InputError("axes: none is given; write {'channels': [16, 32, 64]}")
-    return Grid(axes=found)
-
-
-def _parsed(text: str) -> tuple[Axis, ...]:
-    found: list[Axis] = []
+    if not isinstance(axes, str):
+        found = tuple(_given(str(name), values) for name, values in axes.items())
+        if not found:
+            raise InputError("axes: none is given; write {'channels': [16, 32, 64]}")
+        return Grid(axes=found)
+    parsed: dict[str, Axis] = {}
     at = 0
-    for part in text.split(","):
+    for part in axes.split(","):
         name, equals, values = part.partition("=")
         start = at + len(part) - len(part.lstrip())
         name = name.strip()
         if not part.strip():
-            _refuse(text, at, "an axis is missing; write channels=16:1024:x2")
+            raise _wrong(axes, at, "an axis is missing; write channels=16:1024:x2")
         if not equals:
-            _refuse(text, start, f"'{printable(name)}' has no values; write {name}=16:1024:x2")
+            why = f"'{printable(name)}' has no values; write {name}=16:1024:x2"
+            raise _wrong(axes, start, why)
         if not _NAME.fullmatch(name):
-            _refuse(text, start, f"'{printable(name)}' is no name of an axis")
-        if any(each.name == name for each in found):
-            _refuse(text, start, f"'{name}' is given twice; name it once")
-        found.append(_axis(name, values, text, at + len(part) - len(values)))
+            raise _wrong(axes, start, f"'{printable(name)}' is no name of an axis")
+        if name in parsed:
+            raise _wrong(axes, start, f"'{name}' is given twice; name it once")
+        parsed[name] = _axis(name, values, axes, at + len(part) - len(values))
         at += len(part) + 1
-    return tuple(found)
+    return Grid(axes=tuple(parsed.values()), text=axes)
+
+
+def _wrong(text: str, at: int, why: str) -> PlacedError:
+    return PlacedError(f"--sweep: {why}", text, at)
 
 
 def _given(name: str, values: object) -> Axis:
     if isinstance(values, str):
         return _axis(name, values, values, 0)
-    if isinstance(values, range):
-        return Axis(name=name, values=values if values else _none(name))
     if isinstance(values, (int, float)):
         values = [values]
     if not isinstance(values, Sequence):
         raise InputError(f"axes: '{name}' takes a list of values, got {type(values).__name__}")
+    if not values:
+        raise InputError(f"axes: '{name}' has no values, so there is nothing to sweep")
+    if isinstance(values, range):
+        return Axis(name=name, values=values)
     chosen: list[Value] = []
     for each in cast("Sequence[object]", values):
         # torch's types are written as users write them.
@@ -219,97 +222,61 @@ def _given(name: str, values: object) -> Axis:
         if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise InputError(f"axes: '{name}' takes numbers and words, got {value!r}")
         chosen.append(value)
-    return Axis(name=name, values=_different(chosen) if chosen else _none(name))
-
-
-def _none(name: str) -> NoReturn:
-    raise InputError(f"axes: '{name}' has no values, so there is nothing to sweep")
+    return Axis(name=name, values=_different(chosen))
 
 
 def _axis(name: str, values: str, text: str, at: int) -> Axis:
     """The axis whose `values` stand at place `at` of `text`."""
-    if not values.strip():
-        _refuse(text, at, f"'{name}' has no values; write {name}=16:1024:x2")
-    if ":" not in values:
-        return Axis(name=name, values=_listed(values, text, at))
-    parts = values.split(":")
-    places = [at]
-    for each in parts[:-1]:
-        places.append(places[-1] + len(each) + 1)
-    if len(parts) != 3:
-        _refuse(text, places[-1], "write low:high:x2 (times 2) or low:high:+8 (plus 8)")
-    low, high = (_number(parts[i], text, places[i]) for i in (0, 1))
-    step = parts[2].strip()
-    is_factor, is_plus = step.startswith("x"), step.startswith("+")
-    by = _number(step[1:] if is_factor or is_plus else step, text, places[2])
-    if low > high:
-        _refuse(text, places[0], f"low is above high, so '{name}' has no values")
-    if is_factor:
-        if by <= 1:
-            _refuse(text, places[2], "a factor must be above 1")
-        if low <= 0:
-            _refuse(text, places[0], "what is multiplied must begin above 0")
-        return Axis(name=name, values=_multiplied(low, high, by, text, places[2]))
-    if by <= 0:
-        _refuse(text, places[2], "a step must be above 0")
-    return Axis(name=name, values=_stepped(low, high, by, text, places[2]))
 
-
-def _multiplied(
-    low: int | float, high: int | float, factor: int | float, text: str, at: int
-) -> tuple[Value, ...]:
-    """low, low * factor … up to high; whole numbers where both ends are."""
-    count = math.floor(math.log(high / low) / math.log(factor) + 1e-9) + 1
-    _check_count(count, text, at)
-    exact = [low * factor**i for i in range(count)]
-    if isinstance(low, int) and isinstance(high, int):
-        return _different([round(each) for each in exact])
-    return tuple(exact)
-
-
-def _stepped(
-    low: int | float, high: int | float, step: int | float, text: str, at: int
-) -> Sequence[Value]:
-    if isinstance(low, int) and isinstance(step, int):
-        return range(low, math.floor(high) + 1, step)
-    count = math.floor((high - low) / step + 1e-9) + 1
-    _check_count(count, text, at)
-    return tuple(low + i * step for i in range(count))
-
-
-def _check_count(count: int, text: str, at: int) -> None:
-    if count > _MOST_VALUES:
-        _refuse(text, at, f"that makes {count} values on one axis; at most {_MOST_VALUES} are")
-
-
-def _listed(values: str, text: str, at: int) -> tuple[Value, ...]:
-    found: list[Value] = []
-    for part in values.split("|"):
+    def number(part: str, place: int) -> int | float:
         word = part.strip()
-        if not word:
-            _refuse(text, at, "a value is missing; write 1|4|32")
-        found.append(_number(word, text, at) if _NUMBER.fullmatch(word) else word)
-        at += len(part) + 1
-    return _different(found)
+        if not _NUMBER.fullmatch(word):
+            raise _wrong(text, place, f"'{printable(word)}' is no number")
+        if float(word) > _LARGEST:
+            raise _wrong(text, place, f"'{word[:20]}' is too large; up to 2^40 is fine")
+        return int(word) if word.isdigit() else float(word)
+
+    if not values.strip():
+        raise _wrong(text, at, f"'{name}' has no values; write {name}=16:1024:x2")
+    parts = values.split(":" if ":" in values else "|")
+    places = [at + sum(len(each) + 1 for each in parts[:i]) for i in range(len(parts))]
+    if ":" not in values:
+        listed: list[Value] = []
+        for part, place in zip(parts, places, strict=True):
+            word = part.strip()
+            if not word:
+                raise _wrong(text, place, "a value is missing; write 1|4|32")
+            listed.append(number(word, place) if _NUMBER.fullmatch(word) else word)
+        return Axis(name=name, values=_different(listed))
+    if len(parts) != 3:
+        raise _wrong(text, places[-1], "write low:high:x2 (times 2) or low:high:+8 (plus 8)")
+    low, high = number(parts[0], places[0]), number(parts[1], places[1])
+    step = parts[2].strip()
+    is_factor = step.startswith("x")
+    by = number(step[1:] if step.startswith(("x", "+")) else step, places[2])
+    if low > high:
+        raise _wrong(text, places[0], f"low is above high, so '{name}' has no values")
+    if by <= is_factor:
+        why = "a factor must be above 1" if is_factor else "a step must be above 0"
+        raise _wrong(text, places[2], why)
+    if is_factor and low <= 0:
+        raise _wrong(text, places[0], "what is multiplied must begin above 0")
+    if not is_factor and isinstance(low, int) and isinstance(by, int):
+        return Axis(name=name, values=range(low, math.floor(high) + 1, by))
+    steps = math.log(high / low) / math.log(by) if is_factor else (high - low) / by
+    count = math.floor(steps + 1e-9) + 1
+    if count > _MOST_VALUES:
+        why = f"that makes {count} values on one axis; at most {_MOST_VALUES} are"
+        raise _wrong(text, places[2], why)
+    found: list[Value] = [low * by**i if is_factor else low + i * by for i in range(count)]
+    # Whole numbers stay whole.
+    is_whole = is_factor and isinstance(low, int) and isinstance(high, int)
+    return Axis(name=name, values=_different(map(round, found)) if is_whole else tuple(found))  # pyright: ignore[reportArgumentType]  they are all numbers
 
 
-def _different(values: Sequence[Value]) -> tuple[Value, ...]:
+def _different(values: Iterable[Value]) -> tuple[Value, ...]:
     """The values without those that are given twice; numbers ascending."""
     found = list(dict.fromkeys(values))
     if all(not isinstance(each, str) for each in found):
         found.sort()  # pyright: ignore[reportCallIssue]  they are all numbers
     return tuple(found)
-
-
-def _number(part: str, text: str, at: int) -> int | float:
-    word = part.strip()
-    if not _NUMBER.fullmatch(word):
-        _refuse(text, at, f"'{printable(word)}' is no number")
-    value = float(word)
-    if value > _LARGEST:
-        _refuse(text, at, f"'{word[:20]}' is too large; up to 2^40 is fine")
-    return int(value) if word.isdigit() else value
-
-
-def _refuse(text: str, at: int, why: str) -> NoReturn:
-    raise PlacedError(f"--sweep: {why}", text, at)

@@ -21,8 +21,16 @@ from roofline.analysis.words import (
     short_op,
 )
 from roofline.design.comparison import cells
-from roofline.design.comparison.machines import Across, GroupAcross, Side, apart, together, whole
-from roofline.foundation.blocks import Block, By, Choice, Column, Facts, Grid, View, notes
+from roofline.design.comparison.machines import (
+    Across,
+    GroupAcross,
+    MachineSummary,
+    Side,
+    apart,
+    together,
+    whole,
+)
+from roofline.foundation.blocks import Block, By, Choice, Column, Facts, Grid, View, notes, table
 from roofline.foundation.spreads import interval_cell
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
@@ -69,52 +77,40 @@ def machines_grid(comparison: Comparison) -> Grid:
     machines = comparison.machines
     is_predicted = any(each.predicted_s is not None for each in machines)
     is_measured = any(each.measured_s is not None for each in machines)
-    is_fit_known = any(each.fits is not None for each in machines)
-    # Beside times, what the bound is made of gives way.
-    crowded = is_predicted or is_measured
-    rows: list[tuple[str, ...]] = []
-    for number, (each, analysis) in enumerate(zip(machines, comparison.analyses, strict=True)):
-        row = (
-            cells.letter(number),
-            printable(each.name),
-            printable(each.description) or MISSING,
-            str(each.threads) if analysis.hardware.device == "cpu" else MISSING,
-            format_flop_per_s(each.compute.flop_per_s if each.compute else None),
-            format_bytes_per_s(each.memory.bytes_per_s if each.memory else None),
-            format_intensity(each.ridge_flop_per_byte),
-            format_s(each.eager_min_time_s),
-            format_s(each.fused_min_time_s),
-            format_s(each.model_min_time_s),
-            format_percent(each.compute_share),
-            format_percent(each.memory_share),
-        )
-        predicted = prediction_cell(each.predicted_s, each.interval_s, each.eager_min_time_s)
-        times = (
-            *([predicted] * is_predicted),
-            *([format_s(each.measured_s, cells.DIGITS)] * is_measured),
-            *([fit_cell(each.fits)] * is_fit_known),
-        )
-        rows.append((*row, *times))
-    return Grid(
-        title="Machines: ridge in FLOP/byte, minimum times, compute and memory share of eager",
-        columns=(
-            Column(heading=""),
-            Column(heading="machine"),
-            Column(heading="description", sacrifice=8 if crowded else 3),
-            Column(heading="threads", align="right", sacrifice=7 if crowded else 2),
-            Column(heading="peak", align="right", sacrifice=2 * crowded),
-            Column(heading="bandwidth", align="right", sacrifice=3 * crowded),
-            Column(heading="ridge", align="right", sacrifice=4 * crowded),
-            Column(heading="eager", align="right"),
-            Column(heading="fused", align="right", sacrifice=int(crowded)),
-            Column(heading="model", align="right", sacrifice=int(crowded)),
-            Column(heading="compute", align="right", sacrifice=5 * crowded),
-            Column(heading="memory", align="right", sacrifice=6 if crowded else 1),
-            *([Column(heading="predicted", align="right")] * is_predicted),
-            *([Column(heading="measured", align="right")] * is_measured),
-            *([Column(heading="fits in memory")] * is_fit_known),
+    columns: dict[str, str | Callable[[MachineSummary], str]] = {
+        "": lambda each: cells.letter(machines.index(each)),
+        "machine": "name",
+        "description": lambda each: each.description or MISSING,
+        "threads": lambda each: str(each.threads) if each.device == "cpu" else MISSING,
+        "peak": lambda each: format_flop_per_s(each.compute.flop_per_s if each.compute else None),
+        "bandwidth": lambda each: format_bytes_per_s(
+            each.memory.bytes_per_s if each.memory else None
         ),
-        rows=tuple(rows),
+        "ridge": lambda each: format_intensity(each.ridge_flop_per_byte),
+        "eager": "eager_min_time_s",
+        "fused": "fused_min_time_s",
+        "model": "model_min_time_s",
+        "compute": "compute_share",
+        "memory": "memory_share",
+    }
+    if is_predicted:
+        columns["predicted"] = lambda each: prediction_cell(
+            each.predicted_s, each.interval_s, each.eager_min_time_s
+        )
+    if is_measured:
+        columns["measured"] = lambda each: format_s(each.measured_s, cells.DIGITS)
+    if any(each.fits is not None for each in machines):
+        columns["fits in memory"] = lambda each: fit_cell(each.fits)
+    narrow = ("description", "threads", "memory")
+    if is_predicted or is_measured:
+        # Beside times, what the bound is made of gives way.
+        narrow = (*narrow, "compute", "ridge", "bandwidth", "peak", "model", "fused")
+    return table(
+        "Machines: ridge in FLOP/byte, minimum times, compute and memory share of eager",
+        machines,
+        columns,
+        left=("", "machine", "description", "fits in memory"),
+        narrow=narrow,
     )
 
 

@@ -273,6 +273,7 @@ class MachineSummary(Cell):
 
     name: str
     description: str
+    device: str
     threads: int
     compute: ComputeRoof | None
     memory: LevelRoof | None
@@ -303,6 +304,7 @@ def _summary(name: str, analysis: Analysis, cell: Cell) -> MachineSummary:
         **{each: getattr(cell, each) for each in CELL_FIELDS},
         name=name,
         description=analysis.hardware.description,
+        device=analysis.hardware.device,
         threads=analysis.threads,
         compute=compute,
         memory=memory,

@@ -20,12 +20,120 @@ from roofline.pipeline.measuring import this_host
 from roofline.pipeline.sweeps.jobs import Job, work
 from roofline.pipeline.sweeps.planning import Plan, is_over_balance
 
-DASK = "dask:"
+LOCAL, PROCESSES, DASK = "local", "processes", "dask:"
+
+MOST_POINTS = 2000
+"""Design-points that are worth no question."""
+
+MOST_S = 120.0
+"""Seconds that are worth none."""
+
+_WORTH_PROCESSES_S = 10.0
+"""Sweeps that take less in this process are over before others have imported torch."""
+
+_START_S = 6.0
+"""About what it takes a process to start."""
+
 _PATIENCE_S = 10.0
 """How long a Dask scheduler may take to answer."""
 
 _MOST_DEATHS = 2
 """More deaths of workers over one job are no accident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where a sweep runs: `kind` is ``local``, ``processes``, ``dask:``, ``given``, or ``""``: as
+    it pays. ``count`` is how many processes; ``address`` that of a Dask scheduler."""
+
+    kind: str
+    count: int = 1
+    address: str = ""
+    executor: Executor | None = None
+
+    @staticmethod
+    def of(executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None) -> Where:
+        """What a user means for a sweep over a grid.
+
+        Raises:
+            InputError: there is no such executor, or `jobs` has no effect on it.
+        """
+        if grid and is_over_balance(grid):
+            for name, each in {"--executor": executor, "--jobs": jobs}.items():
+                if each is not None:
+                    raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
+        if jobs is not None and (type(jobs) is not int or jobs < 1):
+            raise InputError(f"--jobs {jobs}: takes a whole number from 1")
+        count = jobs or this_host().available_cpus
+        match executor:
+            case None:
+                kind = "" if jobs is None else LOCAL if jobs == 1 else PROCESSES
+                return Where(kind=kind, count=count)
+            case "processes":
+                return Where(kind=PROCESSES, count=count)
+            case "local":
+                found = Where(kind=LOCAL)
+            case str() if executor.startswith(DASK):
+                found = Where(kind=DASK, address=executor.removeprefix(DASK))
+            case str():
+                raise InputError(
+                    f"--executor {executor}: there are {LOCAL}, {PROCESSES} and {DASK}ADDRESS"
+                    f"{nearest(executor, (LOCAL, PROCESSES, DASK))}"
+                )
+            case _ if callable(getattr(executor, "submit", None)):
+                found = Where(kind="given", executor=executor)
+            case _:
+                raise InputError(
+                    f"executor: expected {LOCAL}, {PROCESSES}, {DASK}ADDRESS or a"
+                    f" concurrent.futures.Executor, got {type(executor).__name__}"
+                )
+        if jobs is not None and not (found.kind == LOCAL and jobs == 1):
+            raise InputError(
+                f"--jobs {jobs} is for processes of this machine; it has no effect beside"
+                f" {executor if isinstance(executor, str) else 'an executor'}"
+            )
+        return found
+
+    def settled(self, work_s: float) -> Where:
+        """Here, if that is sooner than starting processes; else as it is."""
+        if self.kind:
+            return self
+        pays = work_s > _WORTH_PROCESSES_S and self.count > 1
+        return replace(self, kind=PROCESSES if pays else LOCAL)
+
+
+def estimate_s(plan: Plan, where: Where) -> float | None:
+    """About how many seconds a sweep takes; None on executors whose width is not ours to know."""
+    work_s = plan.job_mean_s * plan.job_count
+    settled = where.settled(work_s)
+    return {LOCAL: work_s, PROCESSES: _START_S + work_s / settled.count}.get(settled.kind)
+
+
+def needs_consent(plan: Plan, seconds: float | None) -> bool:
+    """Whether a sweep is so long that its user should be asked."""
+    return plan.design_points > MOST_POINTS or (seconds or 0.0) > MOST_S
+
+
+def length_text(plan: Plan, where: Where) -> str:
+    """How much a sweep is whose user should be asked, and about how long; ``""`` of others."""
+    seconds = estimate_s(plan, where)
+    if not needs_consent(plan, seconds):
+        return ""
+    takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
+    points, designs = plan.grid.count, len(plan.names)
+    return f"{points:,} points of {designs} designs, {plan.job_count:,} captures{takes}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people, in one or two digits: ``"about 4 minutes"``."""
+    units = (("day", 86400), ("hour", 3600), ("minute", 60))
+    unit, size = next((each for each in units if seconds >= 1.5 * each[1]), ("second", 1))
+    count = seconds / size
+    number = max(1, math.ceil(count) if count < 20 else round(count, -1))
+    return f"about {number:.0f} {unit}{'s' * (number != 1)}"
+
+
+# -- running ---------------------------------------------------------------------------------------
 
 Done = tuple[Job, list[Cell]]
 
@@ -96,8 +204,7 @@ def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
 
     left = dict.fromkeys(plan.jobs())
     while left:
-        suspects = [job for job in left if deaths[job]]
-        jobs = suspects[:1] or list(left)
+        jobs = [job for job in left if deaths[job]][:1] or list(left)
         begun.clear()
         try:
             found: Any = Parallel(return_as="generator_unordered")(handed(jobs))
@@ -167,115 +274,3 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
     finally:
         with contextlib.suppress(Exception):
             client.close(timeout=2)
-
-
-LOCAL, PROCESSES = "local", "processes"
-
-MOST_POINTS = 2000
-"""Design-points that are worth no question."""
-
-MOST_S = 120.0
-"""Seconds that are worth none."""
-
-_WORTH_PROCESSES_S = 10.0
-"""Sweeps that take less in this process are over before others have imported torch."""
-
-_START_S = 6.0
-"""About what it takes a process to start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Where a sweep runs: `kind` is ``local``, ``processes``, ``dask``, ``given``, or ``""``: as
-    it pays. ``count`` is how many processes; ``address`` that of a Dask scheduler."""
-
-    kind: str
-    count: int = 1
-    address: str = ""
-    executor: Executor | None = None
-
-    @staticmethod
-    def of(executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None) -> Where:
-        """What a user means for a sweep over a grid.
-
-        Raises:
-            InputError: there is no such executor, or `jobs` has no effect on it.
-        """
-        given = {"--executor": executor, "--jobs": jobs}
-        if grid and is_over_balance(grid) and any(each is not None for each in given.values()):
-            name = next(name for name, each in given.items() if each is not None)
-            raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
-        if jobs is not None and (type(jobs) is not int or jobs < 1):
-            raise InputError(f"--jobs {jobs}: takes a whole number from 1")
-        count = jobs or this_host().available_cpus
-        if executor is None:
-            kind = "" if jobs is None else LOCAL if jobs == 1 else PROCESSES
-            return Where(kind=kind, count=count)
-        if not isinstance(executor, str):
-            if not callable(getattr(executor, "submit", None)):
-                raise InputError(
-                    "executor: expected local, processes, dask:ADDRESS or a"
-                    f" concurrent.futures.Executor, got {type(executor).__name__}"
-                )
-            found = Where(kind="given", executor=executor)
-        elif executor.startswith(DASK):
-            found = Where(kind="dask", address=executor.removeprefix(DASK))
-        elif executor == LOCAL:
-            found = Where(kind=LOCAL)
-        elif executor == PROCESSES:
-            return Where(kind=PROCESSES, count=count)
-        else:
-            known = (LOCAL, PROCESSES, DASK)
-            raise InputError(
-                f"--executor {executor}: there are {LOCAL}, {PROCESSES} and {DASK}ADDRESS"
-                f"{nearest(executor, known)}"
-            )
-        if jobs is not None and not (found.kind == LOCAL and jobs == 1):
-            raise InputError(
-                f"--jobs {jobs} is for processes of this machine; it has no effect beside"
-                f" {executor if isinstance(executor, str) else 'an executor'}"
-            )
-        return found
-
-    def settled(self, work_s: float) -> Where:
-        """Here, if that is sooner than starting processes; else as it is."""
-        if self.kind:
-            return self
-        pays = work_s > _WORTH_PROCESSES_S and self.count > 1
-        return replace(self, kind=PROCESSES if pays else LOCAL)
-
-
-def estimate_s(plan: Plan, where: Where) -> float | None:
-    """About how many seconds a sweep takes; None on executors whose width is not ours to know."""
-    work_s = plan.job_mean_s * plan.job_count
-    settled = where.settled(work_s)
-    if settled.kind == LOCAL:
-        return work_s
-    if settled.kind == PROCESSES:
-        return _START_S + work_s / settled.count
-    return None
-
-
-def needs_consent(plan: Plan, seconds: float | None) -> bool:
-    """Whether a sweep is so long that its user should be asked."""
-    return plan.design_points > MOST_POINTS or (seconds or 0.0) > MOST_S
-
-
-def length_text(plan: Plan, where: Where) -> str:
-    """How much a sweep is whose user should be asked, and about how long; ``""`` of others."""
-    seconds = estimate_s(plan, where)
-    if not needs_consent(plan, seconds):
-        return ""
-    takes = "" if seconds is None else f", and takes {duration_text(seconds)}"
-    points, designs = plan.grid.count, len(plan.names)
-    return f"{points:,} points of {designs} designs, {plan.job_count:,} captures{takes}"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration for people, in one or two digits: ``"about 4 minutes"``."""
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
-        count = seconds / size
-        if count >= 1.5 or unit == "second":
-            number = max(1, math.ceil(count) if count < 20 else round(count, -1))
-            return f"about {number:.0f} {unit}{'s' * (number != 1)}"
-    raise AssertionError("unreachable: the last unit always fits")
