@@ -512,6 +512,9 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
         is_library = each.one.what == "compute" and each.one.kind == "library"
         return each.one.label + " library" * is_library
 
+    def peak(each: Pair) -> str:
+        return each.one.text(each.one.peak)
+
     names: dict[str, Callable[[Pair], str]] = {"": name}
     if any(each.has_threads for each in difference.machines):
         names["threads"] = lambda each: each.threads or MISSING
@@ -538,9 +541,9 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
         only = [each for each in difference.only(which) if each.one.measure != "s"]
         with_all = {each.one.identity for each in only if each.threads == ALL}
         shown = [each for each in only if each.threads == ALL or each.one.identity not in with_all]
-        columns = {**names, "peak": lambda each: each.one.text(each.one.peak)}
         if shown:
-            yield table(f"Known only of {machine}", shown, columns, left=("",))
+            best = {**names, "peak": peak}
+            yield table(f"Known only of {machine}", shown, best, left=("",))
     yield from notes("Notes", _remarks(difference))
 
 
