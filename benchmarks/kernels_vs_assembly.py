@@ -131,8 +131,8 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
             rows += [
                 (
                     f"fma {element} {unit.name}, {team} thr.",
-                    compute_trial(own, kernel, team),
-                    compute_trial(other, kernel, team),
+                    compute_trial(own, team),
+                    compute_trial(other, team),
                 )
                 for team in teams
             ]
@@ -150,8 +150,8 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
         rows += [
             (
                 f"{kernel.name} {each.level}, {each.threads} thr.",
-                stream_trial(own, kernel, each, buffers),
-                stream_trial(other, kernel, each, buffers),
+                stream_trial(own, each, buffers),
+                stream_trial(other, each, buffers),
             )
             for each in sets
         ]

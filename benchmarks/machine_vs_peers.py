@@ -319,7 +319,7 @@ def prepare(crew: Crew) -> Own:
                 compiled = compile_kernel(form)
                 for team in teams:
                     trials = own.rows.setdefault((name, team), [])
-                    trials.append(compute_trial(compiled, form, team))
+                    trials.append(compute_trial(compiled, team))
     free = available_memory_bytes()
     sets, _ = plan_working_sets(find_levels(None, topology).levels, topology, teams, free)
     most = max(each.bytes_per_thread for each in sets)
@@ -337,7 +337,7 @@ def prepare(crew: Crew) -> Own:
             for each in wanted:
                 assert compiled is not None
                 trials = own.rows.setdefault((f"{each.level} {kernel.name}", each.threads), [])
-                trials.append(stream_trial(compiled, form, each, buffers))
+                trials.append(stream_trial(compiled, each, buffers))
     for trials in own.rows.values():
         for trial in trials:
             trial.calibrate(crew)

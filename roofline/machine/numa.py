@@ -10,7 +10,6 @@ from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.kernels.stream import StreamKernel
 from roofline.machine.measuring.crew import Array, Crew, allocate, fill
 from roofline.machine.measuring.estimation import Burst, estimate, provenance
 from roofline.machine.measuring.trials import part_trial
@@ -60,8 +59,7 @@ def measure_node_links(
     Raises:
         MeasurementError: a way whose bursts cannot be used.
     """
-    kernel = read.kernel if read else None
-    if read is None or not isinstance(kernel, StreamKernel) or len(situation.nodes) < 2:
+    if read is None or len(situation.nodes) < 2:
         return NumaFindings()
     cores = situation.topology.cores
     caches = hierarchy.levels[-1].reached_bytes(cores) if hierarchy.levels else 0
@@ -81,7 +79,7 @@ def measure_node_links(
         crews = {node: stack.enter_context(Crew(len(cpus), cpus)) for node, cpus in nodes.items()}
         memory = {node: place(crew, byte) for node, crew in crews.items()}
         trials = {
-            (source, target): part_trial(read, kernel, parts(memory[target], len(nodes[source])))
+            (source, target): part_trial(read, parts(memory[target], len(nodes[source])))
             for source, target in routes
         }
         for route in routes * _ROUNDS:

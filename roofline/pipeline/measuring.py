@@ -217,9 +217,7 @@ def measure_with_samples(
         if device == "cuda":
             from roofline.machine.gpu.measurement import measure_gpu
 
-            kept: list[Series] = []
-            profile = measure_gpu(effort=effort, progress=progress, found=found, keep=kept.append)
-            series = tuple(kept)
+            profile, series = measure_gpu(effort=effort, progress=progress, found=found)
         else:
             from roofline.machine.measuring.benchmark import measure_hardware as measure
 

@@ -260,12 +260,15 @@ def test_an_effort_is_what_its_program_says(
 ) -> None:
     asked: list[float] = []
 
-    def library(threads: int, budget_s: float, *_: object) -> Any:
+    def imported() -> Any:
+        asked.append(0.0)
+        return SimpleNamespace(measure_library=library)
+
+    def library(budget_s: float, **_: object) -> Any:
         asked.append(budget_s)
         return benchmark.Findings()
 
-    monkeypatch.setattr(benchmark, "_measure_library", library)
-    monkeypatch.setattr(benchmark, "_import_library", lambda: asked.append(0.0))
+    monkeypatch.setattr(benchmark, "_import_library", imported)
     monkeypatch.setitem(PROGRAMS, effort, dataclasses.replace(PROGRAMS[effort], stretch_s=0.0))
     begin = machine.clock()
     profile, _ = measure(machine, effort=effort, budget_s=4.0, include_library=True)
@@ -461,12 +464,25 @@ def test_without_kernels_only_the_library_is_measured(
     assert reason in said[0]
 
 
-def test_without_kernels_and_library_nothing_can_be_measured(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "nothing could be measured; no hardware ceilings"),
+        ({"include_library": True}, r"llvmlite.*; no library ceilings: torch cannot"),
+        (
+            {"include_library": True, "effort": "quick"},
+            r"; torch was left out \(measure without --quick\)$",
+        ),
+    ],
+)
+def test_why_nothing_could_be_measured_is_said(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], why: str
 ) -> None:
     monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
-    with pytest.raises(MeasurementError, match="nothing could be measured; no hardware ceilings"):
-        measure(machine)
+    monkeypatch.delattr("roofline.machine.library", raising=False)
+    monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, None))
+    with pytest.raises(MeasurementError, match=why):
+        measure(machine, **options)
 
 
 def test_without_torch_the_hardware_is_measured(
@@ -478,26 +494,6 @@ def test_without_torch_the_hardware_is_measured(
     assert {c.kind for c in profile.compute} == {"hardware"}
     (condition,) = profile.conditions
     assert condition.startswith("no library ceilings: torch cannot be imported")
-
-
-def test_why_nothing_could_be_measured_names_torchs_reason_too(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
-    monkeypatch.delattr("roofline.machine.library", raising=False)
-    monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, None))
-    with pytest.raises(MeasurementError, match=r"llvmlite.*; no library ceilings: torch cannot"):
-        measure(machine, include_library=True)
-
-
-def test_where_a_quick_measurement_finds_nothing_it_says_that_torch_was_left_out(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
-    with pytest.raises(
-        MeasurementError, match=r"; torch was left out \(measure without --quick\)$"
-    ):
-        benchmark.measure_hardware(effort="quick", clock=machine.clock)
 
 
 class Leaving:
@@ -514,7 +510,6 @@ def test_a_torch_that_ends_the_process_as_it_is_imported_does_not_end_this_one(
     monkeypatch.delattr("roofline.machine.library", raising=False)
     monkeypatch.delitem(sys.modules, "roofline.machine.library", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Leaving(), *sys.meta_path])
-    benchmark._import_library()
     profile, _ = measure(machine, include_library=True)
     assert {c.kind for c in profile.compute} == {"hardware"}
     (condition,) = profile.conditions

@@ -14,6 +14,7 @@ from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.ceilings import (
     LevelFacts,
+    OnPaper,
     compute_ceiling,
     doubt,
     memory_levels,
@@ -42,7 +43,7 @@ def fma_trial(threads: int = 1, *, second: bool = False) -> Trial:
     kernel = next(k for k in compute_kernels("x86_64", SETS) if k.label == "fma float32 avx2")
     kernel = kernel.second_form() if second else kernel
     compiled: Any = FakeKernel(MACHINE, kernel)
-    return compute_trial(compiled, kernel, threads)
+    return compute_trial(compiled, threads)
 
 
 def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 20) -> Trial:
@@ -60,7 +61,7 @@ def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 
     import numpy as np
 
     compiled: Any = FakeKernel(MACHINE, kernel)
-    return stream_trial(compiled, kernel, working_set, [np.zeros(1 << 17, np.uint8)] * threads)
+    return stream_trial(compiled, working_set, [np.zeros(1 << 17, np.uint8)] * threads)
 
 
 def test_the_form_that_sustains_more_counts() -> None:
@@ -114,7 +115,7 @@ def test_a_ceiling_says_what_it_is_and_how_it_was_found() -> None:
     found = Reached(
         trial=fma_trial(2), rate=rate(1e11, peak=1.1e11, disturbed=3), other=rate(0.99e11)
     )
-    ceiling = compute_ceiling(found, None, None)
+    ceiling = compute_ceiling(found, OnPaper())
     assert (ceiling.kind, ceiling.label, ceiling.threads) == ("hardware", "float32 avx2 fma", 2)
     assert (ceiling.peak_flop_per_s, ceiling.sustained_flop_per_s) == (1.1e11, 1e11)
     assert (ceiling.theoretical, ceiling.doubt) == (None, "")
@@ -148,7 +149,7 @@ def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
         for threads in (1, 2)
     ]
     latency = Duration(fast_s=4e-9, median_s=5e-9, provenance=provenance("chase"))
-    levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}))
+    levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}, OnPaper()))
     assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
     assert [level.latency for level in levels] == [None, latency, None]
     assert [level.capacity_bytes for level in levels] == [1 << 20, 1 << 20, None]
@@ -171,7 +172,7 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
         for kernel in kernels
         for threads in (1, 2)
     ]
-    levels = memory_levels(reached, {}, memory=paper)
+    levels = memory_levels(reached, {}, OnPaper(), paper)
     found = {
         (level.name, b.kernel, b.threads): b.theoretical
         for level in levels
@@ -187,13 +188,16 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
 def test_compute_and_caches_carry_the_clock_that_they_were_measured_at() -> None:
     clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=provenance("hand"))
     found = [Reached(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
-    near, dram = memory_levels(found, {}, clock=clock)
+    near, dram = memory_levels(found, {}, OnPaper(clock=clock))
     assert (near.bandwidth[0].clock_hz, dram.bandwidth[0].clock_hz) == (3.9e9, None)
-    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, {})] == [None, None]
+    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, {}, OnPaper())] == [
+        None,
+        None,
+    ]
 
 
 def test_memory_alone_is_not_the_nearest_level() -> None:
-    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], {})
+    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], {}, OnPaper())
     assert level.bandwidth[0].write_allocate == "not counted"
 
 

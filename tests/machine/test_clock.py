@@ -82,7 +82,7 @@ def test_it_computes_the_whole_chain() -> None:
 
 def test_a_trial_counts_cycles() -> None:
     kernel = host_kernel()
-    trial = clock_trial(compiler.compile_kernel(kernel), kernel)
+    trial = clock_trial(compiler.compile_kernel(kernel))
     assert trial.label == "clock, 1 thread"
     assert trial.work(50) == 5000
     with Crew(1) as crew:
@@ -126,7 +126,7 @@ def test_a_clock_that_is_not_the_reported_one_is_said(reported: float, expected:
 @pytest.mark.hardware
 def test_this_host_has_a_plausible_clock() -> None:
     kernel = host_kernel()
-    trial = clock_trial(compiler.compile_kernel(kernel), kernel)
+    trial = clock_trial(compiler.compile_kernel(kernel))
     with Crew(1) as crew:
         trial.calibrate(crew)
         bursts = [each for _ in range(4) for each in trial.run(crew, 20)]

@@ -33,14 +33,13 @@ def test_noise_is_no_drift(spread: float, seed: int, count: int) -> None:
 def test_heat_slows_down() -> None:
     # From 100 down to 88 in a straight line: the thirds' medians are 98 and 90.
     rates = [100 - 12 * i / 299 for i in range(300)]
-    said = drift(rates)
-    assert said.startswith("slowed down: the last third of the bursts ran 8.2 % slower")
+    assert drift(rates) == "slowed down"
 
 
 def test_a_rising_clock_speeds_up() -> None:
     # The first third rises from 80 to 99.8, with the median 89.9; the last stays at 100.
     rates = [80 + 20 * min(1.0, i / 100) for i in range(300)]
-    assert drift(rates).startswith("sped up: the last third of the bursts ran 11.2 % faster")
+    assert drift(rates) == "sped up"
 
 
 def test_a_small_drift_is_not_notable() -> None:
@@ -53,12 +52,11 @@ def test_phases_that_last_are_told() -> None:
     slow = [*range(50, 120), *range(200, 250)]
     for i in slow:
         rates[i] *= 0.75
-    said = drift(rates)
-    assert said.startswith("two phases: 40.0 % of the bursts, in stretches, ran 25.")
+    assert drift(rates) == "two phases"
 
 
 def test_one_step_is_two_phases() -> None:
-    assert drift([100.0] * 30 + [80.0] * 30).startswith("two phases: 50.0 %")
+    assert drift([100.0] * 30 + [80.0] * 30) == "two phases"
 
 
 def test_slow_bursts_here_and_there_are_no_phase() -> None:
@@ -89,6 +87,6 @@ def test_rates_that_are_none_are_left_out() -> None:
 @given(st.lists(st.floats(min_value=1e3, max_value=1e15), max_size=60))
 def test_the_unit_of_the_rates_does_not_matter(rates: list[float]) -> None:
     said = drift(rates)
-    assert said.partition(":")[0] in ("", "slowed down", "sped up", "two phases")
+    assert said in ("", "slowed down", "sped up", "two phases")
     # A power of two scales exactly.
     assert drift([rate * 1024 for rate in rates]) == said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 from typing import Any
 
 import pytest
@@ -52,15 +51,6 @@ def is_second(kernel: Any) -> bool:
 
 
 # --- two forms -----------------------------------------------------------------------------------
-
-
-def test_forms_that_agree_leave_no_doubt(machine: FakeMachine) -> None:
-    machine.slowness = lambda kernel, now_s: 1.02 if is_second(kernel) else 1.0
-    profile, _ = measure(machine)
-    assert not [each for each in profile.compute if each.doubt]
-    assert ceiling(profile, "float32 avx2 fma").sustained_flop_per_s == pytest.approx(
-        96e9, rel=1e-3
-    )
 
 
 @pytest.mark.parametrize("second_is_faster", [False, True])
@@ -142,12 +132,6 @@ def test_what_a_known_core_would_do_on_paper_stands_beside_what_it_does(
     assert read is not None
     assert read.per_s == pytest.approx(3e9 * 64, rel=1e-3)
     assert bandwidth(profile, "DRAM", "read").theoretical is None
-
-
-def test_nothing_is_known_on_paper_of_an_unknown_core() -> None:
-    profile, _ = measured()
-    assert [each.theoretical for each in profile.compute] == [None] * len(profile.compute)
-    assert {b.theoretical for each in profile.memory for b in each.bandwidth} == {None}
 
 
 def test_the_core_is_looked_for_among_the_cpus_that_are_used(
@@ -260,30 +244,6 @@ def test_without_the_chase_reported_sizes_stand_and_there_is_no_latency(
     assert "left out: kernel 'pointer chase' is refused by LLVM 1" in profile.conditions
 
 
-ALLOCATE = {
-    # Plain stores to lines that nobody loaded, beyond the level that holds them anyway.
-    **dict.fromkeys(("write", "copy", "triad"), "not counted"),
-    **dict.fromkeys(("read", "update", "write-nt", "copy-nt", "triad-nt"), "none"),
-}
-
-
-def test_every_bandwidth_says_whether_lines_were_read_to_be_written() -> None:
-    profile, _ = measured()
-    for each in profile.memory:
-        for found in each.bandwidth:
-            expected = "none" if each.name == "L1" else ALLOCATE[found.kernel]
-            assert found.write_allocate == expected, (each.name, found.kernel)
-
-
-def test_with_one_level_that_is_memory_stores_allocate_there(machine: FakeMachine) -> None:
-    """No cache is reported, and none is found."""
-    with_topology(machine, caches=())
-    machine.broken["pointer chase"] = "is refused by LLVM 1"
-    profile, _ = measure(machine)
-    assert [each.name for each in profile.memory] == ["DRAM"]
-    assert bandwidth(profile, "DRAM", "write").write_allocate == "not counted"
-
-
 def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
     topology = reported_topology(((1, 32 * KIB, 1), (2, 2 * MIB, 8)), cores=8)
     machine.situation = dataclasses.replace(
@@ -308,42 +268,6 @@ def test_small_pages_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPa
 
 
 # --- kernels that do not run ---------------------------------------------------------------------
-
-
-def test_a_kernel_that_fails_to_compile_is_left_out_and_said(machine: FakeMachine) -> None:
-    machine.broken["dot int8 avx2"] = "is refused by LLVM 21: no such feature; install a newer one"
-    profile, _ = measure(machine)
-    assert "int8 avx2 dot" not in {c.label for c in profile.compute}
-    assert "int8 sse dot" in {c.label for c in profile.compute}
-    assert profile.conditions == (
-        "left out: kernel 'dot int8 avx2' is refused by LLVM 21: no such feature; install a newer"
-        " one",
-    )
-
-
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (signal.SIGILL, "the CPU or the operating system refuses its instructions"),
-        (signal.SIGSEGV, "running it ends in SIGSEGV"),
-    ],
-)
-def test_a_kernel_that_ends_its_process_is_left_out_and_said(
-    machine: FakeMachine, number: signal.Signals, said: str
-) -> None:
-    machine.deadly["fma float64 avx2, second form"] = number
-    machine.deadly["copy avx"] = number
-    profile, _ = measure(machine)
-    found = {c.label for c in profile.compute}
-    # The form that could run goes with the one that could not: the unit is not to be trusted.
-    assert "float64 avx2 fma" not in found
-    assert "float32 avx2 fma" in found
-    assert "copy" not in {b.kernel for each in profile.memory for b in each.bandwidth}
-    assert "triad" in {b.kernel for each in profile.memory for b in each.bandwidth}
-    assert profile.conditions == (
-        f"left out: kernel 'fma float64 avx2': {said}",
-        f"left out: kernel 'copy avx': {said}",
-    )
 
 
 def test_without_read_there_is_no_bandwidth_curve_and_the_rest_is_measured(

@@ -91,7 +91,7 @@ class FakeNuma:
         self.log.append(f"write {byte} on {here}")
         return np.full(8 * MIB, here, dtype=np.uint8)
 
-    def trial(self, compiled: object, kernel: object, memory: list[Array]) -> Any:
+    def trial(self, compiled: object, memory: list[Array]) -> Any:
         fake, target = self, int(memory[0][0])
 
         class FakeTrial:

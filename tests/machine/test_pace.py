@@ -62,7 +62,7 @@ def test_the_clock_is_cycles_by_seconds() -> None:
 
 
 def test_nothing_is_known_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_compiled", lambda: None)
+    monkeypatch.setattr(module, "compile_gauge", lambda: None)
     with pace_gauge((0, 1)) as read:
         assert read() == Pace()
 

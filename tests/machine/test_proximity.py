@@ -131,5 +131,5 @@ def test_the_hop_of_this_machine() -> None:
         pytest.skip("one core")
     kernel = compiled()
     with Crew(2, cores[:2]) as crew:
-        hops = [HopTimer(kernel, kernel.kernel)(crew) for _ in range(5)]
+        hops = [HopTimer(kernel)(crew) for _ in range(5)]
     assert all(each is None or each > 0 for each in hops)

@@ -6,8 +6,8 @@ import pytest
 
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import Clock, Provenance
-from roofline.machine.measuring.ceilings import theoretical_bandwidth, theoretical_rate
-from roofline.machine.theory.microarchitectures import core_named
+from roofline.machine.measuring.ceilings import OnPaper
+from roofline.machine.theory.microarchitectures import Core, core_named
 
 MEASURED = Provenance(
     source="measured", reference="here", date="2026-01-31", tool_version="1", note="quiet"
@@ -18,9 +18,7 @@ ZEN_5 = core_named("AMD Zen 5")
 
 def test_the_rate_shows_its_arithmetic() -> None:
     """2 threads x 4.48 GHz x 2 pipes x 16 lanes x 2 FLOP = 573.44 GFLOP/s."""
-    found = theoretical_rate(
-        kernel="fma", dtype=dtype("float32"), unit="avx512", threads=2, core=ZEN_5, clock=CLOCK
-    )
+    found = OnPaper(ZEN_5, CLOCK).compute("fma", dtype("float32"), "avx512", 2)
     assert found is not None
     assert found.per_s == pytest.approx(573.44e9)
     where = found.provenance
@@ -51,32 +49,26 @@ def test_the_rate_shows_its_arithmetic() -> None:
 def test_each_kind_of_kernel(
     kernel: str, of: str, unit: str, per_cycle: int, arithmetic: str
 ) -> None:
-    found = theoretical_rate(
-        kernel=kernel, dtype=dtype(of), unit=unit, threads=1, core=ZEN_5, clock=CLOCK
-    )
+    found = OnPaper(ZEN_5, CLOCK).compute(kernel, dtype(of), unit, 1)
     assert found is not None
     assert found.per_s == pytest.approx(4.48e9 * per_cycle)
     assert found.provenance.note.endswith(arithmetic)
 
 
 def test_without_core_clock_or_entry_there_is_none() -> None:
-    def rate(**changes: object) -> object:
-        arguments = {
-            "kernel": "fma",
-            "dtype": dtype("float32"),
-            "unit": "avx512",
-            "threads": 1,
-            "core": ZEN_5,
-            "clock": CLOCK,
-            **changes,
-        }
-        return theoretical_rate(**arguments)  # pyright: ignore[reportArgumentType]
+    def rate(
+        core: Core | None = ZEN_5,
+        clock: Clock | None = CLOCK,
+        unit: str = "avx512",
+        element: str = "float32",
+    ) -> object:
+        return OnPaper(core, clock).compute("fma", dtype(element), unit, 1)
 
     assert rate() is not None
     assert rate(core=None) is None
     assert rate(clock=None) is None
     assert rate(unit="amx") is None
-    assert rate(dtype=dtype("float16")) is None
+    assert rate(element="float16") is None
 
 
 def test_a_clock_from_a_document_is_called_so() -> None:
@@ -85,9 +77,7 @@ def test_a_clock_from_a_document_is_called_so() -> None:
         median_hz=3e9,
         provenance=Provenance(source="datasheet", reference="sheet", date=""),
     )
-    found = theoretical_rate(
-        kernel="fma", dtype=dtype("float32"), unit="avx2", threads=1, core=ZEN_5, clock=sheet
-    )
+    found = OnPaper(ZEN_5, sheet).compute("fma", dtype("float32"), "avx2", 1)
     assert found is not None
     assert "1 thread x 3.00 GHz (highest that the document gives)" in found.provenance.note
 
@@ -118,14 +108,7 @@ def test_a_clock_from_a_document_is_called_so() -> None:
 def test_the_nearest_cache(
     core: str, vector_bytes: int, kernel: str, bytes_per_cycle: float | None
 ) -> None:
-    found = theoretical_bandwidth(
-        level="L1",
-        kernel=kernel,
-        threads=2,
-        vector_bytes=vector_bytes,
-        core=core_named(core),
-        clock=CLOCK,
-    )
+    found = OnPaper(core_named(core), CLOCK).bandwidth("L1", kernel, 2, vector_bytes)
     if bytes_per_cycle is None:
         assert found is None
         return
@@ -140,14 +123,8 @@ def test_the_nearest_cache(
 )
 def test_farther_levels(level: str, kernel: str, bytes_per_cycle: float | None) -> None:
     def found(core: str | None) -> float | None:
-        rate = theoretical_bandwidth(
-            level=level,
-            kernel=kernel,
-            threads=1,
-            vector_bytes=64,
-            core=core_named(core) if core else None,
-            clock=CLOCK,
-        )
+        paper = OnPaper(core_named(core) if core else None, CLOCK)
+        rate = paper.bandwidth(level, kernel, 1, 64)
         return rate.per_s / CLOCK.peak_hz if rate else None
 
     assert found("AMD Zen 5") == bytes_per_cycle

@@ -127,7 +127,7 @@ def trial_at(level: str, kernel_name: str, byte: int) -> Trial:
     working_set = WorkingSet(
         level=level, threads=2, bytes_per_thread=byte, capacity_bytes=None, scope="shared"
     )
-    return stream_trial(compiler.compile_kernel(kernel), kernel, working_set, buffers)
+    return stream_trial(compiler.compile_kernel(kernel), working_set, buffers)
 
 
 def test_a_trial_in_a_cache_passes_over_the_same_data() -> None:
@@ -165,7 +165,7 @@ def test_trials_that_share_their_memory_go_on_where_the_last_one_stopped() -> No
     )
     cursor = Cursor()
     reads, writes = (
-        stream_trial(compiler.compile_kernel(kernel), kernel, working_set, [buffer], cursor)
+        stream_trial(compiler.compile_kernel(kernel), working_set, [buffer], cursor)
         for kernel in map(kernel_named, ("read", "write"))
     )
     with Crew(1) as crew:
@@ -198,7 +198,7 @@ def test_calibration_ends_with_usable_bursts() -> None:
     ids=lambda k: k.label,
 )
 def test_float_sums_stay_finite(kernel: compute.ComputeKernel) -> None:
-    trial = compute_trial(compiler.compile_kernel(kernel), kernel, 1)
+    trial = compute_trial(compiler.compile_kernel(kernel), 1)
     with Crew(1) as crew:
         trial.repeats = 1000
         trial.run(crew, 20)
@@ -215,7 +215,7 @@ def test_streams_stay_finite_however_they_feed_each_other() -> None:
         level="L1", threads=1, bytes_per_thread=1 << 14, capacity_bytes=None, scope="private"
     )
     trials = [
-        stream_trial(compiler.compile_kernel(kernel), kernel, working_set, [buffer])
+        stream_trial(compiler.compile_kernel(kernel), working_set, [buffer])
         for kernel in map(kernel_named, ("triad", "update", "copy"))
     ]
     with Crew(1) as crew:

@@ -76,7 +76,7 @@ def _tensor_core(element: str) -> str:
 def _program(
     entry: str,
     *,
-    registers: Iterable[tuple[str, str]],
+    registers: Iterable[str],
     setup: Iterable[str],
     sums: tuple[str, int],
     starts: Iterable[str],
@@ -93,6 +93,7 @@ def _program(
     ``registers`` are those that it has besides the ones that all have; ``sums`` is the type of a
     sum, and how many registers they are.
     """
+    common = ("pred more unlikely", "u64 out", "u32 left thread", "b32 bits<3>")
     kind, count = sums
     folds: list[str] = []
     for i in range(count):
@@ -103,11 +104,8 @@ def _program(
         folds.append("xor.b32 %bits0, %bits0, %bits1;")
     return assemble(
         entry,
-        parameters=(("u64", "out"), ("u32", "iterations")),
-        registers=(
-            *(("pred", "more"), ("pred", "unlikely"), ("u64", "out"), ("u32", "left")),
-            *(("u32", "thread"), ("b32", "bits<3>"), *registers, (kind, f"sum<{count}>")),
-        ),
+        parameters=("u64 out", "u32 iterations"),
+        registers=(*common, *registers, f"{kind} sum<{count}>"),
         body=(
             "ld.param.u64 %out, [out];",
             "ld.param.u32 %left, [iterations];",
@@ -173,11 +171,7 @@ def _cuda_core_kernel(multiply: _Multiply) -> ArithmeticKernel:
     count = _CUDA_SUMS * _CUDA_UNROLL
     program = _program(
         f"{multiply.name.replace('-', '_')}_{multiply.element}",
-        registers=(
-            *(("u32", "threads"), ("f32", "real<2>")),
-            *((("b16", "half"),) if narrow else ()),
-            *((register, "factor"), (register, "addend")),
-        ),
+        registers=("u32 threads", "f32 real<2>", "b16 half", f"{register} factor addend"),
         setup=("mov.u32 %threads, %ntid.x;", *_factor_and_addend(register, narrow)),
         sums=(register, _CUDA_SUMS),
         starts=(_first_sum(register, narrow, i) for i in range(_CUDA_SUMS)),
@@ -348,9 +342,7 @@ def _matrix_kernel(shape: _Shape) -> ArithmeticKernel:
     ]
     program = _program(
         f"{name.replace('-', '_')}_{shape.element}_{m}_{n}_{k}",
-        registers=(
-            *(("u32", "zero"), ("b32", "sign"), (operand, f"a<{a}>"), (operand, f"b<{b}>")),
-        ),
+        registers=("u32 zero", "b32 sign", f"{operand} a<{a}> b<{b}>"),
         setup=_factors(shape.element, a, b),
         sums=(kind, count),
         starts=(f"mov.{kind} %sum{i}, {_literal(kind, i)};" for i in range(count)),
@@ -457,11 +449,7 @@ def _warpgroup_kernel(form: _Form) -> ArithmeticKernel:
     zero = "0f00000000" if kind == "f32" else "0"
     program = _program(
         f"wg{name.replace('-', '_')}_{form.element}",
-        registers=(
-            ("pred", "add"),
-            *(("u64", each) for each in ("tile_a", "tile_b")),
-            *(("u32", each) for each in ("base", "at", "end")),
-        ),
+        registers=("pred add", "u64 tile_a tile_b", "u32 base at end"),
         setup=(
             "mov.u32 %base, tile;",
             *_filled_tiles(_PATTERNS[form.element]),

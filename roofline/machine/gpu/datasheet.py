@@ -15,12 +15,7 @@ from roofline.machine.gpu.arithmetic import (
 )
 from roofline.machine.gpu.device import DeviceFacts, Product
 from roofline.machine.gpu.ptx import Capability
-from roofline.machine.hardware import (
-    HardwareProfile,
-    Provenance,
-    TheoreticalRate,
-    read_profile,
-)
+from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate, read_profile
 
 _LEAST_SHARE = 0.75
 """Of a data sheet's memory: smaller modules may call themselves the same, as those of Orin do."""

@@ -91,13 +91,6 @@ class Product:
         return f"{self.dtype} {self.unit} gemm"
 
 
-class Function(Protocol):
-    """A program that was loaded on a device."""
-
-    @property
-    def program(self) -> Program: ...
-
-
 class Device(Protocol):
     """One GPU, ready for use.
 
@@ -113,12 +106,12 @@ class Device(Protocol):
         """The address of so much memory, filled with ordinary float32 numbers."""
         ...
 
-    def load(self, program: Program) -> Function:
-        """Has the driver compile a program."""
+    def load(self, program: Program) -> None:
+        """Has the driver compile a program, unless it has."""
         ...
 
-    def launch(self, function: Function, grid: int, arguments: Sequence[Argument]) -> Call:
-        """A call that runs `grid` blocks of a program."""
+    def launch(self, program: Program, grid: int, arguments: Sequence[Argument]) -> Call:
+        """A call that runs `grid` blocks of a program that was loaded."""
         ...
 
     def product(self, product: Product, size: int) -> Call:

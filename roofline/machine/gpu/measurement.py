@@ -11,6 +11,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,7 +39,6 @@ from roofline.machine.hardware import (
     Duration,
     Effort,
     HardwareProfile,
-    Host,
     Link,
     MemoryLevel,
     Overhead,
@@ -93,12 +93,10 @@ def measure_gpu(
     progress: Progress | None = None,
     device: Device | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    host: Host | None = None,
     leave_out: Sequence[str] = (),
     found: Callable[[Finding], None] | None = None,
-    keep: Callable[[Series], None] = silent,
-) -> HardwareProfile:
-    """Measures what an NVIDIA device can do; takes about `budget_s` seconds.
+) -> tuple[HardwareProfile, tuple[Series, ...]]:
+    """Measures what an NVIDIA device can do: the profile, and the bursts that it was made of.
 
     Settings of the device are never changed; torch's are put back, whatever happens.
 
@@ -110,10 +108,8 @@ def measure_gpu(
         progress: called with the fraction done, 0 to 1, and what is measured next.
         device: measured in place of a real one; it is closed.
         clock: seconds, for the budget only; kernels are timed by the device's own clock.
-        host: the host, by default asked for.
         leave_out: labels of what shall not be run, such as ``"bfloat16 tensor-core mma"``.
         found: called with rates as far as they are known, while it goes on.
-        keep: called with the bursts of each trial in the end, for the profile's side file.
 
     Raises:
         InputError: a budget that is not positive, or an effort that there is none of.
@@ -136,37 +132,30 @@ def measure_gpu(
                 f"--device cuda: torch cannot be imported ({said_by(error)}); install it with CUDA"
             ) from None
         device = open_device(device_index)
-    try:
-        profile, series = _measure(
-            device, program, progress or silent, clock, leave_out, found or silent
-        )
-    finally:
-        device.close()
-    for each in series:
-        keep(each)
-    host = host or describe_host()
-    versions = {**host.versions, "driver": device.facts.driver}
-    return replace(profile, effort=effort, host=replace(host, versions=versions))
+    with closing(device):
+        return _measure(device, program, effort, progress or silent, clock, leave_out, found)
 
 
 def _measure(
     device: Device,
     program: _Program,
+    effort: Effort,
     report: Progress,
     clock: Callable[[], float],
     leave_out: Sequence[str],
-    found: Callable[[Finding], None],
-) -> tuple[HardwareProfile, list[Series]]:
+    found: Callable[[Finding], None] | None,
+) -> tuple[HardwareProfile, tuple[Series, ...]]:
     begin = clock()
     facts = device.facts
     sheet = DataSheet(facts)
+    host = describe_host()
     before = device.reading()
 
     def say(what: str) -> None:
         elapsed = (clock() - begin) / program.budget_s
         report(min(_PREPARING, 4 * _PREPARING * elapsed), what)
 
-    preparation = Preparation(device=device, report=say, leave_out=leave_out, found=found)
+    preparation = Preparation(device=device, report=say, leave_out=leave_out, found=found or silent)
     preparation.prepare(
         memory_name=sheet.memory_name,
         burst_s=program.burst_s,
@@ -186,20 +175,20 @@ def _measure(
         run=lambda trial, bursts: trial.run(device, max(_LEAST_BURSTS, bursts - 1)),
         clock=clock,
         report=_part(report, _PREPARING, rounds_end),
-        found=found,
+        found=found or silent,
         rounds=_ROUNDS,
         least_bursts=_LEAST_BURSTS,
     )
     rounds = run_rounds(candidates, runner, deadline=deadline)
-    reached, series = rounds.reached, list(rounds.series)
+    reached, series = rounds.reached, rounds.series
     if program.stretch_s:
         later = replace(runner, report=_part(report, rounds_end, 1.0))
         stretches = run_stretches(reached, later, stretch_s=program.stretch_s)
         reached = stretches.reached
-        series = [
+        series = tuple(
             replace(early, bursts=early.bursts + late.bursts)
             for early, late in zip(series, stretches.series, strict=True)
-        ]
+        )
     after = device.reading()
     report(1.0, "done")
     trials = [each.trial for each in reached]
@@ -211,6 +200,8 @@ def _measure(
         description=f"{facts.name}, {facts.multiprocessors} SMs,"
         f" {facts.memory_bytes / (1 << 30):.0f} GiB, compute capability {major}.{minor},"
         f" driver {facts.driver}",
+        host=replace(host, versions={**host.versions, "driver": facts.driver}),
+        effort=effort,
         multiprocessors=facts.multiprocessors,
         clock=_clock(trials),
         compute=tuple(compute_ceilings(reached, sheet)),
@@ -440,7 +431,9 @@ def launch_overheads(device: Device, report: Say) -> tuple[list[Overhead], list[
             conditions.append(f"left out: {name}: {error}")
 
     def empty() -> Call:
-        return device.launch(device.load(empty_program()), 1, ())
+        program = empty_program()
+        device.load(program)
+        return device.launch(program, 1, ())
 
     add("launch of an empty kernel", empty, _CALLS)
     add("round trip of an empty kernel", empty, 1)

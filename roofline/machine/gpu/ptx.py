@@ -37,17 +37,12 @@ class Program:
     least: Capability
     only_major: int | None = None
 
-    def runs_on(self, capability: Capability) -> bool:
-        """Whether a device of that compute capability can run it."""
-        fits_family = self.only_major in (None, capability[0])
-        return fits_family and capability >= self.least
-
 
 def assemble(
     entry: str,
     *,
-    parameters: Sequence[tuple[str, str]] = (),
-    registers: Sequence[tuple[str, str]] = (),
+    parameters: Sequence[str] = (),
+    registers: Sequence[str] = (),
     body: Iterable[str] = (),
     block: int,
     blocks: int,
@@ -55,21 +50,14 @@ def assemble(
     only_major: int | None = None,
     shared_bytes: int = 0,
 ) -> Program:
-    """A program of one entry point.
+    """A program of one entry point; other arguments are as in `Program`.
 
-    Args:
-        entry: its name.
-        parameters: type and name of each, in order: ``("u64", "out")``.
-        registers: type and name of each: ``("f32", "sum<8>")`` are eight.
-        body: instructions and labels, one a line.
-        block: threads per block.
-        blocks: blocks per multiprocessor.
-        least: the compute capability whose instructions it uses.
-        only_major: given, the instructions exist on that major version alone.
-        shared_bytes: shared memory per block, named ``tile``.
+    Parameters and registers are a type and its names: ``"f32 scale sum<8>"`` are nine registers.
+    The body is instructions and labels, one a line. ``shared_bytes`` is the shared memory of a
+    block, named ``tile``.
     """
     target = f"sm_{least[0]}{least[1]}" + ("a" if only_major is not None else "")
-    names = ", ".join(f".param .{kind} {name}" for kind, name in parameters)
+    names = ", ".join(f".param .{kind} {name}" for kind, name in _declared(parameters))
     lines = (
         f".version {_ISA[least]}",
         f".target {target}",
@@ -77,7 +65,7 @@ def assemble(
         f".visible .entry {entry}({names})",
         f".maxntid {block}, 1, 1",
         "{",
-        *(f".reg .{kind} %{name};" for kind, name in registers),
+        *(f".reg .{kind} %{name};" for kind, name in _declared(registers)),
         *([f".shared .align 1024 .b8 tile[{shared_bytes}];"] if shared_bytes else []),
         *body,
         "ret;",
@@ -91,6 +79,11 @@ def assemble(
         least=least,
         only_major=only_major,
     )
+
+
+def _declared(lines: Sequence[str]) -> list[tuple[str, str]]:
+    split = (line.split() for line in lines)
+    return [(kind, name) for kind, *names in split for name in names]
 
 
 def repeated(body: Iterable[str], *, counter: str, label: str = "again") -> list[str]:
@@ -190,18 +183,14 @@ def _stream(
     ]
     program = assemble(
         f"stream_{name}",
-        parameters=(
-            *(("u64", each) for each in "abc"),
-            *(("u32", each) for each in ("steps", "passes", "period")),
-        ),
+        parameters=("u64 a b c", "u32 steps passes period"),
         registers=(
-            *(("pred", each) for each in ("more", "unlikely")),
-            *(("u64", f"base_{each}") for each in "abc"),
-            *(("u64", f"at_{each}") for each in "abc"),
-            *(("u64", each) for each in ("offset", "stride", "within")),
-            *(("u32", each) for each in ("steps", "passes", "period", "left", "thread", "block")),
-            *((element, f"{each}<{len(_VALUES)}>") for each in "abc"),
-            *(("f32", "scale"), ("b32", "bits<4>")),
+            "pred more unlikely",
+            "u64 base_a base_b base_c at_a at_b at_c offset stride within",
+            "u32 steps passes period left thread block",
+            f"{element} a<{len(_VALUES)}> b<{len(_VALUES)}> c<{len(_VALUES)}>",
+            "f32 scale",
+            "b32 bits<4>",
         ),
         body=(
             *(f"ld.param.u64 %base_{each}, [{each}];" for each in "abc"),

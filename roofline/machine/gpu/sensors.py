@@ -46,9 +46,7 @@ _MOST_NAMES = 4
 class Telemetry:
     """Reads the device whose UUID is given; ``obstacle`` says why it cannot, ``""`` if it can.
 
-    Args:
-        uuid: the device's, as NVML writes it (``"GPU-…"``).
-        nvml: pynvml, or what stands for it in tests.
+    ``uuid`` is as NVML writes it (``"GPU-…"``); ``nvml`` stands for pynvml in tests.
     """
 
     def __init__(self, uuid: str, nvml: Any = None) -> None:
@@ -141,12 +139,8 @@ def device_conditions(
 ) -> list[str]:
     """One line for everything a reader must know; empty: all was calm.
 
-    Args:
-        facts: the device.
-        before: its sensors before anything ran.
-        after: its sensors after everything.
-        readings: those of each trial, with its label.
-        obstacle: why the sensors could not be asked.
+    ``before`` and ``after`` are the sensors before and after everything, ``readings`` those of each
+    trial, with its label; ``obstacle`` is why the sensors could not be asked.
     """
     found: list[str] = []
     if facts.mig:

@@ -20,7 +20,6 @@ from roofline.machine.gpu.device import (
     DeviceLostError,
     DeviceMemoryError,
     Direction,
-    Function,
     HostMemory,
     Product,
     Reading,
@@ -70,13 +69,11 @@ class Driver:
     def attributes(self, index: int) -> dict[str, int]:
         """Clocks in kHz, bus width in bits and whether it is integrated; what it does not say is 0.
 
-        Args:
-            index: the device's number, as torch counts them.
+        ``index`` is the device's number, as torch counts them.
         """
         handle = ctypes.c_int()
-        self._check(
-            self._library.cuDeviceGet(ctypes.byref(handle), index), f"finding device {index}"
-        )
+        result = self._library.cuDeviceGet(ctypes.byref(handle), index)
+        self._check(result, f"finding device {index}")
         found: dict[str, int] = {}
         for name, code in _ATTRIBUTES.items():
             value = ctypes.c_int()
@@ -100,12 +97,9 @@ class Driver:
         )
         said = " ".join(log.value.decode(errors="replace").split())
         self._check(result, f"compiling {program.entry}", said)
-        self._check(
-            self._library.cuModuleGetFunction(
-                ctypes.byref(function), module, program.entry.encode()
-            ),
-            f"finding {program.entry}",
-        )
+        entry = program.entry.encode()
+        result = self._library.cuModuleGetFunction(ctypes.byref(function), module, entry)
+        self._check(result, f"finding {program.entry}")
         return LoadedFunction(program=program, handle=function, module=module)
 
     def unload(self, function: LoadedFunction) -> None:
@@ -117,9 +111,9 @@ class Driver:
         function: LoadedFunction,
         grid: int,
         arguments: Sequence[Argument],
-        stream: Callable[[], int],
+        stream: int,
     ) -> Call:
-        """A call that runs `grid` blocks of a program on the stream that is current then."""
+        """A call that runs `grid` blocks of a program on that stream."""
         values = [
             ctypes.c_uint64(value) if byte == 8 else ctypes.c_uint32(value)
             for value, byte in arguments
@@ -134,8 +128,7 @@ class Driver:
         # `values` is captured too: the pointers keep nothing alive.
         def call(kept: object = values) -> None:
             result = enqueue(
-                *(handle, grid, 1, 1, block, 1, 1, 0),
-                *(ctypes.c_void_p(stream()), pointers, None),
+                *(handle, grid, 1, 1, block, 1, 1, 0), *(ctypes.c_void_p(stream), pointers, None)
             )
             if result:
                 self._check(result, what)
@@ -258,11 +251,8 @@ def open_device(index: int) -> TorchDevice:
 class TorchDevice:
     """`Device` for a real GPU; made by `open_device`.
 
-    Args:
-        index: its number, as torch counts them.
-        device: where tensors are made; another one in tests.
-        driver: the CUDA driver; by default the one that is installed.
-        telemetry: what reads the sensors of the device with that UUID.
+    ``index`` is its number, as torch counts them; tests make tensors on another ``device``, and
+    have another driver and telemetry.
     """
 
     def __init__(
@@ -278,18 +268,13 @@ class TorchDevice:
         self._device = device or torch.device("cuda", index)
         # The first allocation makes the context that the driver's calls need.
         self._kept: list[torch.Tensor] = [torch.zeros(1, device=self._device)]
-        self._functions: list[LoadedFunction] = []
+        self._functions: dict[str, LoadedFunction] = {}
         self._driver = driver or Driver()
         properties: Any = _CUDA.get_device_properties(index)
         uuid = str(getattr(properties, "uuid", ""))
         self._telemetry = telemetry(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-        self._facts = self._asked(index, properties)
-        self._open = True
-
-    def _asked(self, index: int, properties: Any) -> DeviceFacts:
         known = self._driver.attributes(index)
-        cuda = self._driver.version()
-        return DeviceFacts(
+        self.facts = DeviceFacts(
             name=properties.name,
             capability=(properties.major, properties.minor),
             multiprocessors=properties.multi_processor_count,
@@ -300,45 +285,38 @@ class TorchDevice:
             bus_bit=known["bus_bit"] or None,
             integrated=bool(known["integrated"]),
             mig="MIG" in properties.name,
-            driver=self._telemetry.driver() or f"for CUDA {cuda}",
+            driver=self._telemetry.driver() or f"for CUDA {self._driver.version()}",
             library=f"torch {torch.__version__}, CUDA {torch.version.cuda}",
         )
-
-    @property
-    def facts(self) -> DeviceFacts:
-        return self._facts
+        self._open = True
 
     def free_bytes(self) -> int:
         return torch.cuda.mem_get_info(self._device)[0]
 
     def allocate(self, byte: int) -> int:
-        def make() -> torch.Tensor:
-            return torch.empty(byte // 4, dtype=torch.float32, device=self._device).uniform_(0.5, 1)
-
-        self._kept.append(_guarded(make))
+        with _guarded():
+            memory = torch.empty(byte // 4, dtype=torch.float32, device=self._device)
+            self._kept.append(memory.uniform_(0.5, 1))
         return self._kept[-1].data_ptr()
 
-    def load(self, program: Program) -> Function:
-        function = self._driver.load(program)
-        self._functions.append(function)
-        return function
+    def load(self, program: Program) -> None:
+        if program.entry not in self._functions:
+            self._functions[program.entry] = self._driver.load(program)
 
-    def launch(self, function: Function, grid: int, arguments: Sequence[Argument]) -> Call:
-        assert isinstance(function, LoadedFunction)
+    def launch(self, program: Program, grid: int, arguments: Sequence[Argument]) -> Call:
         stream = torch.cuda.current_stream(self._device).cuda_stream
-        return self._driver.launch(function, grid, arguments, lambda: stream)
+        return self._driver.launch(self._functions[program.entry], grid, arguments, stream)
 
     def product(self, product: Product, size: int) -> Call:
-        return _guarded(lambda: square_product(product, size, self._device))
+        with _guarded():
+            return square_product(product, size, self._device)
 
     def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
-        def make() -> Call:
+        with _guarded():
             host = torch.zeros(byte, dtype=torch.uint8, pin_memory=memory == "pinned")
             device = torch.zeros(byte, dtype=torch.uint8, device=self._device)
-            target, source = (device, host) if direction == "to device" else (host, device)
-            return lambda: target.copy_(source, non_blocking=memory == "pinned")
-
-        return _guarded(make)
+        target, source = (device, host) if direction == "to device" else (host, device)
+        return lambda: target.copy_(source, non_blocking=memory == "pinned")
 
     def small_calls(self) -> dict[str, Call]:
         one, weight = torch.ones(1, 1, device=self._device), torch.ones(1, 1, device=self._device)
@@ -348,31 +326,25 @@ class TorchDevice:
         }
 
     def times(self, call: Call, calls: int, bursts: int) -> list[float]:
-        def run() -> list[float]:
+        with _guarded():
             marks = [
                 (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
                 for _ in range(bursts)
             ]
             for start, end in marks:
                 start.record()
-                for _ in range(calls):
-                    call()
+                _repeat(call, calls)
                 end.record()
             torch.cuda.synchronize(self._device)
             return [start.elapsed_time(end) / 1e3 for start, end in marks]
 
-        return _guarded(run)
-
     def queue_time(self, call: Call, calls: int) -> float:
-        def run() -> float:
+        with _guarded():
             torch.cuda.synchronize(self._device)
             start = time.perf_counter()
-            for _ in range(calls):
-                call()
+            _repeat(call, calls)
             torch.cuda.synchronize(self._device)
             return time.perf_counter() - start
-
-        return _guarded(run)
 
     def reading(self) -> Reading | None:
         return self._telemetry.reading()
@@ -381,14 +353,11 @@ class TorchDevice:
         return self._telemetry.obstacle
 
     def watch(self, call: Call, calls: int) -> Reading | None:
-        def run() -> Reading | None:
-            for _ in range(calls):
-                call()
+        with _guarded():
+            _repeat(call, calls)
             reading = self._telemetry.reading()
             torch.cuda.synchronize(self._device)
             return reading
-
-        return _guarded(run)
 
     def close(self) -> None:
         if not self._open:
@@ -397,7 +366,7 @@ class TorchDevice:
         self._kept.clear()
         try:
             torch.cuda.synchronize(self._device)
-            for function in self._functions:
+            for function in self._functions.values():
                 self._driver.unload(function)
             torch.cuda.empty_cache()
         except RuntimeError:
@@ -409,10 +378,16 @@ class TorchDevice:
             torch.cuda.set_device(self._before)
 
 
-def _guarded(action: Callable[[], Any]) -> Any:
-    """`action`, with torch's errors as ours."""
+def _repeat(call: Call, calls: int) -> None:
+    for _ in range(calls):
+        call()
+
+
+@contextmanager
+def _guarded() -> Generator[None]:
+    """torch's errors as ours."""
     try:
-        return action()
+        yield
     except (DeviceError, DeviceLostError):
         raise
     except torch.OutOfMemoryError as error:

@@ -19,7 +19,6 @@ from roofline.machine.gpu.device import (
     DeviceLostError,
     DeviceMemoryError,
     Direction,
-    Function,
     HostMemory,
     Product,
     Reading,
@@ -203,15 +202,12 @@ class Preparation:
     leave_out: Sequence[str] = ()
     candidates: list[Candidate[Trial]] = field(default_factory=list[Candidate[Trial]])
     conditions: list[str] = field(default_factory=list[str])
-    _loaded: dict[str, Function] = field(default_factory=dict[str, Function])
 
     def prepare(self, *, memory_name: str, burst_s: float, product_limit_s: float) -> None:
-        """Makes all trials and sizes their bursts.
+        """Makes all trials and sizes their bursts, of `burst_s` seconds.
 
-        Args:
-            memory_name: the name of the device's own memory, such as ``"HBM"``.
-            burst_s: seconds of a burst.
-            product_limit_s: the longest that one product of torch's may take.
+        ``memory_name`` names the device's own memory; one product of torch's may take
+        ``product_limit_s``.
         """
         capability = self.device.facts.capability
         for kernel in arithmetic_kernels(capability):
@@ -248,14 +244,13 @@ class Preparation:
         self, program: Program, grid: int, arguments: Callable[[int], list[Argument]]
     ) -> Callable[[int], tuple[Call, int]]:
         """What launches a program once with as many repeats as are asked for."""
-        function = self._loaded.get(program.entry) or self.device.load(program)
-        self._loaded[program.entry] = function
+        self.device.load(program)
         made: dict[int, Call] = {}
 
         def repeated(repeats: int) -> tuple[Call, int]:
             if repeats not in made:
                 made.clear()
-                made[repeats] = self.device.launch(function, grid, arguments(repeats))
+                made[repeats] = self.device.launch(program, grid, arguments(repeats))
             return made[repeats], 1
 
         return repeated

@@ -11,15 +11,14 @@ import dataclasses
 import importlib
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 from roofline.errors import HardwareError, InputError, MeasurementError, said_by
 from roofline.foundation.progress import Progress, silent
 from roofline.machine.hardware import Effort, HardwareProfile, Host
-from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import compiler
 from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Series
 from roofline.machine.measuring.kernel_measurement import measure_kernels
@@ -85,7 +84,9 @@ def measure_hardware(
         )
     before = read_activity(cpus=topology.allowed_cpus)
     obstacle = _obstacle()
-    with _library_import(wanted=plan.library_s > 0) as imported:
+    with ThreadPoolExecutor(1) as pool:
+        # torch is imported while kernels are compiled.
+        importing = pool.submit(_import_library) if plan.library_s else None
         if obstacle:
             hardware = Findings(conditions=(obstacle,))
         else:
@@ -97,12 +98,26 @@ def measure_hardware(
                 clock=clock,
                 report=report,
                 found=found or silent,
-                before_timing=imported,
+                before_timing=lambda: wait([importing] if importing else []),
             )
     library = Findings()
-    if plan.library_s:
+    if importing:
+        report(0.0, "importing torch")
         left_s = max(plan.library_s, begin + plan.budget_s - clock())
-        library = _measure_library(count, left_s, hardware.sets, clock, report)
+        try:
+            measure_library = importing.result().measure_library
+        except (Exception, SystemExit) as error:
+            # A broken torch fails in its own ways; the hardware's figures stand without it.
+            why = f"no library ceilings: torch cannot be imported ({said_by(error)})"
+            library = Findings(conditions=(why,))
+        else:
+            library = measure_library(
+                threads=count,
+                budget_s=left_s,
+                clock=clock,
+                progress=report,
+                working_sets=hardware.sets,
+            )
     tell(1.0, "done")
     missing = (*hardware.conditions, *library.conditions)
     if not hardware.compute and not hardware.memory and not library.compute:
@@ -158,45 +173,5 @@ def _obstacle() -> str:
     return ""
 
 
-@contextmanager
-def _library_import(*, wanted: bool) -> Generator[Callable[[], None]]:
-    """Imports torch on a thread of its own, while kernels are compiled; yields what waits for it.
-
-    What goes wrong is said where the library is measured.
-    """
-    if not wanted:
-        yield silent
-        return
-    thread = threading.Thread(target=_import_library)
-    thread.start()
-    try:
-        yield thread.join
-    finally:
-        thread.join()
-
-
-def _import_library() -> None:
-    try:
-        importlib.import_module("roofline.machine.library")
-    except (Exception, SystemExit):
-        return
-
-
-def _measure_library(
-    threads: int,
-    budget_s: float,
-    sets: Sequence[WorkingSet],
-    clock: Callable[[], float],
-    report: Progress,
-) -> Findings:
-    """What torch reaches, or why that is not known."""
-    report(0.0, "importing torch")
-    try:
-        from roofline.machine import library
-    except (Exception, SystemExit) as error:
-        # A broken torch fails in its own ways; the hardware's figures stand without it.
-        why = f"no library ceilings: torch cannot be imported ({said_by(error)})"
-        return Findings(conditions=(why,))
-    return library.measure_library(
-        threads=threads, budget_s=budget_s, clock=clock, progress=report, working_sets=sets
-    )
+def _import_library() -> Any:
+    return importlib.import_module("roofline.machine.library")

@@ -59,61 +59,64 @@ _ALLOCATING = ("write", "copy", "triad")
 """Kernels whose plain stores go to lines that they did not load."""
 
 
-def theoretical_rate(
-    *,
-    kernel: str,
-    dtype: DType,
-    unit: str,
-    threads: int,
-    core: Core | None,
-    clock: Clock | None,
-) -> TheoreticalRate | None:
-    """Operations per second that `threads` cores of this kind would do at this clock.
+@dataclass(frozen=True, slots=True)
+class OnPaper:
+    """What cores of this microarchitecture would do at this clock; None: not known.
 
-    Args:
-        kernel: as in `ComputeCeiling`; so are dtype, unit and threads.
-        dtype: what is multiplied.
-        unit: the vector unit.
-        threads: cores that compute, one thread each.
-        core: the microarchitecture; None: not known.
-        clock: of a busy core, its peak is taken; None: not known.
-
-    Returns:
-        None where the core, its clock, or what it does with this unit is not known.
+    The clock is that of a busy core, its peak is taken. Threads have a core each. A rate is None
+    where the core, its clock, or what it does with that kernel is not known.
     """
-    found = core.throughput(kernel, dtype, unit) if core else None
-    if core is None or clock is None or found is None:
-        return None
-    flop = found.flop_per_cycle(dtype)
-    return _per_cycle(core, clock, threads, flop, found.arithmetic(dtype))
 
+    core: Core | None = None
+    clock: Clock | None = None
 
-def theoretical_bandwidth(
-    *,
-    level: str,
-    kernel: str,
-    threads: int,
-    vector_bytes: int,
-    core: Core | None,
-    clock: Clock | None,
-) -> TheoreticalRate | None:
-    """Bytes per second that `threads` cores would move to and from their own caches.
+    @property
+    def clock_hz(self) -> float | None:
+        """The peak of the clock in Hz."""
+        return self.clock.peak_hz if self.clock else None
 
-    Known of L1, and of reads from L2, for vectors as wide as the core moves; what is beyond belongs
-    to the chip and not to the core.
+    def compute(self, kernel: str, dtype: DType, unit: str, threads: int) -> TheoreticalRate | None:
+        """Operations per second of a kernel, as in `ComputeCeiling`."""
+        found = self.core.throughput(kernel, dtype, unit) if self.core else None
+        if found is None:
+            return None
+        return self._per_cycle(threads, found.flop_per_cycle(dtype), found.arithmetic(dtype))
 
-    Returns:
-        None where the core, its clock, or what it does with this kernel is not known.
-    """
-    if core is None or clock is None:
-        return None
-    if level == "L1" and core.l1:
-        byte = _l1_bytes_per_cycle(core.l1, kernel) if 8 * vector_bytes >= core.l1.bits else None
-    else:
-        byte = core.l2_read_bytes if (level, kernel) == ("L2", "read") else None
-    if byte is None:
-        return None
-    return _per_cycle(core, clock, threads, byte, f"{byte:g} byte")
+    def bandwidth(
+        self, level: str, kernel: str, threads: int, vector_bytes: int
+    ) -> TheoreticalRate | None:
+        """Bytes per second to and from the cores' own caches.
+
+        Known of L1, and of reads from L2, for vectors as wide as the core moves; what is beyond
+        belongs to the chip and not to the core.
+        """
+        if self.core is None:
+            return None
+        byte, l1 = None, self.core.l1
+        if level == "L1" and l1:
+            byte = _l1_bytes_per_cycle(l1, kernel) if 8 * vector_bytes >= l1.bits else None
+        elif (level, kernel) == ("L2", "read"):
+            byte = self.core.l2_read_bytes
+        return None if byte is None else self._per_cycle(threads, byte, f"{byte:g} byte")
+
+    def _per_cycle(self, threads: int, amount: float, arithmetic: str) -> TheoreticalRate | None:
+        core, clock = self.core, self.clock
+        if core is None or clock is None:
+            return None
+        how = "measured, peak of the dependent additions"
+        if clock.provenance.source != "measured":
+            how = "highest that the document gives"
+        return TheoreticalRate(
+            per_s=threads * clock.peak_hz * amount,
+            provenance=Provenance(
+                source="derived",
+                reference=f"{core.name}: {core.reference}",
+                date=clock.provenance.date,
+                tool_version=clock.provenance.tool_version,
+                note=f"{counted(threads, 'thread')} x {format_si(clock.peak_hz, 'Hz')} ({how})"
+                f" x {arithmetic}",
+            ),
+        )
 
 
 def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
@@ -128,25 +131,6 @@ def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
         (loads + stores) / cache.together_bytes if cache.together_bytes else 0.0,
     )
     return (loads + stores) / cycles
-
-
-def _per_cycle(
-    core: Core, clock: Clock, threads: int, per_cycle: float, arithmetic: str
-) -> TheoreticalRate:
-    how = "measured, peak of the dependent additions"
-    if clock.provenance.source != "measured":
-        how = "highest that the document gives"
-    return TheoreticalRate(
-        per_s=threads * clock.peak_hz * per_cycle,
-        provenance=Provenance(
-            source="derived",
-            reference=f"{core.name}: {core.reference}",
-            date=clock.provenance.date,
-            tool_version=clock.provenance.tool_version,
-            note=f"{counted(threads, 'thread')} x {format_si(clock.peak_hz, 'Hz')} ({how})"
-            f" x {arithmetic}",
-        ),
-    )
 
 
 def doubt(reached: Reached[Trial]) -> str:
@@ -182,16 +166,8 @@ def percent(fraction: float) -> str:
     return f"{fraction:.0%}".replace("%", " %")
 
 
-def compute_ceiling(
-    reached: Reached[Trial], core: Core | None, clock: Clock | None
-) -> ComputeCeiling:
-    """The ceiling that a compute kernel's trial found, in operations per second.
-
-    Args:
-        reached: what the kernel reached.
-        core: the microarchitecture, for what it could do on paper; None: not known.
-        clock: its clock; None: not known.
-    """
+def compute_ceiling(reached: Reached[Trial], on_paper: OnPaper) -> ComputeCeiling:
+    """The ceiling that a compute kernel's trial found, in operations per second."""
     trial, rate = reached.trial, reached.rate
     kernel = trial.compiled.kernel
     assert isinstance(kernel, ComputeKernel)
@@ -204,15 +180,8 @@ def compute_ceiling(
         peak_flop_per_s=rate.peak,
         sustained_flop_per_s=rate.sustained,
         spread=rate.spread,
-        clock_hz=clock.peak_hz if clock else None,
-        theoretical=theoretical_rate(
-            kernel=kernel.name,
-            dtype=kernel.dtype,
-            unit=kernel.unit.name,
-            threads=trial.threads,
-            core=core,
-            clock=clock,
-        ),
+        clock_hz=on_paper.clock_hz,
+        theoretical=on_paper.compute(kernel.name, kernel.dtype, kernel.unit.name, trial.threads),
         doubt=doubt(reached),
         provenance=provenance(
             f"{METHOD}; {kernel.accumulators} independent sums, unrolled {kernel.unroll} times",
@@ -231,25 +200,13 @@ def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
 
 
 def _bandwidth(
-    reached: Reached[Trial],
-    core: Core | None,
-    clock: Clock | None,
-    memory: TheoreticalRate | None,
-    *,
-    nearest: bool,
+    reached: Reached[Trial], on_paper: OnPaper, memory: TheoreticalRate | None, *, nearest: bool
 ) -> Bandwidth:
     trial, rate = reached.trial, reached.rate
     kernel, working_set = trial.compiled.kernel, trial.working_set
     assert isinstance(kernel, StreamKernel) and working_set is not None
     allocate = write_allocate(kernel.name, nearest=nearest)
-    on_paper = theoretical_bandwidth(
-        level=working_set.level,
-        kernel=kernel.name,
-        threads=trial.threads,
-        vector_bytes=kernel.vector_bytes,
-        core=core,
-        clock=clock,
-    )
+    of_core = on_paper.bandwidth(working_set.level, kernel.name, trial.threads, kernel.vector_bytes)
     return Bandwidth(
         kernel=kernel.name,
         threads=trial.threads,
@@ -257,10 +214,10 @@ def _bandwidth(
         sustained_bytes_per_s=rate.sustained,
         spread=rate.spread,
         # Caches are clocked with the cores, or not at all faster for it; memory is not.
-        clock_hz=clock.peak_hz if clock and working_set.level != DRAM else None,
+        clock_hz=on_paper.clock_hz if working_set.level != DRAM else None,
         write_allocate=allocate,
         # Where lines are fetched besides, the bus moves more than the bytes that are counted.
-        theoretical=memory if memory and allocate == "none" else on_paper,
+        theoretical=memory if memory and allocate == "none" else of_core,
         doubt=doubt(reached),
         provenance=provenance(
             f"{METHOD}; {kernel.vector_bytes} byte loads and stores; {working_set.note}", rate.note
@@ -283,19 +240,13 @@ class LevelFacts:
 def memory_levels(
     found: Sequence[Reached[Trial]],
     levels: Mapping[str, LevelFacts],
-    core: Core | None = None,
-    clock: Clock | None = None,
+    on_paper: OnPaper,
     memory: TheoreticalRate | None = None,
 ) -> Iterable[MemoryLevel]:
     """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
 
-    Args:
-        found: what the stream kernels reached.
-        levels: what else is known of each level, by its name.
-        core: the microarchitecture; None: not known.
-        clock: its clock; None: not known.
-        memory: what the memory bus could do on paper, of all channels: that of the bandwidths of
-            DRAM on all threads whose bytes all cross it; None: not known.
+    ``levels`` is what else is known of each, by name; ``memory`` what the memory bus could do on
+    paper, of all channels: that of the bandwidths of DRAM on all threads whose bytes all cross it.
     """
     most = max((each.trial.threads for each in found), default=0)
     sets = {
@@ -315,8 +266,7 @@ def memory_levels(
             bandwidth=tuple(
                 _bandwidth(
                     each,
-                    core,
-                    clock,
+                    on_paper,
                     memory if name == DRAM and each.trial.threads == most else None,
                     nearest=name == names[0] and name != DRAM,
                 )

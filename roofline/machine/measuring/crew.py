@@ -102,11 +102,6 @@ class Layout:
     starts: tuple[int, ...]
     length: int
 
-    @property
-    def extent(self) -> int:
-        """Bytes from the start of the buffer to the end of the last stream."""
-        return self.starts[-1] + self.length
-
 
 def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
     """`streams` equally long streams, together as near to `total_bytes` as whole blocks allow.

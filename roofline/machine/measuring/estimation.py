@@ -83,12 +83,10 @@ _LEAST_ROUNDS = 3
 
 
 def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> int:
-    """How many repeats make a burst of `target_s`: doubled until they take a quarter, then scaled.
+    """How many repeats, `most` at most, make a burst of `target_s`.
 
-    Args:
-        run: does that many repeats and returns the seconds they took.
-        target_s: wanted seconds per burst.
-        most: the largest answer.
+    They are doubled until `run`, which returns the seconds that so many took, takes a quarter of
+    the target; then they are scaled.
     """
     repeats = 1
     while repeats < most:
@@ -228,9 +226,8 @@ def method(burst: str) -> str:
 def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
     """The bursts of a team from each thread's clock readings in ns.
 
-    Args:
-        readings: per thread, per burst: wall start, wall end, CPU start, CPU end. Threads that were
-            stopped have fewer bursts; only those that all threads finished count.
+    Per thread and burst these are wall start, wall end, CPU start, CPU end. Threads that were
+    stopped have fewer bursts; only those that all threads finished count.
     """
     bursts: list[Burst] = []
     for rows in zip(*readings, strict=False):

@@ -54,13 +54,8 @@ def explain(
 ) -> tuple[Section, ...]:
     """How this host will be measured, in words.
 
-    Args:
-        situation: this host now.
-        kernels: what will run on it.
-        threads: what "all threads" means.
-        array_bytes: what all threads together go over in DRAM; None: it cannot be measured.
-        profile_file: where the profile is kept.
-        last: the profile that is kept there; None: there is none.
+    ``threads`` is what "all threads" means; ``array_bytes`` what all threads together go over in
+    DRAM (None: it cannot be measured); ``last`` the profile in ``profile_file``, if there is one.
     """
     return (
         Section(title="Cores", lines=_cores(situation, threads)),

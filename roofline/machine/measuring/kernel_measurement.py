@@ -5,49 +5,21 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_bytes, format_si
-from roofline.machine.hardware import (
-    HUGE_PAGE_FAULT,
-    PAGE_FAULT,
-    Clock,
-    Overhead,
-    Provenance,
-)
+from roofline.machine.hardware import HUGE_PAGE_FAULT, PAGE_FAULT, Clock, Overhead, Provenance
+from roofline.machine.hierarchy import working_sets
 from roofline.machine.hierarchy.exploration import explore
-from roofline.machine.hierarchy.working_sets import (
-    DRAM,
-    WorkingSet,
-    largest_curve_bytes,
-    most_curve_bytes,
-    plan_working_sets,
-)
-from roofline.machine.kernels import compiler
+from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
+from roofline.machine.kernels import chase, compiler
 from roofline.machine.kernels.assembly import stream_unit, sve_vector_bits
-from roofline.machine.kernels.chase import (
-    CHAIN,
-    ChaseKernel,
-    ClockKernel,
-    HopKernel,
-    chase_kernel,
-    hop_kernel,
-)
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring.ceilings import (
-    METHOD,
-    LevelFacts,
-    compute_ceiling,
-    kernel_conditions,
-    memory_levels,
-    page_conditions,
-    percent,
-    without_lower_mixes,
-)
+from roofline.machine.measuring import ceilings, selection
 from roofline.machine.measuring.crew import (
     Array,
     Crew,
@@ -72,12 +44,6 @@ from roofline.machine.measuring.rounds import (
     drift_conditions,
     run_rounds,
     run_stretches,
-)
-from roofline.machine.measuring.selection import (
-    calibrate,
-    compile_forms,
-    compute_candidates,
-    stream_candidates,
 )
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.numa import measure_node_links
@@ -105,19 +71,12 @@ def measure_kernels(
     clock: Callable[[], float],
     report: Progress,
     found: Callable[[Finding], None],
-    before_timing: Callable[[], None],
+    before_timing: Callable[[], object],
 ) -> Findings:
     """Compiles all kernels that this host can run, and measures what they reach.
 
-    Args:
-        situation: this host.
-        teams: numbers of threads, the largest last.
-        program: what fits into the time.
-        deadline: when rounds end, by `clock`.
-        clock: seconds.
-        report: told the fraction done, and what comes next.
-        found: told of rates.
-        before_timing: called when all is compiled, before the first kernel is timed.
+    ``teams`` are numbers of threads, the largest last. Rounds end at ``deadline`` by ``clock``;
+    ``before_timing`` is called when all is compiled, before the first kernel is timed.
 
     Raises:
         MeasurementError: threads cannot be started, or a ceiling has no usable timing.
@@ -128,7 +87,7 @@ def measure_kernels(
 
     host, topology = situation.host, situation.topology
     unit = stream_unit(host.architecture, host.instruction_sets)
-    compute, obstacles = compile_forms(
+    compute, obstacles = selection.compile_forms(
         compute_kernels(
             host.architecture,
             (*host.instruction_sets, *compiler.unlisted_instruction_sets()),
@@ -137,29 +96,27 @@ def measure_kernels(
         program.second_forms,
         say,
     )
-    streams, more = compile_forms(
+    streams, more = selection.compile_forms(
         stream_kernels(unit, non_temporal=True) if unit else (), program.second_forms, say
     )
     obstacles += more
     plain = _plain_kernels(host.architecture, obstacles)
     read = next((forms[0] for forms in streams if forms[0].kernel.label.startswith("read ")), None)
-    chase, hop = _of_kind(plain, ChaseKernel), _of_kind(plain, HopKernel)
-    ticking = _of_kind(plain, ClockKernel)
     before_timing()
     with Crew(teams[-1], topology.cores) as crew:
         explored = explore(
             crew,
-            chase[0] if chase else None,
+            plain.get("pointer chase"),
             read,
             topology,
             teams,
-            largest_bytes=largest_curve_bytes(topology, situation.available_bytes),
-            max_bytes=most_curve_bytes(situation.available_bytes),
+            largest_bytes=working_sets.largest_curve_bytes(topology, situation.available_bytes),
+            max_bytes=working_sets.most_curve_bytes(situation.available_bytes),
             budget_s=program.curve_s,
             clock=clock,
             report=report,
         )
-        sets, scarcity = plan_working_sets(
+        sets, scarcity = working_sets.plan_working_sets(
             explored.hierarchy.levels, topology, teams, situation.available_bytes
         )
         links_until = clock() + _LINKS_SHARE * (deadline - clock())
@@ -168,17 +125,17 @@ def measure_kernels(
         )
         say("allocating memory")
         memory = _memory(crew, sets)
-        pages = page_conditions(sum(each.size for each in memory), huge_page_bytes(memory))
+        pages = ceilings.page_conditions(sum(each.size for each in memory), huge_page_bytes(memory))
         candidates = [
-            *compute_candidates(compute, teams),
-            *stream_candidates(
+            *selection.compute_candidates(compute, teams),
+            *selection.stream_candidates(
                 streams, sets, memory, {DRAM: "; ".join(scarcity)} if scarcity else {}
             ),
         ]
-        if ticking:
-            candidates.insert(0, Candidate(trials=(clock_trial(*ticking),), kind="clock"))
-        calibrate(candidates, crew, say)
-        timer = HopTimer(*hop) if hop and teams[-1] > 1 else None
+        if "clock" in plain:
+            candidates.insert(0, Candidate(trials=(clock_trial(plain["clock"]),), kind="clock"))
+        selection.calibrate(candidates, crew, say)
+        timer = HopTimer(plain["hop"]) if "hop" in plain and teams[-1] > 1 else None
         runner: Runner[Trial] = Runner(
             run=lambda trial, bursts: trial.run(crew, bursts),
             clock=clock,
@@ -198,24 +155,25 @@ def measure_kernels(
     }
     core_clock = measured_clock(by_quantity["cycle"][0].rate) if by_quantity["cycle"] else None
     core = identify_core(cpus=topology.cores[: teams[-1]] or (0,))
+    on_paper = ceilings.OnPaper(core, core_clock)
     levels = {
-        level.name: LevelFacts(capacity_provenance=level.provenance, latency=level.latency)
+        level.name: ceilings.LevelFacts(capacity_provenance=level.provenance, latency=level.latency)
         for level in explored.hierarchy.levels
     }
     capacity_bytes, capacity_provenance = _memory_capacity(
         situation, caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0)
     )
-    levels[DRAM] = LevelFacts(
+    levels[DRAM] = ceilings.LevelFacts(
         capacity_bytes=capacity_bytes,
         capacity_provenance=capacity_provenance,
         latency=explored.hierarchy.memory_latency,
     )
     return Findings(
-        compute=without_lower_mixes(
-            [compute_ceiling(each, core, core_clock) for each in by_quantity["flop"]]
+        compute=ceilings.without_lower_mixes(
+            [ceilings.compute_ceiling(each, on_paper) for each in by_quantity["flop"]]
         ),
         memory=tuple(
-            memory_levels(by_quantity["byte"], levels, core, core_clock, theoretical_memory())
+            ceilings.memory_levels(by_quantity["byte"], levels, on_paper, theoretical_memory())
         ),
         clock=core_clock,
         overheads=(*rounds.overheads, *page_faults),
@@ -231,7 +189,7 @@ def measure_kernels(
             *explored.conditions,
             *scarcity,
             *pages,
-            *kernel_conditions(rounds.reached),
+            *ceilings.kernel_conditions(rounds.reached),
             *rounds.conditions,
             *drift_conditions(
                 (trial.place, trial.work_per_burst, bursts) for trial, bursts in rounds.settled
@@ -243,24 +201,17 @@ def measure_kernels(
     )
 
 
-def _plain_kernels(architecture: str, conditions: list[str]) -> list[CompiledKernel]:
-    """The kernels that need nothing of a CPU but its architecture."""
-    compiled: list[CompiledKernel] = []
+def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, CompiledKernel]:
+    """The kernels that need nothing of a CPU but its architecture, by their labels."""
+    compiled: dict[str, CompiledKernel] = {}
     if architecture in ("x86_64", "aarch64"):
-        clock = ClockKernel(architecture=architecture)
-        for kernel in (clock, chase_kernel(architecture), hop_kernel(architecture)):
+        clock = chase.ClockKernel(architecture=architecture)
+        for kernel in (clock, chase.chase_kernel(architecture), chase.hop_kernel(architecture)):
             try:
-                compiled.append(compiler.compile_kernel(kernel))
+                compiled[kernel.label] = compiler.compile_kernel(kernel)
             except MeasurementError as error:
                 conditions.append(f"left out: {error}")
     return compiled
-
-
-K = TypeVar("K")
-
-
-def _of_kind(compiled: Sequence[CompiledKernel], kind: type[K]) -> tuple[CompiledKernel, K] | None:
-    return next(((each, each.kernel) for each in compiled if isinstance(each.kernel, kind)), None)
 
 
 def _memory(crew: Crew, sets: Sequence[WorkingSet]) -> list[Array]:
@@ -298,25 +249,20 @@ def measured_clock(rate: Estimate) -> Clock:
         peak_hz=rate.peak,
         median_hz=rate.sustained,
         provenance=provenance(
-            f"{METHOD}; chain of {CHAIN} dependent additions of one cycle each",
+            f"{ceilings.METHOD}; chain of {chase.CHAIN} dependent additions of one cycle each",
             f"{rate.note}; one busy core, without vector instructions",
         ),
     )
 
 
 def clock_conditions(clock: Clock, reported_hz: float | None) -> list[str]:
-    """That the measured clock is not the highest one reported, in words; empty if it is.
-
-    Args:
-        clock: as measured.
-        reported_hz: what the system says the hardware reaches (`Frequency.most_hz`); None: nothing.
-    """
+    """That the measured clock is not the highest that the system reports (None: none), in words."""
     if reported_hz is None or abs(clock.peak_hz / reported_hz - 1) <= _APART:
         return []
     way = "above" if clock.peak_hz > reported_hz else "below"
     return [
         f"clock: measured {format_si(clock.peak_hz, 'Hz')} is"
-        f" {percent(abs(clock.peak_hz / reported_hz - 1))} {way} the"
+        f" {ceilings.percent(abs(clock.peak_hz / reported_hz - 1))} {way} the"
         f" {format_si(reported_hz, 'Hz')} that the operating system reports as the highest;"
         " theoretical rates take the measured one"
     ]
@@ -352,13 +298,7 @@ _KINDS = (
 def page_fault_overheads(
     crew: Crew, teams: Sequence[int], clock: Callable[[], float]
 ) -> tuple[Overhead, ...]:
-    """Seconds that a page fault adds, for each kind of page that the system has.
-
-    Args:
-        crew: threads that write.
-        teams: numbers of them.
-        clock: seconds.
-    """
+    """Seconds that a page fault adds, for each kind of page that the system has, by team."""
     found: list[Overhead] = []
     for kind in _KINDS:
         for threads in teams:

@@ -24,7 +24,7 @@ from roofline.machine.kernels.chase import (
     hop_kernel,
 )
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
-from roofline.machine.measuring.crew import Array, Crew, aligned
+from roofline.machine.measuring.crew import Crew, aligned
 from roofline.machine.measuring.proximity import HOP_TURNS
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.pace import Pace
@@ -42,26 +42,21 @@ _BURSTS = 4
 _HOPS = 3
 
 
-def _clock_state() -> Array:
+def clock_trial(compiled: CompiledKernel) -> Trial:
+    """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
+    kernel = compiled.kernel
+    assert isinstance(kernel, ClockKernel)
     state = np.array([3, 5], dtype=np.uint64)
     assert state.nbytes == CLOCK_STATE_BYTE
-    return state
-
-
-def clock_trial(compiled: CompiledKernel, kernel: ClockKernel) -> Trial:
-    """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
-    return Trial(compiled=compiled, states=(_clock_state(),), work=kernel.cycles)
+    return Trial(compiled=compiled, states=(state,), work=kernel.cycles)
 
 
 class HopTimer:
-    """Times the hop between the first two workers of a crew.
+    """Times the hop between the first two workers of a crew, by a compiled `HopKernel`."""
 
-    Args:
-        compiled: a `HopKernel`.
-        kernel: the same.
-    """
-
-    def __init__(self, compiled: CompiledKernel, kernel: HopKernel) -> None:
+    def __init__(self, compiled: CompiledKernel) -> None:
+        kernel = compiled.kernel
+        assert isinstance(kernel, HopKernel)
         self._line = aligned(_LINE_BYTE, _LINE_BYTE)
         self._states = tuple(aligned(HOP_STATE_BYTE, _LINE_BYTE) for _ in range(2))
         for state in self._states:
@@ -101,13 +96,13 @@ def pace_gauge(
         cores: CPUs that compute together, one for each physical core.
         clock: seconds.
     """
-    kernels = _compiled()
+    kernels = compile_gauge()
     if kernels is None:
         yield Pace
         return
     ticking, hopping = kernels
-    state = _clock_state()
-    cycles = cast("ClockKernel", ticking.kernel).cycles(_ITERATIONS)
+    trial = clock_trial(ticking)
+    state, cycles = trial.states[0], trial.work(_ITERATIONS)
 
     def clock_hz() -> float:
         best_s = float("inf")
@@ -123,7 +118,7 @@ def pace_gauge(
             # Where the system does not give two threads, the latency is not known.
             with contextlib.suppress(MeasurementError):
                 crew = stack.enter_context(Crew(2, tuple(cores[:2])))
-        timer = HopTimer(hopping, cast("HopKernel", hopping.kernel))
+        timer = HopTimer(hopping)
 
         def core_to_core_latency_s() -> float | None:
             if crew is None or not crew.pinned:
@@ -134,21 +129,16 @@ def pace_gauge(
         yield lambda: Pace(clock_hz=clock_hz(), core_to_core_latency_s=core_to_core_latency_s())
 
 
-def compile_gauge() -> None:
-    """Compiles what `pace_gauge` runs, so that processes that are forked from now on have it."""
-    _compiled()
-
-
 @functools.cache
-def _compiled() -> tuple[CompiledKernel, CompiledKernel] | None:
-    """The clock and the hop; None where nothing can be compiled for this CPU."""
+def compile_gauge() -> tuple[CompiledKernel, CompiledKernel] | None:
+    """The clock and the hop; None where nothing can be compiled for this CPU.
+
+    Processes that are forked from now on have what `pace_gauge` runs.
+    """
     if architecture() not in ("x86_64", "aarch64") or not is_available():
         return None
     here = cast("Architecture", architecture())
     try:
-        return (
-            compile_kernel(ClockKernel(architecture=here)),
-            compile_kernel(hop_kernel(here)),
-        )
+        return (compile_kernel(ClockKernel(architecture=here)), compile_kernel(hop_kernel(here)))
     except MeasurementError:
         return None

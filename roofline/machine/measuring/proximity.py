@@ -12,11 +12,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_percent, format_s
 from roofline.machine.hardware import Overhead
 from roofline.machine.measuring.estimation import duration
+
+Drift = Literal["", "two phases", "slowed down", "sped up"]
 
 HOP_TURNS = 200
 """Of each thread in a burst that times hops: 20 to 80 µs."""
@@ -50,8 +53,8 @@ _LEAST_SHARE = 0.02
 """Of all hops that a placement must have; fewer were disturbed by something else."""
 
 
-def drift(rates: Sequence[float]) -> str:
-    """What changed over a series of rates in the order they were measured, in words; or ``""``.
+def drift(rates: Sequence[float]) -> Drift:
+    """What changed over a series of rates in the order they were measured; ``""``: nothing.
 
     Two phases: rates around two values, each kept up for a while (neighbours on the host, a clock
     that switches). Drift: the last third is faster or slower than the first (heat, a clock that
@@ -63,7 +66,7 @@ def drift(rates: Sequence[float]) -> str:
     return _phases(usable) or _trend(usable)
 
 
-def _trend(rates: Sequence[float]) -> str:
+def _trend(rates: Sequence[float]) -> Drift:
     third = len(rates) // 3
     before, after = statistics.median(rates[:third]), statistics.median(rates[-third:])
     # What two thirds may differ by although nothing changed, from the differences of neighbours,
@@ -75,19 +78,10 @@ def _trend(rates: Sequence[float]) -> str:
     chance = sigma * max(_RANGE_PER_SIGMA, 4 * _MEDIAN_ERROR * math.sqrt(2 / third))
     if abs(after - before) - chance <= _NOTABLE * before:
         return ""
-    change = format_percent(abs(after / before - 1))
-    if after < before:
-        return (
-            f"slowed down: the last third of the bursts ran {change} slower than the first (heat,"
-            " a falling clock, or neighbours on the host)"
-        )
-    return (
-        f"sped up: the last third of the bursts ran {change} faster than the first (a rising"
-        " clock, or neighbours on the host that went away)"
-    )
+    return "slowed down" if after < before else "sped up"
 
 
-def _phases(rates: Sequence[float]) -> str:
+def _phases(rates: Sequence[float]) -> Drift:
     ordered = sorted(rates)
     cut = _cut(ordered)
     if not cut:
@@ -101,12 +95,7 @@ def _phases(rates: Sequence[float]) -> str:
     sides = [rate > low[-1] for rate in rates]
     changes = sum(one != other for one, other in itertools.pairwise(sides))
     lasts = changes <= _LASTING * 2 * share * (1 - share) * (len(rates) - 1)
-    if not apart or rare or not lasts:
-        return ""
-    return (
-        f"two phases: {format_percent(share)} of the bursts, in stretches, ran"
-        f" {format_percent(1 - slow / fast)} slower than the others; the host or its clock switches"
-    )
+    return "two phases" if apart and lasts and not rare else ""
 
 
 def _cut(ordered: Sequence[float]) -> int:

@@ -179,11 +179,7 @@ def run_rounds(
         moves_data = trial.threads > 1 and trial.quantity == "byte"
         hop_s = runner.hop() or math.nan if runner.hop and moves_data else None
         wanted = bursts_per_call(
-            budget_s,
-            len(trials),
-            trial.burst_s,
-            rounds=runner.rounds,
-            least=runner.least_bursts,
+            budget_s, len(trials), trial.burst_s, rounds=runner.rounds, least=runner.least_bursts
         )
         bursts = runner.bursts(trial, wanted)
         runner.tell(trial, bursts)
@@ -242,10 +238,7 @@ def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Estim
         return rate
     mostly = estimate(trial.work_per_burst, settled)
     return dataclasses.replace(
-        mostly,
-        peak=max(rate.peak, mostly.peak),
-        bursts=rate.bursts,
-        disturbed=rate.disturbed,
+        mostly, peak=max(rate.peak, mostly.peak), bursts=rate.bursts, disturbed=rate.disturbed
     )
 
 
@@ -314,16 +307,15 @@ _DRIFTS = {
 def drift_conditions(settled: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
     """What changed while it was measured: each sentence once, with where it is true.
 
-    Args:
-        settled: of each trial where it ran, the work of a burst, and the bursts.
+    ``settled`` is of each trial where it ran, the work of a burst, and the bursts.
     """
     about: dict[str, dict[str, int]] = {}
     totals: dict[str, int] = {}
     for place, work, bursts in settled:
         totals[place] = totals.get(place, 0) + 1
-        said = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
-        if said:
-            places = about.setdefault(_DRIFTS[said.partition(":")[0]], {})
+        found = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
+        if found:
+            places = about.setdefault(_DRIFTS[found], {})
             places[place] = places.get(place, 0) + 1
     return [
         f"{what}: {', '.join(f'{n} of {totals[place]} in {place}' for place, n in places.items())}"

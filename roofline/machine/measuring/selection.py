@@ -115,10 +115,8 @@ def compile_forms(
 ) -> tuple[list[Forms], list[str]]:
     """The kernels compiled, and a line for each that could not be, or cannot run here.
 
-    Args:
-        kernels: what the host's instruction sets promise.
-        second_forms: whether each is compiled in its second form as well.
-        report: told what is compiled next.
+    ``kernels`` are what the host's instruction sets promise; ``second_forms`` is whether each is
+    compiled in its second form as well.
     """
     compiled: list[Forms] = []
     conditions: list[str] = []
@@ -165,12 +163,7 @@ def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[
     """Every compute kernel on every team."""
     return [
         Candidate(
-            trials=tuple(
-                compute_trial(form, form.kernel, team)
-                for form in forms
-                if isinstance(form.kernel, ComputeKernel)
-            ),
-            kind=forms[0].kernel.label,
+            trials=tuple(compute_trial(form, team) for form in forms), kind=forms[0].kernel.label
         )
         for forms in compiled
         for team in teams
@@ -184,22 +177,19 @@ def stream_candidates(
     reservations: dict[str, str],
 ) -> list[Candidate[Trial]]:
     """Every stream kernel at every working set; `reservations` are by the name of its level."""
-    cursor = Cursor()
-    return [
-        Candidate(
-            trials=tuple(
-                stream_trial(
-                    form, form.kernel, each, memory, cursor if each.level == DRAM else None
+    shared = Cursor()
+    candidates: list[Candidate[Trial]] = []
+    for forms in compiled:
+        for each in sets:
+            cursor = shared if each.level == DRAM else None
+            candidates.append(
+                Candidate(
+                    trials=tuple(stream_trial(form, each, memory, cursor) for form in forms),
+                    kind=f"{each.level} {forms[0].kernel.label}",
+                    reservation=reservations.get(each.level, ""),
                 )
-                for form in forms
-                if isinstance(form.kernel, StreamKernel)
-            ),
-            kind=f"{each.level} {forms[0].kernel.label}",
-            reservation=reservations.get(each.level, ""),
-        )
-        for forms in compiled
-        for each in sets
-    ]
+            )
+    return candidates
 
 
 def calibrate(

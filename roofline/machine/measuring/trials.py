@@ -193,8 +193,10 @@ class Trial:
         return [readings for readings, _ in outcomes]
 
 
-def compute_trial(compiled: CompiledKernel, kernel: ComputeKernel, threads: int) -> Trial:
+def compute_trial(compiled: CompiledKernel, threads: int) -> Trial:
     """A trial of a compute kernel with finite random operands in registers."""
+    kernel = compiled.kernel
+    assert isinstance(kernel, ComputeKernel)
     return Trial(
         compiled=compiled,
         threads=threads,
@@ -205,7 +207,6 @@ def compute_trial(compiled: CompiledKernel, kernel: ComputeKernel, threads: int)
 
 def stream_trial(
     compiled: CompiledKernel,
-    kernel: StreamKernel,
     working_set: WorkingSet,
     buffers: list[Array],
     cursor: Cursor | None = None,
@@ -214,8 +215,9 @@ def stream_trial(
 
     Trials in memory that share `buffers` should share a `cursor`, too.
     """
-    layout = lay_out(working_set.bytes_per_thread, kernel.streams, kernel.block_bytes)
-    trial = _streaming(compiled, kernel, layout, buffers[: working_set.threads])
+    trial, layout = _streaming(
+        compiled, working_set.bytes_per_thread, buffers[: working_set.threads]
+    )
     trial.working_set = working_set
     if cursor:
         trial.cursor = cursor
@@ -225,22 +227,24 @@ def stream_trial(
     return trial
 
 
-def part_trial(compiled: CompiledKernel, kernel: StreamKernel, memory: list[Array]) -> Trial:
+def part_trial(compiled: CompiledKernel, memory: list[Array]) -> Trial:
     """A trial of a stream kernel that goes over a part of a memory with each worker, and on."""
-    layout = lay_out(min(part.size for part in memory), kernel.streams, kernel.block_bytes)
-    return _streaming(compiled, kernel, layout, memory)
+    return _streaming(compiled, min(part.size for part in memory), memory)[0]
 
 
 def _streaming(
-    compiled: CompiledKernel, kernel: StreamKernel, layout: Layout, buffers: Sequence[Array]
-) -> Trial:
+    compiled: CompiledKernel, byte: int, buffers: Sequence[Array]
+) -> tuple[Trial, Layout]:
     """Bursts that come upon nothing that the one before had."""
+    kernel = compiled.kernel
+    assert isinstance(kernel, StreamKernel)
+    layout = lay_out(byte, kernel.streams, kernel.block_bytes)
 
     def shape(repeats: int) -> Shape:
         length = repeats * _SLICE_BYTE
         return Shape(1, length, layout.length // length * length)
 
-    return Trial(
+    trial = Trial(
         compiled=compiled,
         threads=len(buffers),
         states=tuple(
@@ -252,3 +256,4 @@ def _streaming(
         work=kernel.byte,
         most_repeats=max(1, layout.length // 4 // _SLICE_BYTE),
     )
+    return trial, layout

@@ -51,11 +51,6 @@ _FLOP_PER_THREAD = {
 }
 
 
-@dataclass(frozen=True)
-class FakeFunction:
-    program: Program
-
-
 def flop_of_loop(text: str) -> tuple[str, float]:
     """The instruction of a program's inner loop, and flop per thread of one iteration."""
     body = text[text.index("again:") : text.index("bra again;")]
@@ -99,6 +94,7 @@ class FakeDevice:
         self.closed = 0
         self.allocated = 0
         self.arrays: list[int] = []
+        self.loaded: set[str] = set()
         self.ran: dict[str, float] = {}
         self._random = random.Random(1)
         self._queue: list[tuple[str, float]] = []
@@ -124,18 +120,22 @@ class FakeDevice:
     def _least_array(self) -> int:
         return min(each for each in self.arrays if each > 1 << 14)
 
-    def load(self, program: Program) -> FakeFunction:
+    def load(self, program: Program) -> None:
+        if program.entry in self.loaded:
+            return
         self.now += 1e-3
         if program.entry in self.fails:
             raise DeviceError(f"compiling {program.entry} failed: invalid device function")
-        assert program.runs_on(self.facts.capability)
-        return FakeFunction(program)
+        capability = self.facts.capability
+        assert capability >= program.least
+        assert program.only_major in (None, capability[0])
+        self.loaded.add(program.entry)
 
     def rate(self, what: str) -> float:
         return next((rate for part, rate in self.rates.items() if part in what), self.flop_per_s)
 
-    def launch(self, function: FakeFunction, grid: int, arguments: Sequence[Argument]) -> Call:
-        program = function.program
+    def launch(self, program: Program, grid: int, arguments: Sequence[Argument]) -> Call:
+        assert program.entry in self.loaded
         threads = grid * program.block
         values = [value for value, _ in arguments]
         if "again:" not in program.text:

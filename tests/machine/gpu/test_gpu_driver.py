@@ -16,7 +16,7 @@ def test_arguments_arrive_with_their_size() -> None:
     library = Library()
     driver = Driver(library)
     function = driver.load(empty_program())
-    call = driver.launch(function, 528, [(1 << 40, 8), (7, 4)], lambda: 5)
+    call = driver.launch(function, 528, [(1 << 40, 8), (7, 4)], 5)
     call()
     call()
     assert library.launched == [(528, 32, [1 << 40, 7])] * 2
@@ -49,7 +49,7 @@ def test_the_compiler_s_words_are_told_in_one_line() -> None:
 )
 def test_errors_are_told_apart(result: int, error: type[Exception]) -> None:
     driver = Driver(Library(launch=result))
-    call = driver.launch(driver.load(empty_program()), 1, [(1, 8), (1, 4)], lambda: 5)
+    call = driver.launch(driver.load(empty_program()), 1, [(1, 8), (1, 4)], 5)
     with pytest.raises(error) as it:
         call()
     assert it.type is error

@@ -19,7 +19,7 @@ from roofline.machine.hardware import (
     profile_to_toml,
     read_profile,
 )
-from roofline.machine.measuring.estimation import Finding, Series
+from roofline.machine.measuring.estimation import Finding
 
 # Part of an instruction's name or a product's label -> flop per second.
 RATES = {
@@ -41,7 +41,7 @@ RATES = {
 
 
 def measure(device: FakeDevice, effort: Effort = "quick", **options: object) -> HardwareProfile:
-    return measure_gpu(device=device, effort=effort, clock=device.clock, **options)  # type: ignore[arg-type]
+    return measure_gpu(device=device, effort=effort, clock=device.clock, **options)[0]  # type: ignore[arg-type]
 
 
 def ceiling(
@@ -362,8 +362,10 @@ def test_progress_never_runs_back() -> None:
 
 def test_rates_and_bursts_are_handed_out() -> None:
     findings: list[Finding] = []
-    series: list[Series] = []
-    profile = measure(FakeDevice(rates=RATES), found=findings.append, keep=series.append)
+    device = FakeDevice(rates=RATES)
+    profile, series = measure_gpu(
+        device=device, effort="quick", clock=device.clock, found=findings.append
+    )
     assert {each.what for each in findings} == {each.label for each in series}
     early = {each.what: (each.quantity, each.per_s) for each in findings}
     for label, quantity, rate in (
