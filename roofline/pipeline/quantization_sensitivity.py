@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.errors import InputError, ModelError, RooflineError, argument, said_by
 from roofline.foundation.progress import Progress, silent
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import printable
@@ -191,13 +191,15 @@ class OutputErrors:
         self._reference = self._outputs(self._model)
         if not self._reference or not all(bool(each.isfinite().all()) for each in self._reference):
             raise ModelError(
-                f"{self._name}: --sensitivity compares floating-point outputs, and the model gives"
-                " none, or NaN or infinite ones, for its inputs; give others with samples="
+                f"{self._name}: {argument('sensitivity', True)} compares floating-point outputs,"
+                " and the model gives none, or NaN or infinite ones, for its inputs; give others"
+                " with samples="
             )
         if self._error(self._outputs(self._model), "a second pass") > _REPEATED:
             raise ModelError(
                 f"{self._name} gives other outputs when it is called again with the same inputs, so"
-                " --sensitivity cannot tell what few bits do to them; have it repeat itself"
+                f" {argument('sensitivity', True)} cannot tell what few bits do to them; have it"
+                " repeat itself"
             )
         self.layers = frozenset(
             self._clippings(replace(_FLOAT_POLICY, activations=8, first_last=8, shortcut="low"))
@@ -287,7 +289,8 @@ class OutputErrors:
         if [each.shape for each in outputs] != [each.shape for each in self._reference]:
             raise ModelError(
                 f"{self._name}: {what} changes how many outputs there are, or their sizes, so that"
-                " --sensitivity cannot compare them; give a part of the model where they stay"
+                f" {argument('sensitivity', True)} cannot compare them; give a part of the model"
+                " where they stay"
             )
         pairs = list(zip(self._reference, outputs, strict=True))
         lost = math.fsum(float((one - two).square().sum()) for one, two in pairs)
@@ -370,7 +373,7 @@ def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
     # Locks, generators and tensors that were computed cannot be copied.
     except Exception as error:
         raise ModelError(
-            f"{name} cannot be copied, which --sensitivity takes: {type(error).__name__}:"
-            f" {printable(said_by(error)[:200])}"
+            f"{name} cannot be copied, which {argument('sensitivity', True)} takes:"
+            f" {type(error).__name__}: {printable(said_by(error)[:200])}"
         ) from error
     return made.to(torch_dtype(run.dtype)) if run.dtype else made

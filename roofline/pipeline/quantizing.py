@@ -7,7 +7,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards
 from roofline.foundation.reading import cut, read_json, refused
 from roofline.foundation.schema import check_version
@@ -69,15 +69,18 @@ def policy_of(
             per_channel=per_channel,
         )
     given = {
-        "--weights": weights,
-        "--activations": activations,
-        "--first-last": first_last,
-        "--shortcut": shortcut,
-        "--per-channel": per_channel or None,
+        "weights": weights,
+        "activations": activations,
+        "first_last": first_last,
+        "shortcut": shortcut,
+        "per_channel": per_channel or None,
     }
-    for option, value in given.items():
+    for name, value in given.items():
         if value is not None:
-            raise InputError(f"{option} has no effect beside --policy; write it into the policy")
+            raise InputError(
+                f"{argument(name)} has no effect beside {argument('policy')}; write it into the"
+                " policy"
+            )
     if isinstance(policy, Policy):
         return policy
     if not isinstance(policy, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -122,12 +125,14 @@ def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
         InputError: one that nothing can have, or twice.
     """
     if isinstance(sweep, (str, bytes)) or not isinstance(sweep, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"--sweep {sweep!r}: expected widths in bits, such as [2, 3, 4, 8, 16]")
+        given = argument("sweep", sweep)
+        raise InputError(f"{given}: expected widths in bits, such as [2, 3, 4, 8, 16]")
     widths: list[int] = []
     for width in sweep:
-        check_bits("--sweep", width)
+        check_bits(argument("sweep"), width)
         if width in widths:
-            raise InputError(f"--sweep: {width} bits are given twice; give each width once")
+            name = argument("sweep")
+            raise InputError(f"{name}: {width} bits are given twice; give each width once")
         widths.append(width)
     return tuple(widths)
 
@@ -146,23 +151,24 @@ def budget_of(
     """
     if size is None and time is None:
         return None
-    option = "--time-budget" if size is None else "--size-budget"
+    of_size, of_time = argument("size_budget"), argument("time_budget")
     if not sensitivity:
-        raise InputError(f"{option} has no effect without --sensitivity; add it")
+        option = of_time if size is None else of_size
+        raise InputError(f"{option} has no effect without {argument('sensitivity', True)}; add it")
     if size is not None and time is not None:
-        raise InputError("--size-budget and --time-budget: give one of both")
+        raise InputError(f"{of_size} and {of_time}: give one of both")
     if isinstance(size, str):
         size = parse_bytes(size)
     if isinstance(time, str):
         time = parse_duration(time)
     if size is not None and (type(size) is not int or not 1 <= size < _MOST_BYTE):
         raise InputError(
-            f"--size-budget {cut(str(size))}: must be a whole number of bytes from 1, or 1MB"
+            f"{cut(argument('size_budget', size))}: must be a whole number of bytes from 1, or 1MB"
         )
     is_number = isinstance(time, Real) and not isinstance(time, bool)
     if time is not None and not (is_number and 0 < time < _MOST_S):
         raise InputError(
-            f"--time-budget {cut(str(time))}: must be a number of seconds above 0, or 5ms"
+            f"{cut(argument('time_budget', time))}: must be a number of seconds above 0, or 5ms"
         )
     return Budget(size_bytes=size, time_s=None if time is None else float(time))
 
@@ -246,16 +252,19 @@ def quantize(
     widths = widths_of(sweep)
     budget = budget_of(size_budget, time_budget, sensitivity=sensitivity)
     if samples is not None and not sensitivity:
-        raise InputError("samples have no effect without sensitivity=True; add it")
+        raise InputError(f"samples have no effect without {argument('sensitivity', True)}; add it")
     if rounds is not None:
         check_rounds(rounds)
         if not measure:
-            raise InputError(f"--rounds {rounds} has no effect without --measure; add it")
+            raise InputError(
+                f"{argument('rounds', rounds)} has no effect without {argument('measure', True)};"
+                " add it"
+            )
     if measure and not is_this_machine(hardware):
         name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
         raise InputError(
-            f"--measure times the model on this machine, and --hardware {name} is another:"
-            " leave one of both out"
+            f"{argument('measure', True)} times the model on this machine, and"
+            f" {argument('hardware', name)} is another: leave one of both out"
         )
     options = RunOptions(dtype=dtype, batch=batch, seq=seq)
     (known,) = known_machines([hardware], threads)

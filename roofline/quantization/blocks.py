@@ -15,7 +15,7 @@ from roofline.foundation.spreads import interval_cell, rounds_title
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_ratio, format_s
 from roofline.placement import Bound
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_words
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,
     LayerSensitivity,
@@ -237,20 +237,16 @@ def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:
         for (name, bits, has_kernel), count in types.items()
     )
     yield "Data types", " · ".join(counts) or "none: no layer has weights"
-    if of.before is not None:
+    if (was := of.before) is not None:
         after = f"not predicted in few bits{'' if of.has_kernels else f': {_NO_KERNEL}'}"
-        if of.after is not None and of.has_kernels:
-            after = f"{_interval(of.after)}, {faster(of.before.s, of.after.s)}"
-        yield "Predicted time", f"{_interval(of.before)} → {after}"
+        if (now := of.after) is not None and of.has_kernels:
+            after = f"{interval_cell(now.s, now.low_s, now.high_s)}, {faster(was.s, now.s)}"
+        yield "Predicted time", f"{interval_cell(was.s, was.low_s, was.high_s)} → {after}"
     yield "Model size", model_size(of)
     how = "each weight once, each result written and read, at the bits of its layer"
     yield "Layer traffic", f"{layer_traffic(of)}: {how}"
     if on := [each for each in of.layers if each.layer.place == "shortcut"]:
         yield "On shortcuts", f"{counted(len(on), 'layer')}, traffic {_traffic(on)}"
-
-
-def _interval(time: Time) -> str:
-    return interval_cell(time.s, time.low_s, time.high_s)
 
 
 def _parts(of: WhatIf) -> Grid:
@@ -269,12 +265,10 @@ def _parts(of: WhatIf) -> Grid:
         bytes_ = (change(before, byte, format_bytes), reduced(before, byte))
         return name, count, *bytes_, change(of.eager_min_time_before_s, after_s, format_s), time
 
-    whole = change(time_s(of.before), time_s(of.after), seconds)
-    sums = [
-        total(
-            "total", "", after, of.eager_min_time_after_s, whole if of.has_kernels else _NO_KERNEL
-        )
-    ]
+    whole = _NO_KERNEL
+    if of.has_kernels:
+        whole = change(time_s(of.before), time_s(of.after), seconds)
+    sums = [total("total", "", after, of.eager_min_time_after_s, whole)]
     if (separate := by_name.get("requantization")) is not None:
         count, byte = f"{separate.count:,}", after + separate.after_bytes
         sums.append(total(SEPARATE, count, byte, of.separate_eager_min_time_s, MISSING))
@@ -317,7 +311,7 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
             "layer": lambda each: each.layer.name or MODEL_ITSELF,
             "place": lambda each: each.layer.place,
             "bits": lambda each: bits_words(each.bits),
-            "output": lambda each: _width(each.output_bits),
+            "output": lambda each: width_words(each.output_bits),
             "traffic": lambda each: _traffic([each]),
             "data type": "executable",
             "minimum time": lambda each: _bounds([each]),
@@ -332,10 +326,6 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
             if of and len(ranked) > 1
         ],
     )
-
-
-def _width(bits: int) -> str:
-    return "float" if bits == FLOAT_BITS else f"{bits}-bit"
 
 
 def _shown(most: int, every: int) -> str:
@@ -374,8 +364,8 @@ def _passes(passes: _Alike) -> Grid:
 
     def widths(of: _Alike) -> str:
         is_sum = of[0].kind == "requantize" and of[0].from_bits == FLOAT_BITS
-        start = "accumulators" if is_sum else _width(of[0].from_bits)
-        return f"{start} → {_width(of[0].to_bits)}"
+        start = "accumulators" if is_sum else width_words(of[0].from_bits)
+        return f"{start} → {width_words(of[0].to_bits)}"
 
     def where(of: _Alike) -> str:
         return " … ".join(dict.fromkeys(of[place].where or MODEL_ITSELF for place in (0, -1)))

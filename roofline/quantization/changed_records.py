@@ -454,24 +454,31 @@ class ChangedPass:
             else self._in_bits(spec, kernel.bits.weights, is_weight=True)
             for place, spec in enumerate(first.inputs)
         ]
-        work = first.work
+        last = (folded or [first])[-1]
+        others = [each for each in folded if layer is None or not is_norm(each)]
+        work = sum((each.work for each in others), start=first.work)
         if layer is not None:
-            inputs += self._beside_codes(kernel, layer, inputs[layer.weight])
-            for each in folded:
-                if is_norm(each):
-                    continue
-                kept = (spec for spec in each.inputs if spec.role in KEPT)
-                inputs += [self._operand(spec, None, kernel) for spec in kept]
-            has_norm = any(map(is_norm, folded))
-            if has_norm and not self._has_bias(layer):
-                work += Work(flop=folded[-1].outputs[0].elements)
-        work = sum((each.work for each in folded if layer is None or not is_norm(each)), start=work)
-        kept_values = iter(kernel.writes)
+            has_norm = len(others) < len(folded)
+            if inputs[layer.weight].dtype.kind != "float":
+                # A batch norm leaves a factor for each channel, which codes of one scale have not.
+                is_each = self.policy.per_channel or has_norm
+                inputs.append(self._new(self.channels(layer) if is_each else 1, _SCALE))
+            has_bias = any(
+                spec.role in KEPT
+                for place, spec in enumerate(first.inputs)
+                if place != layer.weight
+            )
+            if has_norm and not has_bias:
+                inputs.append(self._new(self.channels(layer), last.outputs[0].dtype))
+                work += Work(flop=last.outputs[0].elements)
+            kept = (spec for each in others for spec in each.inputs if spec.role in KEPT)
+            inputs += [self._operand(spec, None, kernel) for spec in kept]
+        values = iter(kernel.writes)
         outputs = tuple(
-            self._in_bits(spec, self._values.get(next(kept_values), FLOAT_BITS))
+            self._in_bits(spec, self._values.get(next(values), FLOAT_BITS))
             if spec.dtype.kind == "float"
             else spec
-            for spec in (folded or [first])[-1].outputs
+            for spec in last.outputs
         )
         return Step(
             record=retyped(first, tuple(inputs), outputs, work),
@@ -479,28 +486,11 @@ class ChangedPass:
             compute_as=self.executable(layer).dtype if layer is not None else None,
         )
 
-    def _beside_codes(self, kernel: Kernel, layer: Layer, weight: TensorSpec) -> list[TensorSpec]:
-        """Scales of a layer's weights, and the bias that a batch norm in its kernel leaves."""
-        output = self.records[kernel.operators[-1]].outputs[0]
-        has_norm = any(is_norm(self.records[each]) for each in kernel.operators[1:])
-        found: list[TensorSpec] = []
-        if weight.dtype.kind != "float":
-            # A batch norm leaves a factor for each channel, which codes of one scale do not have.
-            is_each = self.policy.per_channel or has_norm
-            found.append(self._new(self.channels(layer) if is_each else 1, _SCALE))
-        if has_norm and not self._has_bias(layer):
-            found.append(self._new(self.channels(layer), output.dtype))
-        return found
-
     def channels(self, layer: Layer) -> int:
         """The output channels of a layer."""
         record = self.records[layer.index]
         shape = record.outputs[0].shape
         return shape[1] if record.op.endswith("convolution") else shape[-1]
-
-    def _has_bias(self, layer: Layer) -> bool:
-        inputs = self.records[layer.index].inputs
-        return any(spec.role in KEPT for place, spec in enumerate(inputs) if place != layer.weight)
 
     def _operand(self, spec: TensorSpec, operand: Operand | None, kernel: Kernel) -> TensorSpec:
         if operand is None:

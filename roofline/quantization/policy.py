@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from roofline.errors import InputError
 from roofline.workload.dataflow import dataflow
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.tensors import Role
 
 Shortcut = Literal["full", "low"]
 """Shortcuts in full precision (Choi et al., SysML 2019), or in that of the layers around them."""
@@ -80,7 +80,13 @@ class Policy:
             raise InputError(f"shortcut={self.shortcut!r}: choose full or low")
         if not isinstance(self.per_channel, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"per_channel={self.per_channel!r}: must be True or False")
-        _check_layers(self.layers)
+        layers: object = self.layers
+        fix = "give {'name': LayerBits(weights=4, activations=4)}"
+        if not isinstance(layers, Mapping):
+            raise InputError(f"layers of a policy: expected a mapping, got {layers!r}; {fix}")
+        for name, bits in cast("Mapping[object, object]", layers).items():
+            if not isinstance(name, str) or not isinstance(bits, LayerBits):
+                raise InputError(f"layers of a policy: {name!r} has {bits!r}; {fix}")
 
     def bits_of(self, name: str, place: Place) -> LayerBits:
         """The bits of a layer by its qualified name and its place."""
@@ -98,11 +104,14 @@ class Policy:
     @property
     def words(self) -> str:
         """``"2-bit weights, 2-bit activations, first and last 8, shortcuts full"``."""
-        parts = [f"{_bits(self.weights)} weights", f"{_bits(self.activations)} activations"]
+        parts = [
+            f"{width_words(self.weights)} weights",
+            f"{width_words(self.activations)} activations",
+        ]
         if min(self.weights, self.activations) < self.first_last:
             is_all = max(self.weights, self.activations) < self.first_last
             ends = "first and last" if is_all else "first and last at least"
-            parts.append(f"{ends} {_bits(self.first_last)}")
+            parts.append(f"{ends} {width_words(self.first_last)}")
         parts.append("shortcuts in full precision" if self.shortcut == "full" else "shortcuts low")
         if self.layers:
             count = len(self.layers)
@@ -140,10 +149,18 @@ class Policy:
         layers: Any = data.get("layers", {})
         if not isinstance(layers, Mapping):
             raise InputError("layers of a policy: must be a table of names, each with its bits")
-        named = cast("Mapping[str, Any]", layers)
-        by_name = {name: _layer_from_data(name, bits) for name, bits in named.items()}
-        given: dict[str, Any] = {**data, "layers": by_name}
-        return Policy(**given)
+        by_name: dict[str, LayerBits] = {}
+        for name, bits in cast("Mapping[str, Any]", layers).items():
+            try:
+                by_name[name] = LayerBits(**bits)
+            except TypeError:
+                raise InputError(
+                    f"layers of a policy: '{name}' must have weights and activations, and nothing"
+                    " else"
+                ) from None
+            except InputError as error:
+                raise InputError(f"layers of a policy: '{name}': {error}") from None
+        return Policy(**{**data, "layers": by_name})
 
 
 def check_bits(what: str, bits: object) -> None:
@@ -160,29 +177,8 @@ def check_bits(what: str, bits: object) -> None:
         )
 
 
-def _check_layers(layers: object) -> None:
-    """Refuses what only Python can give in the place of names with their bits."""
-    fix = "give {'name': LayerBits(weights=4, activations=4)}"
-    if not isinstance(layers, Mapping):
-        raise InputError(f"layers of a policy: expected a mapping, got {layers!r}; {fix}")
-    for name, bits in cast("Mapping[object, object]", layers).items():
-        if not isinstance(name, str) or not isinstance(bits, LayerBits):
-            raise InputError(f"layers of a policy: {name!r} has {bits!r}; {fix}")
-
-
-def _layer_from_data(name: str, bits: Any) -> LayerBits:
-    """The bits of a layer as plain data."""
-    try:
-        return LayerBits(**bits)
-    except TypeError:
-        raise InputError(
-            f"layers of a policy: '{name}' must have weights and activations, and nothing else"
-        ) from None
-    except InputError as error:
-        raise InputError(f"layers of a policy: '{name}': {error}") from None
-
-
-def _bits(bits: int) -> str:
+def width_words(bits: int) -> str:
+    """Return ``"8-bit"``, or ``"float"``."""
     return "float" if bits == FLOAT_BITS else f"{bits}-bit"
 
 
@@ -251,8 +247,13 @@ def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) 
         for place, record in enumerate(records)
         if record.module_path not in apart and (operands := _product(record)) is not None
     }
-    sources = _sources(records)
-    before = _ancestors(sources)
+    # For each operator, who wrote each of its operands last (None: nobody in this pass), and all
+    # whose results it depends on.
+    sources = [[each.latest_writer for each in read] for read in dataflow(records).read]
+    before: list[frozenset[int]] = []
+    for read in sources:
+        direct = {place for place in read if place is not None and place < len(before)}
+        before.append(frozenset(direct).union(*(before[place] for place in direct)))
     shortcuts = tuple(
         each
         for each in _shortcuts(records, sources, before, products)
@@ -296,20 +297,6 @@ def _product(record: OperatorRecord) -> tuple[int, int] | None:
     return operands if is_kept and record.inputs[activation].role not in _WEIGHTS else None
 
 
-def _sources(records: Sequence[OperatorRecord]) -> list[list[int | None]]:
-    """For each operator, who wrote each of its operands last; None: nobody in this pass."""
-    return [[each.latest_writer for each in read] for read in dataflow(records).read]
-
-
-def _ancestors(sources: Sequence[Sequence[int | None]]) -> list[frozenset[int]]:
-    """For each operator, all whose results it depends on."""
-    found: list[frozenset[int]] = []
-    for read in sources:
-        direct = {place for place in read if place is not None and place < len(found)}
-        found.append(frozenset(direct).union(*(found[place] for place in direct)))
-    return found
-
-
 def _shortcuts(
     records: Sequence[OperatorRecord],
     sources: Sequence[Sequence[int | None]],
@@ -318,7 +305,11 @@ def _shortcuts(
 ) -> Iterable[ShortcutPath]:
     layers = frozenset(products)
     for place, record in enumerate(records):
-        if record.op not in _SUMS or len(sources[place]) != 2 or not _are_alike(record.inputs):
+        operands = record.inputs
+        if record.op not in _SUMS or len(sources[place]) != 2:
+            continue
+        is_kept = any(each.role in _WEIGHTS for each in operands)
+        if is_kept or operands[0].shape != operands[1].shape:
             continue
         ways = [
             before[writer] | {writer} if writer is not None else frozenset[int]()
@@ -330,16 +321,7 @@ def _shortcuts(
         # At most a projection lies on a shortcut, and more on the way around which it goes.
         if len(on[0]) == len(on[1]) or len(on[short]) > 1:
             continue
-        if all(_is_projection(records[layer]) for layer in on[short]):
+        # A projection looks at one place at a time: a linear layer, or a convolution of 1 x 1.
+        weights = [records[each].inputs[_OPERANDS[records[each].op][1]] for each in on[short]]
+        if all(size == 1 for weight in weights for size in weight.shape[2:]):
             yield ShortcutPath(addition=place, operand=short, layers=tuple(on[short]))
-
-
-def _are_alike(operands: Sequence[TensorSpec]) -> bool:
-    kept = any(each.role in _WEIGHTS for each in operands)
-    return not kept and operands[0].shape == operands[1].shape
-
-
-def _is_projection(record: OperatorRecord) -> bool:
-    """Whether a layer looks at one place at a time: a linear layer, or a convolution of 1 x 1."""
-    weight = record.inputs[_OPERANDS[record.op][1]]
-    return all(size == 1 for size in weight.shape[2:])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.rows import sum_known
 from roofline.foundation.units import format_bytes, format_s
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
@@ -320,5 +320,6 @@ class Search:
 def no_time(what: str) -> InputError:
     """The error for a budget of time where none is known."""
     return InputError(
-        f"--time-budget: no time is known of {what} on this machine; give a --size-budget"
+        f"{argument('time_budget')}: no time is known of {what} on this machine; give"
+        f" {argument('size_budget')}"
     )

@@ -100,7 +100,7 @@ def test_no_choice_that_keeps_to_a_size_does_less_harm(share: float, seed: int) 
 def test_a_budget_of_time_without_times_is_refused_before_layers_are_quantised() -> None:
     bare = builders.profile([], [])
     told: list[str] = []
-    with pytest.raises(InputError, match="--time-budget: no time is known of the whole pass"):
+    with pytest.raises(InputError, match="time_budget: no time is known of the whole pass"):
         quantize(
             Normed(),
             (1, 3, 9, 9),
