@@ -91,10 +91,7 @@ def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
             for value in values:
                 value.must_be_stored = True
     return Dataflow(
-        read=tuple(read),
-        written=tuple(written),
-        after=after,
-        changes_a_part=tuple(changes_a_part),
+        read=tuple(read), written=tuple(written), after=after, changes_a_part=tuple(changes_a_part)
     )
 
 

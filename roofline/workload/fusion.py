@@ -20,7 +20,7 @@ transposed view from others, and compilers can turn the loops of a kernel that h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
@@ -151,26 +151,34 @@ def _in_order(
     members: Mapping[int, Sequence[int]], fused: Sequence[Fused], flow: Dataflow
 ) -> list[int]:
     """The chains, each after those it needs; of several that could be next, the first to begin."""
-    needed_by: dict[int, set[int]] = {chain: set() for chain in members}
-    waits_for: dict[int, int] = dict.fromkeys(members, 0)
+    needs: dict[int, set[int]] = {chain: set() for chain in members}
     for chain, inside in members.items():
-        for index in inside:
-            for after in flow.after[index]:
-                other = fused[after].chain
-                if other != chain and other not in needed_by[chain]:
-                    needed_by[chain].add(other)
-                    waits_for[other] += 1
-    ready = [chain for chain, count in waits_for.items() if not count]
+        for after in (fused[each].chain for index in inside for each in flow.after[index]):
+            if after != chain:
+                needs[after].add(chain)
+    needed_by: dict[int, list[int]] = {chain: [] for chain in members}
+    for chain, others in needs.items():
+        for other in others:
+            needed_by[other].append(chain)
+    ready = [chain for chain, others in needs.items() if not others]
     heapify(ready)
     order: list[int] = []
     while ready:
         chain = heappop(ready)
         order.append(chain)
         for other in needed_by[chain]:
-            waits_for[other] -= 1
-            if not waits_for[other]:
+            needs[other].remove(chain)
+            if not needs[other]:
                 heappush(ready, other)
     return order
+
+
+_COMPUTED_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER)
+_READS_AGAIN = (*_COMPUTED_AGAIN, Kind.REDUCTION, Kind.ROWWISE)
+"""The kinds that compute operands again instead of reading them."""
+
+_JOINS = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.ROWWISE, Kind.REDUCTION)
+_NOT_IN_TILES = (Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
 
 
 class _Fusion:
@@ -178,28 +186,51 @@ class _Fusion:
 
     def __init__(self, records: Sequence[OperatorRecord], *, only_chains: bool) -> None:
         self._records = records
-        self._flow = flow = dataflow(records)
+        self._flow = dataflow(records)
         self._only_chains = only_chains
-        self._kinds = tuple(None if each.state is State.FREE else kind_of(each) for each in records)
+        self._is_inference = all(record.phase == "forward" for record in records)
+        kinds = [None if each.state is State.FREE else kind_of(each) for each in records]
         self._constant = frozenset[int]()
         self._bases: dict[Value, tuple[Reading, ...]] = {}
         if only_chains:
-            self._kinds = tuple(
+            kinds = [
                 Kind.OPAQUE if is_concatenation(each) else kind
-                for each, kind in zip(records, self._kinds, strict=True)
-            )
-        else:
-            self._constant = _constant(records, self._kinds, flow)
-            self._bases = self._computed_from()
-        self._kernels = _kernels(records, self._kinds, flow, self._constant)
+                for each, kind in zip(records, kinds, strict=True)
+            ]
+        self._kinds = kinds
         if not only_chains:
-            _join_readers(self._kernels, flow, self._reads)
-        self._folded = _folded(records, self._kinds, flow)
+            self._constant = self._find_constant()
+            self._bases = self._computed_from()
+        self._kernels: list[_Kernel | None] = [None] * len(records)
+        self._join_producers()
+        if not only_chains:
+            self._join_readers()
+        self._folded = self._find_folded()
         self._wanted: set[Value] = set()
         """Values that a kernel other than their own reads."""
         self._placed: dict[int, set[Value]] = {}
         """Of concatenations that are stored: the pieces that are made in their places."""
         self._live = self._find_live()
+
+    def _find_constant(self) -> frozenset[int]:
+        """The operators that follow from parameters and buffers alone: done before the pass."""
+        constant: set[int] = set()
+        if not self._is_inference:
+            return frozenset()
+        for index, (record, kind) in enumerate(zip(self._records, self._kinds, strict=True)):
+            if kind is None or is_draw(record) or record.state is State.UNKNOWN:
+                continue
+            is_lasting = any(spec.role.persists for spec in record.outputs)
+            if not record.outputs or is_lasting or self._flow.changes_a_part[index]:
+                continue
+            if all(
+                value.writer in constant
+                if value is not None
+                else writer is None and _is_constant(spec)
+                for spec, value, writer in self._flow.read[index]
+            ):
+                constant.add(index)
+        return frozenset(constant)
 
     def _computed_from(self) -> dict[Value, tuple[Reading, ...]]:
         """For values that are computed again rather than read: from what."""
@@ -209,21 +240,22 @@ class _Fusion:
                 continue
             if is_draw(self._records[index]):
                 continue
-            found: dict[tuple[object, ...], Reading] = {}
-            for reading in self._flow.read[index]:
-                for each in self._expanded(reading, bases):
-                    found[each.key] = each
-            from_bytes = sum(
-                each.spec.byte * (1 if self._is_stored(each.value) else 2)
-                for each in found.values()
-            )
+            found = {
+                each.key: each
+                for reading in self._flow.read[index]
+                for each in self._expanded(reading, bases)
+            }
+            # What is stored for others anyway costs its bytes once; else it is written, too.
+            from_bytes = sum(self._bytes(each.spec, each.value) for each in found.values())
             all_stored = all(self._is_stored(each.value) for each in found.values())
             for spec, value in self._flow.written[index]:
-                # What is stored for others anyway costs its bytes once; else it is written, too.
-                byte = spec.byte * (1 if self._is_stored(value) else 2)
+                byte = self._bytes(spec, value)
                 if from_bytes < byte or (from_bytes == byte and all_stored):
                     bases[value] = tuple(found.values())
         return bases
+
+    def _bytes(self, spec: TensorSpec, value: Value | None) -> int:
+        return spec.byte * (1 if self._is_stored(value) else 2)
 
     def _is_stored(self, value: Value | None) -> bool:
         """Whether it is in memory, however kernels are made of operators."""
@@ -244,20 +276,148 @@ class _Fusion:
             return (reading,)
         return tuple(_part_of(each, spec, value) for each in bases[value])
 
+    def _is_made_in(self, kernel: _Kernel | None, value: Value | None) -> bool:
+        return value is not None and self._kernels[value.writer] is kernel
+
     def _reads(self, index: int) -> list[Reading]:
         """What an operator's kernel reads for it, as far as it does not make that itself."""
-        reads: list[Reading] = []
         kernel, again = self._kernels[index], self._kinds[index] in _READS_AGAIN
-        for reading in self._flow.read[index]:
-            if reading.value is not None and self._kernels[reading.value.writer] is kernel:
+        return [
+            each
+            for reading in self._flow.read[index]
+            if not self._is_made_in(kernel, reading.value)
+            for each in (self._expanded(reading, self._bases) if again else (reading,))
+            if not self._is_made_in(kernel, each.value)
+        ]
+
+    # -- which operators become one kernel ---------------------------------------------------------
+
+    def _join_producers(self) -> None:
+        """Operators join the kernels that make what they read."""
+        for index, kind in enumerate(self._kinds):
+            if kind is None:
                 continue
-            found = self._expanded(reading, self._bases) if again else (reading,)
-            reads += [
-                each
-                for each in found
-                if each.value is None or self._kernels[each.value.writer] is not kernel
-            ]
-        return reads
+            alone = kernel = _alone(index, self._records[index], kind)
+            if self._flow.changes_a_part[index] or index in self._constant:
+                kernel.kind = Kind.OPAQUE
+            self._kernels[index] = kernel
+            if kernel.kind not in _JOINS:
+                continue
+            for other in self._producers(index):
+                if kernel is not alone and self._are_linked(other, kernel, index):
+                    continue
+                read = self._read_from(other, index)
+                joined = _together(other, kernel, self._records[index], read)
+                if joined is not None and not self._leads_back(joined.members):
+                    kernel = joined
+                    self._place(joined)
+
+    def _place(self, kernel: _Kernel) -> None:
+        for member in kernel.members:
+            self._kernels[member] = kernel
+
+    def _join_readers(self) -> None:
+        """Joins kernels over the same elements that read the same operand."""
+        readers: dict[tuple[object, ...], list[int]] = {}
+        for index, kernel in enumerate(self._kernels):
+            if kernel is not None and kernel.kind in _JOINS:
+                for each in self._reads(index):
+                    readers.setdefault(each.key, []).append(index)
+        for first, *others in readers.values():
+            for index in others:
+                one, other = self._kernels[first], self._kernels[index]
+                if one is None or other is None or one is other or not _is_alike(one, other):
+                    continue
+                joined = _joined(one, other)
+                if not self._leads_back(joined.members) and not self._is_fed(one, other):
+                    self._place(joined)
+
+    def _is_fed(self, a: _Kernel, b: _Kernel) -> bool:
+        """Whether one of two kernels needs the other, and still was not joined with it."""
+        return any(
+            not set(self._flow.after[member]).isdisjoint(other.members)
+            for one, other in ((a, b), (b, a))
+            for member in one.members
+        )
+
+    def _producers(self, index: int) -> list[_Kernel]:
+        """The kernels that make what an operator reads, the latest first: where a sum ends up."""
+        found: list[_Kernel] = []
+        for _, value, _ in self._flow.read[index]:
+            kernel = self._kernels[value.writer] if value is not None else None
+            if kernel is not None and kernel not in found:
+                found.append(kernel)
+        return sorted(found, key=lambda each: -each.members[-1])
+
+    def _read_from(self, producer: _Kernel, index: int) -> list[int]:
+        """Elements of the values that an operator reads from a kernel; 0 for a part of one."""
+        return [
+            value.elements if spec.distinct_elements == value.elements else 0
+            for spec, value, _ in self._flow.read[index]
+            if value is not None and self._kernels[value.writer] is producer
+        ]
+
+    def _are_linked(self, a: _Kernel, b: _Kernel, index: int) -> bool:
+        """Whether one of two kernels reads from the other, not counting what `index` reads.
+
+        They were not joined when it did, for a reason that still holds.
+        """
+        return any(
+            member != index and self._read_from(other, member)
+            for one, other in ((a, b), (b, a))
+            for member in one.members
+        )
+
+    def _leads_back(self, members: Sequence[int]) -> bool:
+        """Whether operators outside `members` need some of them and are needed by others.
+
+        Looks no further than `_SEARCH_LIMIT` kernels; where that is not enough, it says yes.
+        """
+        inside, after = frozenset(members), self._flow.after
+        latest = max(inside)
+        waiting = [each for member in members for each in after[member] if each not in inside]
+        looked: set[int] = set()
+        while waiting:
+            index = waiting.pop()
+            kernel = self._kernels[index]
+            if index > latest or kernel is None or kernel.members[0] in looked:
+                continue
+            if len(looked) == _SEARCH_LIMIT:
+                return True
+            looked.add(kernel.members[0])
+            needed = [each for member in kernel.members for each in after[member]]
+            if not inside.isdisjoint(needed):
+                return True
+            waiting += needed
+        return False
+
+    # -- what of them is done, and moved -----------------------------------------------------------
+
+    def _find_folded(self) -> dict[int, frozenset[int]]:
+        """The normalisations that vanish into constant weights, and the storages not read for them.
+
+        Scale and shift go into the weights and bias of the convolution or linear layer whose output
+        is read by nothing else. If that has no bias, it gets one: of the parameters one vector
+        remains. Training changes the weights in every step, so nothing can be folded into them.
+        """
+        folded: dict[int, frozenset[int]] = {}
+        if not self._is_inference:
+            return folded
+        for index, kind in enumerate(self._kinds):
+            if kind is not Kind.AFFINE or not self._flow.read[index]:
+                continue
+            (_, value, _), *others = self._flow.read[index]
+            parameters = [spec for spec, _, _ in others if _is_constant(spec)]
+            if value is None or value.must_be_stored or len(parameters) != len(others):
+                continue
+            if self._kinds[value.writer] is not Kind.PRODUCT or value.readers != [index]:
+                continue
+            weights = [s for s in self._records[value.writer].inputs if _is_constant(s)]
+            if any(len(spec.shape) > 1 for spec in weights):
+                has_bias = any(len(spec.shape) == 1 for spec in weights)
+                gone = parameters if has_bias else parameters[:-1]
+                folded[index] = frozenset(spec.storage for spec in gone)
+        return folded
 
     def _find_live(self) -> list[bool]:
         """Which operators are done where they stand: somebody reads what they make, from there."""
@@ -268,32 +428,26 @@ class _Fusion:
             kind, kernel = self._kinds[index], self._kernels[index]
             if kernel is None or index in self._constant:
                 continue
-            written = self._flow.written[index]
+            read, written = self._flow.read[index], self._flow.written[index]
             stored = [v for _, v in written if v.must_be_stored or v in self._wanted]
             is_needed = self._only_chains or stored or any(v in used for _, v in written)
             if not is_needed and kind not in (Kind.PRODUCT, Kind.OPAQUE):
                 continue
             live[index] = True
-            for reading in self._flow.read[index]:
-                if reading.value is not None and self._kernels[reading.value.writer] is kernel:
-                    used.add(reading.value)
+            used |= {v for _, v, _ in read if v is not None and self._is_made_in(kernel, v)}
             if stored and kind is Kind.GATHER and is_concatenation(self._records[index]):
                 places = {
                     value
-                    for spec, value, _ in self._flow.read[index]
+                    for spec, value, _ in read
                     if value is not None and self._can_be_placed(value, spec, taken)
                 }
                 taken |= places
                 self._placed[index] = places
                 self._wanted |= places
-            for each in self._reads(index):
-                if each.value is not None:
-                    self._wanted.add(each.value)
+            self._wanted |= {v for _, v, _ in self._reads(index) if v is not None}
             if kind in _READS_AGAIN:
-                for reading in self._flow.read[index]:
-                    for each in self._expanded(reading, self._bases):
-                        if each.value is not None and self._kernels[each.value.writer] is kernel:
-                            used.add(each.value)
+                again = (each for r in read for each in self._expanded(r, self._bases))
+                used |= {v for _, v, _ in again if v is not None and self._is_made_in(kernel, v)}
         return live
 
     def _can_be_placed(self, value: Value, spec: TensorSpec, taken: set[Value]) -> bool:
@@ -308,57 +462,49 @@ class _Fusion:
     def fused(self) -> tuple[Fused, ...]:
         """One for each record."""
         seen: dict[_Kernel, set[tuple[object, ...]]] = {}
-        fused: list[Fused] = []
-        for index, (record, kernel) in enumerate(zip(self._records, self._kernels, strict=True)):
-            if kernel is None or not self._live[index]:
-                chain = index if kernel is None else kernel.members[0]
-                is_constant = index in self._constant
-                is_left_out = kernel is not None and not is_constant
-                fused.append(
-                    Fused(
-                        chain=chain,
-                        traffic_bytes=0,
-                        is_folded=is_constant,
-                        is_left_out=is_left_out,
-                    )
-                )
-                continue
-            is_product = self._kinds[index] is Kind.PRODUCT
-            already = seen.setdefault(kernel, set())
-            gone, placed = self._folded.get(index, frozenset()), self._placed.get(index, set())
-            reads: list[TensorSpec] = []
-            for each in self._reads(index):
-                if each.spec.storage in gone or each.value in placed:
-                    continue
-                # Between two reads of one kernel, another may have written there; and an epilogue
-                # finds nothing of what the product read: its tiles were of another order.
-                key = (*each.key, is_product)
-                if key not in already:
-                    already.add(key)
-                    reads.append(each.spec)
-            in_place_bytes = sum(value.last - value.first for value in placed)
-            writes: list[TensorSpec] = []
-            for spec, value in self._flow.written[index]:
-                # Compilers leave out what nobody reads; a library's kernel writes it all the same.
-                is_stored = (
-                    value.must_be_stored
-                    or value in self._wanted
-                    or (not value.readers and self._kinds[index] in (Kind.OPAQUE, Kind.PRODUCT))
-                )
-                if is_stored and in_place_bytes < spec.byte:
-                    writes.append(_smaller(spec, spec.byte - in_place_bytes))
-            byte = sum(spec.byte for spec in (*reads, *writes))
-            fused.append(
-                Fused(
-                    chain=kernel.members[0],
-                    # What is read to compute an operand again may be a little more than that is.
-                    traffic_bytes=min(byte, record.work.traffic_bytes),
-                    is_folded=index in self._folded,
-                    reads=tuple(reads),
-                    writes=tuple(writes),
-                )
+        return tuple(
+            self._fused(index, kernel, seen.setdefault(kernel, set()))
+            if kernel is not None and self._live[index]
+            else Fused(
+                chain=index if kernel is None else kernel.members[0],
+                traffic_bytes=0,
+                is_folded=index in self._constant,
+                is_left_out=kernel is not None and index not in self._constant,
             )
-        return tuple(fused)
+            for index, kernel in enumerate(self._kernels)
+        )
+
+    def _fused(self, index: int, kernel: _Kernel, already: set[tuple[object, ...]]) -> Fused:
+        is_product = self._kinds[index] is Kind.PRODUCT
+        gone, placed = self._folded.get(index, frozenset()), self._placed.get(index, set())
+        reads: list[TensorSpec] = []
+        for each in self._reads(index):
+            # Between two reads of one kernel, another may have written there; and an epilogue finds
+            # nothing of what the product read: its tiles were of another order.
+            key = (*each.key, is_product)
+            if each.spec.storage not in gone and each.value not in placed and key not in already:
+                already.add(key)
+                reads.append(each.spec)
+        in_place_bytes = sum(value.last - value.first for value in placed)
+        # Compilers leave out what nobody reads; a library's kernel writes it all the same.
+        writes_all = self._kinds[index] in (Kind.OPAQUE, Kind.PRODUCT)
+        writes = [
+            _smaller(spec, spec.byte - in_place_bytes)
+            for spec, value in self._flow.written[index]
+            if in_place_bytes < spec.byte
+            and (
+                value.must_be_stored or value in self._wanted or (writes_all and not value.readers)
+            )
+        ]
+        byte = sum(spec.byte for spec in (*reads, *writes))
+        return Fused(
+            chain=kernel.members[0],
+            # What is read to compute an operand again may be a little more than that is.
+            traffic_bytes=min(byte, self._records[index].work.traffic_bytes),
+            is_folded=index in self._folded,
+            reads=tuple(reads),
+            writes=tuple(writes),
+        )
 
 
 def _part_of(read: Reading, spec: TensorSpec, value: Value) -> Reading:
@@ -385,113 +531,8 @@ def _smaller(spec: TensorSpec, byte: int) -> TensorSpec:
     )
 
 
-def _constant(
-    records: Sequence[OperatorRecord], kinds: Sequence[Kind | None], flow: Dataflow
-) -> frozenset[int]:
-    """The operators that follow from parameters and buffers alone: done before the pass."""
-    constant: set[int] = set()
-    if any(record.phase != "forward" for record in records):
-        return frozenset()
-    for index, (record, kind) in enumerate(zip(records, kinds, strict=True)):
-        if kind is None or is_draw(record) or record.state is State.UNKNOWN:
-            continue
-        is_lasting = any(spec.role.persists for spec in record.outputs)
-        if not record.outputs or is_lasting or flow.changes_a_part[index]:
-            continue
-        if all(
-            value.writer in constant if value is not None else writer is None and _is_constant(spec)
-            for spec, value, writer in flow.read[index]
-        ):
-            constant.add(index)
-    return frozenset(constant)
-
-
-_COMPUTED_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER)
-_READS_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
-"""The kinds that compute operands again instead of reading them."""
-
-
-def _folded(
-    records: Sequence[OperatorRecord], kinds: Sequence[Kind | None], flow: Dataflow
-) -> dict[int, frozenset[int]]:
-    """The normalisations that vanish into constant weights, and the storages not read for them.
-
-    Scale and shift go into the weights and bias of the convolution or linear layer whose output is
-    read by nothing else. If that has no bias, it gets one: of the parameters one vector remains.
-    Training changes the weights in every step, so nothing can be folded into them.
-    """
-    folded: dict[int, frozenset[int]] = {}
-    if any(record.phase != "forward" for record in records):
-        return folded
-    for index, kind in enumerate(kinds):
-        if kind is not Kind.AFFINE or not flow.read[index]:
-            continue
-        (_, value, _), *others = flow.read[index]
-        parameters = [spec for spec, _, _ in others if _is_constant(spec)]
-        if value is None or value.must_be_stored or len(parameters) != len(others):
-            continue
-        if kinds[value.writer] is not Kind.PRODUCT or value.readers != [index]:
-            continue
-        weights = [spec for spec in records[value.writer].inputs if _is_constant(spec)]
-        if any(len(spec.shape) > 1 for spec in weights):
-            has_bias = any(len(spec.shape) == 1 for spec in weights)
-            gone = parameters if has_bias else parameters[:-1]
-            folded[index] = frozenset(spec.storage for spec in gone)
-    return folded
-
-
 def _is_constant(spec: TensorSpec) -> bool:
     return spec.role in (Role.PARAMETER, Role.BUFFER)
-
-
-def _kernels(
-    records: Sequence[OperatorRecord],
-    kinds: Sequence[Kind | None],
-    flow: Dataflow,
-    constant: frozenset[int],
-) -> list[_Kernel | None]:
-    """The kernel of every operator; None: it is free."""
-    kernels: list[_Kernel | None] = [None] * len(records)
-    for index, kind in enumerate(kinds):
-        if kind is None:
-            continue
-        alone = kernel = _alone(index, records[index], kind)
-        if flow.changes_a_part[index] or index in constant:
-            kernel.kind = Kind.OPAQUE
-        kernels[index] = kernel
-        if kernel.kind not in _JOINS:
-            continue
-        for other in _producers(flow, index, kernels):
-            if kernel is not alone and _are_linked(other, kernel, index, flow, kernels):
-                continue
-            joined = _together(
-                other, kernel, records[index], _read_from(other, index, flow, kernels)
-            )
-            if joined is not None and not _leads_back(joined.members, flow, kernels):
-                kernel = joined
-                for member in joined.members:
-                    kernels[member] = joined
-    return kernels
-
-
-def _join_readers(
-    kernels: list[_Kernel | None], flow: Dataflow, reads: Callable[[int], list[Reading]]
-) -> None:
-    """Joins kernels over the same elements that read the same operand."""
-    readers: dict[tuple[object, ...], list[int]] = {}
-    for index, kernel in enumerate(kernels):
-        if kernel is not None and kernel.kind in _JOINS:
-            for each in reads(index):
-                readers.setdefault(each.key, []).append(index)
-    for indices in readers.values():
-        for index in indices[1:]:
-            one, other = kernels[indices[0]], kernels[index]
-            if one is None or other is None or one is other or not _is_alike(one, other):
-                continue
-            joined = _joined(one, other)
-            if not _leads_back(joined.members, flow, kernels) and not _is_fed(one, other, flow):
-                for member in joined.members:
-                    kernels[member] = joined
 
 
 def _is_alike(a: _Kernel, b: _Kernel) -> bool:
@@ -499,18 +540,6 @@ def _is_alike(a: _Kernel, b: _Kernel) -> bool:
     if a.phase != b.phase or a.elements != b.elements or {a.kind, b.kind} - set(_JOINS):
         return False
     return not (a.rows and b.rows) or a.rows == b.rows
-
-
-def _is_fed(a: _Kernel, b: _Kernel, flow: Dataflow) -> bool:
-    """Whether one of two kernels needs the other, and still was not joined with it."""
-    return any(
-        not set(flow.after[member]).isdisjoint(other.members)
-        for one, other in ((a, b), (b, a))
-        for member in one.members
-    )
-
-
-_JOINS = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.ROWWISE, Kind.REDUCTION)
 
 
 def _alone(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
@@ -523,41 +552,6 @@ def _alone(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
         kernel.rows = rows_of(record)
         kernel.revisits = row_is_on_chip(record)
     return kernel
-
-
-def _producers(flow: Dataflow, index: int, kernels: Sequence[_Kernel | None]) -> list[_Kernel]:
-    """The kernels that make what an operator reads, the latest first: where a sum ends up."""
-    found: list[_Kernel] = []
-    for _, value, _ in flow.read[index]:
-        kernel = kernels[value.writer] if value is not None else None
-        if kernel is not None and kernel not in found:
-            found.append(kernel)
-    return sorted(found, key=lambda each: -each.members[-1])
-
-
-def _read_from(
-    producer: _Kernel, index: int, flow: Dataflow, kernels: Sequence[_Kernel | None]
-) -> list[int]:
-    """Elements of the values that an operator reads from a kernel; 0 for a part of one."""
-    return [
-        value.elements if spec.distinct_elements == value.elements else 0
-        for spec, value, _ in flow.read[index]
-        if value is not None and kernels[value.writer] is producer
-    ]
-
-
-def _are_linked(
-    a: _Kernel, b: _Kernel, index: int, flow: Dataflow, kernels: Sequence[_Kernel | None]
-) -> bool:
-    """Whether one of two kernels reads from the other, not counting what operator `index` reads.
-
-    They were not joined when it did, for a reason that still holds.
-    """
-    for one, other in ((a, b), (b, a)):
-        for member in one.members:
-            if member != index and _read_from(other, member, flow, kernels):
-                return True
-    return False
 
 
 def _together(
@@ -596,9 +590,6 @@ def _together(
     return _joined(producer, kernel)
 
 
-_NOT_IN_TILES = (Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
-
-
 def _joined(producer: _Kernel, kernel: _Kernel) -> _Kernel:
     return _Kernel(
         members=sorted((*producer.members, *kernel.members)),
@@ -608,28 +599,3 @@ def _joined(producer: _Kernel, kernel: _Kernel) -> _Kernel:
         rows=producer.rows or kernel.rows,
         revisits=producer.revisits or kernel.revisits,
     )
-
-
-def _leads_back(members: Sequence[int], flow: Dataflow, kernels: Sequence[_Kernel | None]) -> bool:
-    """Whether operators outside `members` need some of them and are needed by others.
-
-    Looks no further than `_SEARCH_LIMIT` kernels; where that is not enough, it says yes.
-    """
-    inside = frozenset(members)
-    latest = max(inside)
-    waiting = [each for member in members for each in flow.after[member] if each not in inside]
-    looked: set[int] = set()
-    while waiting:
-        index = waiting.pop()
-        kernel = kernels[index]
-        if index > latest or kernel is None or kernel.members[0] in looked:
-            continue
-        if len(looked) == _SEARCH_LIMIT:
-            return True
-        looked.add(kernel.members[0])
-        for member in kernel.members:
-            for each in flow.after[member]:
-                if each in inside:
-                    return True
-                waiting.append(each)
-    return False

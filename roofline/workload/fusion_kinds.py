@@ -40,53 +40,45 @@ class Kind(IntEnum):
     OPAQUE = 6
 
 
-_COPIES = frozenset({"aten.clone", "aten.contiguous", "aten.lift_fresh_copy", "aten.alias_copy"})
+def _names(text: str) -> frozenset[str]:
+    return frozenset(f"aten.{each}" for each in text.split())
+
+
+_COPIES = _names("clone contiguous lift_fresh_copy alias_copy")
 """In a graph of operators, these are there to change the layout, which a product's tile keeps."""
 
-_ELEMENTWISE_MOVES = _COPIES | {
-    *("aten._to_copy", "aten.copy", "aten.where", "aten.masked_fill", "aten.fill", "aten.zero"),
-    *("aten.zeros", "aten.ones", "aten.full", "aten.zeros_like", "aten.ones_like"),
-    *("aten.full_like", "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor"),
-    *("aten.arange", "aten.linspace", "aten.eye", "aten.tril", "aten.triu", "aten.complex"),
-    *("aten.detach_copy", "aten.view_copy"),
-}
-_GATHERING_MOVES = frozenset(
-    {
-        *("aten.index", "aten.index_select", "aten.gather", "aten.take", "aten._unsafe_index"),
-        *("aten.flip", "aten.roll", "aten.rot90", "aten.repeat", "aten.constant_pad_nd"),
-        *("aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d"),
-        *("aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d"),
-        *("aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle"),
-        *("aten.native_channel_shuffle", "aten.select_copy", "aten.slice_copy"),
-        *("aten.narrow_copy", "aten.diagonal_copy", "aten.expand_copy", "aten.im2col"),
-        "aten.linalg_cross",
-    }
+_ELEMENTWISE_MOVES = _COPIES | _names(
+    "_to_copy copy where masked_fill fill zero zeros ones full zeros_like ones_like full_like"
+    " new_zeros new_ones new_full scalar_tensor arange linspace eye tril triu complex detach_copy"
+    " view_copy"
 )
-_CONCATENATIONS = frozenset({"aten.cat", "aten.stack"})
-_SINGLE_SWEEP = frozenset(
-    {
-        *("aten.sum", "aten.mean", "aten.prod", "aten.amax", "aten.amin", "aten.max", "aten.min"),
-        *("aten.argmax", "aten.argmin", "aten.any", "aten.all", "aten.count_nonzero", "aten.norm"),
-        *("aten.var", "aten.var_mean", "aten.std", "aten.std_mean", "aten.linalg_vector_norm"),
-        *("aten.aminmax", "aten.nansum", "aten.logsumexp"),
-    }
+_GATHERING_MOVES = _names(
+    "index index_select gather take _unsafe_index flip roll rot90 repeat constant_pad_nd"
+    " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d"
+    " replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
+    " select_copy slice_copy narrow_copy diagonal_copy expand_copy im2col linalg_cross"
+)
+_CONCATENATIONS = _names("cat stack")
+_SINGLE_SWEEP = _names(
+    "sum mean prod amax amin max min argmax argmin any all count_nonzero norm var var_mean std"
+    " std_mean linalg_vector_norm aminmax nansum logsumexp"
 )
 """Reductions of one sweep; a variance by Welford's method."""
 
-_ROWWISE = frozenset(
-    {
-        *("aten.native_layer_norm", "aten.rms_norm", "aten._fused_rms_norm"),
-        *("aten.native_group_norm", "aten._softmax", "aten.softmax", "aten._safe_softmax"),
-        *("aten._masked_softmax", "aten._log_softmax", "aten.log_softmax"),
-        *("aten._softmax_backward_data", "aten._log_softmax_backward_data"),
-    }
+_ROWWISE = _names(
+    "native_layer_norm rms_norm _fused_rms_norm native_group_norm _softmax softmax _safe_softmax"
+    " _masked_softmax _log_softmax log_softmax _softmax_backward_data _log_softmax_backward_data"
 )
-_BATCH_NORMS = frozenset(
-    {
-        *("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.cudnn_batch_norm"),
-        *("aten.miopen_batch_norm", "aten._batch_norm_with_update"),
-    }
+_BATCH_NORMS = _names(
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"
+    " _batch_norm_with_update"
 )
+_DRAWS = _names(
+    "rand rand_like randn randn_like uniform normal exponential bernoulli native_dropout randint"
+    " randint_like random"
+)
+"""Every element on its own, by generators that need no state (Philox)."""
+
 _BY_TYPE = {
     "pointwise": Kind.ELEMENTWISE,
     "convolution": Kind.PRODUCT,
@@ -96,14 +88,6 @@ _BY_TYPE = {
     "embedding": Kind.GATHER,
     "resampling": Kind.GATHER,
 }
-_DRAWS = frozenset(
-    {
-        *("aten.rand", "aten.rand_like", "aten.randn", "aten.randn_like", "aten.uniform"),
-        *("aten.normal", "aten.exponential", "aten.bernoulli", "aten.native_dropout"),
-        *("aten.randint", "aten.randint_like", "aten.random"),
-    }
-)
-"""Every element on its own, by generators that need no state (Philox)."""
 
 
 def kind_of(record: OperatorRecord) -> Kind:
@@ -160,18 +144,15 @@ def rows_of(record: OperatorRecord) -> int:
 
 
 def row_is_on_chip(record: OperatorRecord) -> bool:
-    """Whether a row lies in one piece, and is short enough to be kept."""
-    spec = record.inputs[0]
-    rows = rows_of(record)
-    if not rows or record.op.removesuffix("_") in _BATCH_NORMS:
+    """Whether a row lies in one piece, at the end of its operand, and is short enough to keep."""
+    spec, rows = record.inputs[0], rows_of(record)
+    if not rows or record.op.removesuffix("_") in _BATCH_NORMS or not _ends_with_row(record):
         return False
-    return _ends_with_row(record) and spec.dtype.byte(spec.elements // rows) <= ROW_ON_CHIP_BYTE
+    return spec.dtype.byte(spec.elements // rows) <= ROW_ON_CHIP_BYTE
 
 
 def _ends_with_row(record: OperatorRecord) -> bool:
-    """Whether it reduces the last dimensions of its operand."""
-    shape = record.inputs[0].shape
-    dims = record.attributes.get("dim")
+    shape, dims = record.inputs[0].shape, record.attributes.get("dim")
     if "normalized_shape" in record.attributes or "group" in record.attributes or dims is None:
         return True
     listed = dims if isinstance(dims, list) else [dims]
