@@ -12,7 +12,8 @@ them, and the crosscheck says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from roofline.counters.result import Measure
@@ -87,18 +88,44 @@ def functional(op: str) -> str:
 
 def plain_name(label: str) -> str:
     """What a counter's label stands for: ``__iadd__``, ``add_`` and ``add`` are all ``add``."""
-    if label.startswith("__") and label.endswith("__"):
-        inner = label.strip("_")
-        for prefix in ("i", "r"):
-            if inner.removeprefix(prefix) in _ARITHMETIC:
-                return _SAME.get(inner.removeprefix(prefix), inner.removeprefix(prefix))
-        return _SAME.get(inner, inner)
     name = label.strip("_")
+    if label.startswith("__") and label.endswith("__"):
+        stems = (name.removeprefix("i"), name.removeprefix("r"))
+        name = next((each for each in stems if each in _ARITHMETIC), name)
     return _SAME.get(name, name)
 
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "truediv", "pow", "div", "mod", "floordiv"))
 _SAME = {"truediv": "div", "true_divide": "div", "subtract": "sub", "multiply": "mul"}
+
+
+Count = Callable[[OperatorRecord], int]
+
+
+def _rule(
+    portion: Portion,
+    kind: str,
+    says: str,
+    operators: str = "",
+    labels: str = "",
+    *,
+    types: str = "",
+    count: Count | None = None,
+) -> Rule:
+    """A rule; names stand in one text, types with commas between them."""
+    return Rule(
+        kind=kind,
+        says=says,
+        portion=portion,
+        operators=frozenset(operators.split()),
+        types=frozenset(filter(None, types.split(", "))),
+        labels=frozenset(labels.split()),
+        count=count,
+    )
+
+
+_product = partial(_rule, "product")
+_rest = partial(_rule, "rest")
 
 
 # -- the operators that rules are about, and what they count of them -------------------------------
@@ -112,31 +139,9 @@ def _two_a_mac(record: OperatorRecord) -> int:
     return FLOP_PER_FMA * _macs(record)
 
 
-def _of_outputs(each: int) -> Callable[[OperatorRecord], int]:
+def _of_outputs(each: int) -> Count:
     """So many for an element of the first result."""
     return lambda record: each * record.outputs[0].elements
-
-
-def _rule(
-    kind: str,
-    says: str,
-    portion: Portion,
-    *,
-    operators: str = "",
-    types: str = "",
-    labels: str = "",
-    count: Callable[[OperatorRecord], int] | None = None,
-) -> Rule:
-    """A rule; names stand in one text, types with commas between them."""
-    return Rule(
-        kind=kind,
-        says=says,
-        portion=portion,
-        operators=frozenset(operators.split()),
-        types=frozenset(filter(None, types.split(", "))),
-        labels=frozenset(labels.split()),
-        count=count,
-    )
 
 
 _CONVOLUTIONS = "convolution, depthwise convolution, transposed convolution"
@@ -159,28 +164,20 @@ _POOLING_LABELS = " ".join(
     for dimensions in (1, 2, 3)
 )
 _CONVOLUTION_LABELS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
-_PRODUCT_LABELS = (
-    "linear matmul __matmul__ mm bmm addmm baddbmm einsum scaled_dot_product_attention"
-)
+_UNFUSED_LABELS = "linear matmul __matmul__ mm bmm addmm baddbmm einsum"
+_PRODUCT_LABELS = f"{_UNFUSED_LABELS} scaled_dot_product_attention"
 
 
 def _products(each: Literal[1, 2]) -> tuple[Rule, ...]:
     """What DeepSpeed and torchlens count of products."""
     count, says = (_macs if each == 1 else _two_a_mac), f"{each} a multiply-add"
     return (
-        _rule("fused layers", _TAKEN_APART, "product", operators=_FUSED, labels=_PRODUCT_LABELS),
-        _rule(
-            *("convolutions", says, "product"),
-            types=_CONVOLUTIONS,
-            labels=_CONVOLUTION_LABELS,
-            count=count,
-        ),
-        _rule(
-            # Attention that has no kernel of its own is matrix products to us, and not to them.
-            *("matrix products and attention", says, "product"),
-            operators=_PRODUCTS,
+        _product("fused layers", _TAKEN_APART, _FUSED, _PRODUCT_LABELS),
+        _product("convolutions", says, "", _CONVOLUTION_LABELS, types=_CONVOLUTIONS, count=count),
+        # Attention that has no kernel of its own is matrix products to us, and not to them.
+        _product(
+            *("matrix products and attention", says, _PRODUCTS, _PRODUCT_LABELS),
             types="attention",
-            labels=_PRODUCT_LABELS,
             count=count,
         ),
     )
@@ -221,22 +218,15 @@ FLOP_COUNTER_MODE = Convention(
     per_unit=2,
     forward_only=False,
     rules=(
-        _rule(
+        _product(
             "backward of convolutions",
             "takes a grouped convolution for one of a single group, where it counts the"
             " gradient of the weights: as often as there are groups",
-            "product",
-            operators="convolution_backward",
-            labels="convolution_backward",
+            *("convolution_backward", "convolution_backward"),
             count=_convolution_backward,
         ),
         *(
-            _rule(
-                *(kind, "2 a multiply-add", "product"),
-                operators=operators,
-                labels=operators,
-                count=_two_a_mac,
-            )
+            _product(kind, "2 a multiply-add", operators, operators, count=_two_a_mac)
             for kind, operators in _OF_FLOP_COUNTER_MODE.items()
         ),
     ),
@@ -268,55 +258,41 @@ FVCORE = Convention(
     measure="macs",
     per_unit=1,
     rules=(
-        _rule(
-            *("convolutions", _NO_BIAS, "product"),
-            types=_CONVOLUTIONS,
-            labels="conv",
-            count=_macs,
-        ),
-        _rule(
-            *("matrix products", _NO_BIAS, "product"),
-            operators=_PRODUCTS,
+        _product("convolutions", _NO_BIAS, "", "conv", types=_CONVOLUTIONS, count=_macs),
+        _product(
+            *("matrix products", _NO_BIAS, _PRODUCTS),
             # It has no rule for attention, which may be matrix products to us.
-            labels=f"{_TRACED_PRODUCTS} scaled_dot_product_attention baddbmm",
+            f"{_TRACED_PRODUCTS} scaled_dot_product_attention baddbmm",
             count=_macs,
         ),
-        _rule("fused layers", _TAKEN_APART, "product", operators=_FUSED, labels=_TRACED_PRODUCTS),
-        _rule("fused layers", _TAKEN_APART, "rest", operators=_FUSED, labels="layer_norm"),
-        _rule(
+        _product("fused layers", _TAKEN_APART, _FUSED, _TRACED_PRODUCTS),
+        _rest("fused layers", _TAKEN_APART, _FUSED, "layer_norm"),
+        _rest(
             "batch norm",
             "counts batch norm: 2 an element, 1 without weights (5 and 4 in training)",
-            "rest",
-            operators=_BATCH_NORMS,
-            labels="batch_norm instance_norm",
+            *(_BATCH_NORMS, "batch_norm instance_norm"),
             count=_batch_norm,
         ),
         *(
-            _rule(
+            _rest(
                 f"{kind} norm",
                 f"counts {kind} norm: 5 an element, 4 without weights",
-                "rest",
-                operators=f"native_{kind}_norm",
-                labels=f"{kind}_norm",
+                *(f"native_{kind}_norm", f"{kind}_norm"),
                 count=_norm,
             )
             for kind in ("layer", "group")
         ),
-        _rule(
+        _rest(
             "adaptive average pooling",
-            # To one pixel it is a mean, which looks like any other mean.
             "counts adaptive average pooling: 1 an element of its input",
-            "rest",
-            operators="_adaptive_avg_pool2d mean",
-            labels="adaptive_avg_pool2d",
+            # To one pixel it is a mean, which looks like any other mean.
+            *("_adaptive_avg_pool2d mean", "adaptive_avg_pool2d"),
         ),
         *(
-            _rule(
+            _rest(
                 kind,
                 f"counts {kind}: {each} an element of its output",
-                "rest",
-                operators=operators,
-                labels=label,
+                *(operators, label),
                 count=_of_outputs(each),
             )
             for kind, each, operators, label in (
@@ -349,10 +325,9 @@ DEEPSPEED_MACS = Convention(
     per_unit=1,
     rules=(
         *_products(1),
-        _rule(
+        _product(
             "recurrent layers",
             "misses recurrent layers: their hook counts FLOPs and no MACs",
-            "product",
             types="recurrent",
             count=lambda _: 0,
         ),
@@ -367,63 +342,48 @@ DEEPSPEED_FLOPS = Convention(
     by_name=True,
     rules=(
         *_products(2),
-        _rule(
+        _rest(
             "biases and addends",
             "counts the biases of convolutions, not those of linear layers;"
             " of torch.addmm the addend as it is, before it is broadcast",
-            "rest",
-            operators=_PRODUCTS,
+            *(_PRODUCTS, ADDEND),
             types=_CONVOLUTIONS,
-            labels=ADDEND,
         ),
-        _rule("recurrent layers", _OWN_FORMULA, "product", types="recurrent"),
-        Rule(
-            kind="recurrent layers",
-            says=_OWN_FORMULA,
-            portion="rest",
-            types=frozenset(("recurrent",)),
+        _product("recurrent layers", _OWN_FORMULA, types="recurrent"),
+        replace(
+            _rest("recurrent layers", _OWN_FORMULA, types="recurrent"),
             labels=frozenset((RECURRENT,)),
         ),
-        _rule("fused layers", _TAKEN_APART, "rest", operators=_FUSED),
-        _rule("softmax in attention", "misses the softmax in attention", "rest", types="attention"),
-        _rule(
+        _rest("fused layers", _TAKEN_APART, _FUSED),
+        _rest("softmax in attention", "misses the softmax in attention", types="attention"),
+        _rest(
             "norms",
             "counts batch norm 2 an element, other norms 5 (1 and 4 without weights)",
-            "rest",
-            types="normalization",
             labels="batch_norm layer_norm group_norm instance_norm",
+            types="normalization",
         ),
-        _rule(
+        _rest(
             "activations",
             "counts F.relu, F.gelu, F.silu … 1 an element; torch.relu, sigmoid, tanh not at all",
-            "rest",
-            operators=f"{_ACTIVATIONS} hardtanh _prelu_kernel",
-            labels=_ACTIVATIONS,
+            *(f"{_ACTIVATIONS} hardtanh _prelu_kernel", _ACTIVATIONS),
         ),
-        _rule(
+        _rest(
             "pooling and means",
             "counts pooling 1 an element of its input, whatever its kernel; other means not at all",
-            "rest",
-            operators="mean",
+            *("mean", _POOLING_LABELS),
             types="pooling",
-            labels=_POOLING_LABELS,
         ),
-        _rule(
-            "softmax", "counts F.softmax 1 an element", "rest", types="softmax", labels="softmax"
-        ),
-        _rule(
+        _rest("softmax", "counts F.softmax 1 an element", labels="softmax", types="softmax"),
+        _rest(
             "resampling",
             "counts interpolation 1 an element of its output, or of its size where that is given",
-            "rest",
-            types="resampling",
             labels="interpolate upsample",
+            types="resampling",
         ),
-        _rule(
+        _rest(
             "sums and products",
             "counts torch.add and torch.mul 1 an element, but not + and *",
-            "rest",
-            operators="add mul",
-            labels="add mul",
+            *("add mul", "add mul"),
         ),
     ),
 )
@@ -448,66 +408,56 @@ TORCHLENS_FLOPS = Convention(
     by_name=True,
     rules=(
         *_products(2),
-        _rule("fused layers", _TAKEN_APART, "rest", operators=_FUSED),
-        _rule(
+        _rest("fused layers", _TAKEN_APART, _FUSED),
+        _rest(
             "biases and addends",
             "counts biases 1 an element of the output",
-            "rest",
-            operators=_PRODUCTS,
+            *(_PRODUCTS, f"{_CONVOLUTION_LABELS} {_UNFUSED_LABELS}"),
             types=_CONVOLUTIONS,
-            labels=f"{_CONVOLUTION_LABELS} {_PRODUCT_LABELS.rpartition(' ')[0]}",
         ),
-        _rule(
+        _rest(
             "softmax in attention",
             "counts the softmax in attention by a rule of its own",
-            "rest",
-            types="attention",
             labels="scaled_dot_product_attention",
+            types="attention",
         ),
-        _rule(
+        _rest(
             "batch norm",
             "counts batch norm 5 an element, as if it took the statistics anew",
-            "rest",
-            operators=_BATCH_NORMS,
-            labels="batch_norm instance_norm",
+            *(_BATCH_NORMS, "batch_norm instance_norm"),
         ),
         *(
-            _rule(
-                *(f"{kind} norm", f"counts {kind} norm 5 an element", "rest"),
-                operators=f"native_{kind}_norm",
-                labels=f"{kind}_norm",
+            _rest(
+                f"{kind} norm",
+                f"counts {kind} norm 5 an element",
+                *(f"native_{kind}_norm", f"{kind}_norm"),
             )
             for kind in ("layer", "group")
         ),
-        _rule(
+        _rest(
             "pooling and means",
             "counts pooling 1 for each element of the kernel at each element of the output,"
             " a mean 1 an element",
-            "rest",
-            operators="mean",
+            *("mean", f"mean {_POOLING_LABELS}"),
             types="pooling",
-            labels=f"mean {_POOLING_LABELS}",
         ),
-        _rule(
+        _rest(
             "clamping",
             "counts relu6, hardtanh and clamp 1 an element",
-            "rest",
-            operators="hardtanh clamp clamp_min clamp_max",
-            labels="relu6 hardtanh clamp clamp_min clamp_max",
+            "hardtanh clamp clamp_min clamp_max",
+            "relu6 hardtanh clamp clamp_min clamp_max",
         ),
-        _rule(
+        _rest(
             "softmax",
             "counts softmax 5 an element, log-softmax 6",
-            "rest",
-            types="softmax",
             labels="softmax log_softmax",
+            types="softmax",
         ),
-        _rule(
+        _rest(
             "dropout",
             "counts dropout 1 an element, also in inference, where it does nothing",
-            "rest",
             labels="dropout",
         ),
-        _rule("GELU", "counts GELU 14 an element", "rest", operators="gelu", labels="gelu"),
+        _rest("GELU", "counts GELU 14 an element", "gelu", "gelu"),
     ),
 )

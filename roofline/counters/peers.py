@@ -266,7 +266,7 @@ class Peer:
 
     name: str
     package: str
-    install: str
+    install: str = ""
     conventions: tuple[Convention, ...]
     count: Callable[[Subject], tuple[Reported, ...]]
     needs_weights: bool = True
@@ -276,18 +276,11 @@ PEERS = (
     Peer(
         name="torch FlopCounterMode",
         package="torch",
-        install="pip install torch",
         conventions=(FLOP_COUNTER_MODE,),
         count=count_flop_counter_mode,
         needs_weights=False,
     ),
-    Peer(
-        name="fvcore",
-        package="fvcore",
-        install="pip install fvcore",
-        conventions=(FVCORE,),
-        count=count_fvcore,
-    ),
+    Peer(name="fvcore", package="fvcore", conventions=(FVCORE,), count=count_fvcore),
     Peer(
         name="DeepSpeed",
         package="deepspeed",
@@ -298,7 +291,6 @@ PEERS = (
     Peer(
         name="torchlens",
         package="torchlens",
-        install="pip install torchlens",
         conventions=(TORCHLENS_MACS, TORCHLENS_FLOPS),
         count=count_torchlens,
     ),
@@ -316,7 +308,8 @@ def ask(
         records: the operators that we saw, from which its number is explained.
     """
     if not _is_installed(peer.package):
-        return _without_number(peer, "not installed", f"not installed ({peer.install})")
+        install = peer.install or f"pip install {peer.package}"
+        return _without_number(peer, "not installed", f"not installed ({install})")
     try:
         with isolated():
             reported = peer.count(subject(peer))
@@ -333,13 +326,8 @@ def ask(
     seen = list(records)
     return tuple(
         CountedBy(
-            counter=peer.name,
-            version=_version(peer.package),
+            **_of(peer, convention),
             outcome="counted",
-            number_name=convention.number_name,
-            meaning=convention.meaning,
-            measure=convention.measure,
-            per_unit=convention.per_unit,
             number=each.number,
             in_our_unit=in_our_unit(each, convention),
             differences=differences(seen, each, convention),
@@ -349,21 +337,19 @@ def ask(
     )
 
 
+def _of(peer: Peer, convention: Convention) -> dict[str, Any]:
+    try:
+        installed = version(peer.package)
+    except PackageNotFoundError:
+        installed = ""
+    names = ("number_name", "meaning", "measure", "per_unit")
+    of_convention = {name: getattr(convention, name) for name in names}
+    return {"counter": peer.name, "version": installed, **of_convention}
+
+
 def _without_number(peer: Peer, outcome: Outcome, note: str) -> tuple[CountedBy, ...]:
     # One line says it, however many numbers the counter would have given.
-    convention = peer.conventions[0]
-    return (
-        CountedBy(
-            counter=peer.name,
-            version="" if outcome == "not installed" else _version(peer.package),
-            outcome=outcome,
-            note=note,
-            number_name=convention.number_name,
-            meaning=convention.meaning,
-            measure=convention.measure,
-            per_unit=convention.per_unit,
-        ),
-    )
+    return (CountedBy(**_of(peer, peer.conventions[0]), outcome=outcome, note=note),)
 
 
 def _is_installed(package: str) -> bool:
@@ -371,10 +357,3 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -82,10 +82,7 @@ def real_subject(
 
 
 def fake_subject(
-    module: torch.nn.Module,
-    inputs: Inputs,
-    change: torch.dtype | None,
-    loss: Loss | None = None,
+    module: torch.nn.Module, inputs: Inputs, change: torch.dtype | None, loss: Loss | None = None
 ) -> Subject:
     """The model with tensors without memory, as if on a CPU."""
     mode = FakeTensorMode()

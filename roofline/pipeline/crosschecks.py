@@ -26,11 +26,7 @@ class CrosscheckKeywords(ShapeKeywords, total=False):
 
 
 @takes(CrosscheckKeywords)
-def crosscheck(
-    model: Model,
-    inputs: Any = None,
-    **run: Unpack[CrosscheckKeywords],
-) -> Crosscheck:
+def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeywords]) -> Crosscheck:
     """One pass of a model through other counters, and why their numbers are not ours.
 
     torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens are asked where they are
@@ -50,11 +46,7 @@ def crosscheck(
     options = replace(options, optimizer="none" if train else None)
     task = options.run()
     from roofline.counters.peers import PEERS, NotRunError, ask
-    from roofline.counters.subject import (
-        default_loss,
-        fake_subject,
-        real_subject,
-    )
+    from roofline.counters.subject import default_loss, fake_subject, real_subject
     from roofline.workload.capture.passes import has_room_for, weights_bytes
     from roofline.workload.capture.restoration import (
         left_as_it_was,

@@ -389,9 +389,7 @@ class Calls(torch.nn.Module):
         return self.recurrent(x)[0]
 
 
-def test_deepspeeds_breakdown_is_read_before_it_is_dropped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deepspeeds_breakdown_is_read_before_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(
         monkeypatch,
         "deepspeed.profiling.flops_profiler.profiler",

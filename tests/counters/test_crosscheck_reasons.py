@@ -228,11 +228,7 @@ def test_the_weights_gradient_of_a_grouped_convolution(
     # 1000 for either gradient; the one of the weights counts for each of the four groups.
     backward = replace(
         call(
-            "convolution_backward",
-            "depthwise convolution",
-            macs=macs,
-            groups=4,
-            output_mask=mask,
+            "convolution_backward", "depthwise convolution", macs=macs, groups=4, output_mask=mask
         ),
         phase="backward",
     )
