@@ -24,6 +24,13 @@ def spec(*shape: int, kind: str = "float32", storage: int = 0) -> TensorSpec:
     )
 
 
+def count_of(operator: str, overload: str = "", /, **arguments: Any) -> Flop:
+    """What the formula says of a call with these arguments."""
+    found = find(operator, overload)
+    assert found is not None
+    return found.count(arguments)
+
+
 def counted(
     operator: str,
     output: Any,

@@ -156,13 +156,7 @@ def test_quantized_values_take_their_scale() -> None:
     name = "_scaled_dot_product_flash_attention"
     scales: dict[str, Any] = {f"{each}_descale": spec(2, 4) for each in "qkv"}
     plain = counted(name, RESULT, query=query, key=query, value=query)
-    quantized = counted(
-        *(name, RESULT, "quantized"),
-        query=query,
-        key=query,
-        value=query,
-        **scales,
-    )
+    quantized = counted(*(name, RESULT, "quantized"), query=query, key=query, value=query, **scales)
     assert quantized.flop - plain.flop == BATCH * HEADS * QUERIES * WIDTH
     assert quantized.macs == plain.macs
     assert quantized.internal_bytes == 4 * BATCH * HEADS * QUERIES * KEYS

@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas.convolution import needed
 from roofline.workload.formulas.registry import Flop, find
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed
+from tests.workload.schema_calls import spec
 from tests.workload.test_formulas_convolution import Case, cases, every
 
 backward: Any = torch.ops.aten.convolution_backward
@@ -295,16 +294,6 @@ def test_legal_calls(transposed: bool, shape: Sequence[int], kind: torch.dtype) 
 
 
 # -- kernels with names of their own, from their schemas -------------------------------------------
-
-
-def spec(*shape: int, storage: int = 0) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=prod(shape),
-        storage=storage,
-        role=Role.ACTIVATION,
-    )
 
 
 GEOMETRY: dict[str, Any] = {"stride": [2, 1], "padding": [1, 2], "dilation": [1, 2], "groups": 2}

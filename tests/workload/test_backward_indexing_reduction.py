@@ -11,12 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas import find
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed, working
 from tests.workload.scalars import Scalar, Tally, flat, numbers, same, sum_of
+from tests.workload.schema_calls import count_of, spec
 
 ATEN = torch.ops.aten
 
@@ -68,16 +67,6 @@ def test_windows_are_added_where_they_overlap(length: int, size: int, step: int,
     assert formula is not None
     arguments = {"input_sizes": [rows, length], "dim": 1, "size": size, "step": step}
     assert formula.count({**specs, **arguments}).flop == tally.flop
-
-
-def spec(*shape: int, storage: int = 0) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=math.prod(shape),
-        storage=storage,
-        role=Role.ACTIVATION,
-    )
 
 
 def test_windows_through_a_pass() -> None:
@@ -353,16 +342,10 @@ def test_batches_of_distances_double() -> None:
     assert flop(4) == 2 * (flop(2) or 0) > 0
 
 
-def counted(key: str, **arguments: Any) -> Any:
-    formula = find(key)
-    assert formula is not None
-    return formula.count(arguments)
-
-
 @pytest.mark.parametrize("mask", [(True, True, True), (True, False, False), (False, True, True)])
 def test_linear_layers_as_other_devices_call_them(mask: tuple[bool, bool, bool]) -> None:
     """Against the products that autograd makes on a CPU: g @ w, x.T @ g, and the sum of g."""
-    count = counted(
+    count = count_of(
         "aten.linear_backward",
         self=spec(2, 6, 4),
         grad_output=spec(2, 6, 3),
@@ -384,7 +367,7 @@ def test_linear_layers_as_other_devices_call_them(mask: tuple[bool, bool, bool])
 def test_products_as_other_devices_call_them() -> None:
     """Twice the product's FMAs for both factors, once for one."""
     for mask, times in (([True, True], 2), ([True, False], 1), ([False, False], 0)):
-        count = counted(
+        count = count_of(
             "aten.matmul_backward",
             grad=spec(2, 6, 3),
             self=spec(2, 6, 4),

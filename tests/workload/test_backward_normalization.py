@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas.registry import Flop, find
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, numbers, same, sum_of
+from tests.workload.schema_calls import spec
 
 aten: Any = torch.ops.aten
 EPSILON = 1e-5
@@ -341,16 +340,6 @@ def test_weight_norm(dim: int) -> None:
 # -- parts and libraries, from their schemas -------------------------------------------------------
 
 
-def spec(*shape: int) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
-
-
 def by_schema(name: str, **arguments: Any) -> Flop:
     """Arguments that the schema has; what is not given is None."""
     operator = getattr(aten, name.removeprefix("aten."))
@@ -508,10 +497,7 @@ def test_empty_and_single_elements(shape: tuple[int, ...]) -> None:
                 output_mask=mask,
             ),
             by_schema(
-                "aten._fused_rms_norm_backward",
-                **given,
-                normalized_shape=[d],
-                output_mask=mask[:2],
+                "aten._fused_rms_norm_backward", **given, normalized_shape=[d], output_mask=mask[:2]
             ),
         ]
         if not prod(shape):

@@ -139,11 +139,7 @@ CASES: list[tuple[str, Gradient, Callable[[Scalar, Scalar], Any]]] = [
     ("silu", ATEN.silu_backward, silu),
     ("mish", ATEN.mish_backward, mish),
     ("gelu", ATEN.gelu_backward, gelu),
-    (
-        "gelu, approximate",
-        lambda g, x: ATEN.gelu_backward(g, x, approximate="tanh"),
-        gelu_tanh,
-    ),
+    ("gelu, approximate", lambda g, x: ATEN.gelu_backward(g, x, approximate="tanh"), gelu_tanh),
     (
         "elu",
         lambda g, x: ATEN.elu_backward(g, 1.0, 1, 1, False, x),
@@ -169,31 +165,19 @@ CASES: list[tuple[str, Gradient, Callable[[Scalar, Scalar], Any]]] = [
         lambda g, y: ATEN.elu_backward(g, 3.0, 1.2, 0.7, True, y),
         lambda g, y: elu_from_result(g, y, 3.0, 1.2, 0.7),
     ),
-    (
-        "hardsigmoid",
-        ATEN.hardsigmoid_backward,
-        lambda g, x: select(inside(x, -3, 3), g / 6, 0),
-    ),
+    ("hardsigmoid", ATEN.hardsigmoid_backward, lambda g, x: select(inside(x, -3, 3), g / 6, 0)),
     (
         "hardswish",
         ATEN.hardswish_backward,
         lambda g, x: select(x > 3, g, select(x < -3, 0, g * (x / 3 + 0.5))),
     ),
-    (
-        "softplus",
-        lambda g, x: ATEN.softplus_backward(g, x, 1, 20),
-        lambda g, x: softplus(g, x, 1),
-    ),
+    ("softplus", lambda g, x: ATEN.softplus_backward(g, x, 1, 20), lambda g, x: softplus(g, x, 1)),
     (
         "steep softplus",
         lambda g, x: ATEN.softplus_backward(g, x, 3, 20),
         lambda g, x: softplus(g, x, 3),
     ),
-    (
-        "log sigmoid",
-        lambda g, x: ATEN.log_sigmoid_backward(g, x, (-x.abs()).exp()),
-        log_sigmoid,
-    ),
+    ("log sigmoid", lambda g, x: ATEN.log_sigmoid_backward(g, x, (-x.abs()).exp()), log_sigmoid),
     (
         "logit",
         lambda g, x: ATEN.logit_backward(g, x, 0.3),

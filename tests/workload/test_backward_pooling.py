@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas.registry import find
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, numbers, same
+from tests.workload.schema_calls import spec
 
 aten: Any = torch.ops.aten
 Place = tuple[int, ...]
@@ -247,16 +246,6 @@ def test_legal_calls(shape: Sequence[int], kind: torch.dtype) -> None:
     # A window of one element: no additions, and a division where there is an average.
     flop = [each.work.flop or 0 for each in records]
     assert flop in ([x.numel(), x.numel(), 0, 0], [])
-
-
-def spec(*shape: int) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
 
 
 def test_without_indices_the_largest_is_looked_for_again() -> None:

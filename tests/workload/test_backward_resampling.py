@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas.registry import find
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, numbers, same, sum_of
+from tests.workload.schema_calls import spec
 from tests.workload.test_backward_pooling import Gradient, element, every, random
 
 aten: Any = torch.ops.aten
@@ -330,16 +329,6 @@ def test_cubic_grid_by_hand() -> None:
 
 
 # -- from their schemas ----------------------------------------------------------------------------
-
-
-def spec(*shape: int) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
 
 
 def test_grids_of_libraries() -> None:

@@ -108,11 +108,7 @@ def soft_margin(g: Scalar, x: Scalar, t: Scalar, factor: float) -> Scalar:
 Gradient = Callable[..., torch.Tensor]
 
 CASES: list[tuple[str, Gradient, Callable[..., Any]]] = [
-    (
-        "mse",
-        ATEN.mse_loss_backward,
-        lambda g, x, t, factor: (x - t) * (2 * factor) * g,
-    ),
+    ("mse", ATEN.mse_loss_backward, lambda g, x, t, factor: (x - t) * (2 * factor) * g),
     (
         "smooth l1",
         lambda g, x, t, r: ATEN.smooth_l1_loss_backward(g, x, t, r, 0.3),

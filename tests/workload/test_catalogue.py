@@ -46,7 +46,9 @@ def entry(key: str) -> Any:
 
 @functools.cache
 def source_tree(function: FunctionType) -> ast.AST:
-    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    """Of a row of a table, its expression."""
+    source = getattr(function, "expression", "") or textwrap.dedent(inspect.getsource(function))
+    return ast.parse(source)
 
 
 @functools.cache

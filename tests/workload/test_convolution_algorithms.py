@@ -240,11 +240,7 @@ def shortest(size: int, kernel: int, padding: int, windows: int) -> int:
     raise AssertionError("no length")
 
 
-@given(
-    size=st.integers(1, 9),
-    kernel=st.integers(2, 7),
-    padding=st.integers(0, 8),
-)
+@given(size=st.integers(1, 9), kernel=st.integers(2, 7), padding=st.integers(0, 8))
 def test_no_shorter_transform_holds_the_windows(size: int, kernel: int, padding: int) -> None:
     windows = size + 2 * padding - kernel + 1
     if windows < 1:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching, maker_of
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
+from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, OperatorRecord, State

@@ -49,11 +49,7 @@ def normalizations_of(x: torch.Tensor, weights: torch.dtype) -> Iterator[tuple[A
 
 @pytest.mark.parametrize(
     ("device", "dtype"),
-    [
-        ("cpu", torch.float32),
-        ("meta", torch.float64),
-        *itertools.product(("cpu", "meta"), HALF),
-    ],
+    [("cpu", torch.float32), ("meta", torch.float64), *itertools.product(("cpu", "meta"), HALF)],
 )
 def test_as_torch_says(device: str, dtype: torch.dtype) -> None:
     mode = FakeTensorMode()

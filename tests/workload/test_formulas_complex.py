@@ -31,10 +31,7 @@ class Pair:
         return Pair(self.a - other.a, self.b - other.b)
 
     def __mul__(self, other: Pair) -> Pair:
-        return Pair(
-            self.a * other.a - self.b * other.b,
-            self.a * other.b + self.b * other.a,
-        )
+        return Pair(self.a * other.a - self.b * other.b, self.a * other.b + self.b * other.a)
 
     def __truediv__(self, other: Pair) -> Pair:
         below = other.a * other.a + other.b * other.b

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas.registry import Flop, find
-from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.tensors import TensorSpec
 from tests.workload.passes import only, passed
-
-
-def spec(*shape: int) -> TensorSpec:
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
+from tests.workload.schema_calls import spec
 
 
 def counted(name: str, arguments: dict[str, Any]) -> Flop:

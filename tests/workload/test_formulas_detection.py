@@ -11,11 +11,10 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
 from roofline.workload.formulas import Flop, find
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, numbers
+from tests.workload.schema_calls import spec
 
 SCHEMAS = [
     "torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -32,17 +31,6 @@ SCHEMAS = [
     " SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
 ]
 """As torchvision defines them; its compiled part need not be there."""
-
-
-def spec(*shape: int) -> TensorSpec:
-    """A tensor of float32 somewhere."""
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=math.prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
 
 
 def counted(operator: str, **arguments: object) -> Flop:

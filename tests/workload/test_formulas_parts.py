@@ -9,30 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roofline.foundation.dtypes import dtype
-from roofline.workload.formulas import Flop, find
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed, total
+from tests.workload.schema_calls import count_of, spec
 
 aten: Any = torch.ops.aten
-
-
-def spec(*shape: int) -> TensorSpec:
-    """A tensor of float32 somewhere."""
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype("float32"),
-        distinct_elements=torch.Size(shape).numel(),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
-
-
-def counted(operator: str, **arguments: Any) -> Flop:
-    """What the formula says of a call that torch takes apart before it can be seen."""
-    found = find(operator)
-    assert found is not None
-    return found.count(arguments)
 
 
 @pytest.mark.parametrize("with_weight", [True, False])
@@ -42,7 +22,7 @@ def test_rms_norm(with_weight: bool) -> None:
     parts = total(passed(norm, (3, 5, 8)))
     # 15 vectors of 8: a square, an addition, a product, and one with the weight; 3 a vector.
     assert parts.flop == 120 * (3 + with_weight) + 15 * 3
-    whole = counted(
+    whole = count_of(
         "aten._fused_rms_norm",
         input=spec(3, 5, 8),
         normalized_shape=[8],
@@ -57,7 +37,7 @@ def test_attention_before_torch_chooses() -> None:
     """As the operator that it chooses on a CPU, which also returns 40 logarithms of 8 + 1."""
     chosen = only(passed(F.scaled_dot_product_attention, *[(2, 4, 5, 8)] * 3)).work
     query = spec(2, 4, 5, 8)
-    whole = counted(
+    whole = count_of(
         "aten.scaled_dot_product_attention", query=query, key=query, value=query, output=query
     )
     assert whole.macs == chosen.macs
@@ -71,8 +51,8 @@ def test_attention_on_other_devices(operator: str) -> None:
     query = spec(2, 4, 5, 8)
     arguments = {"query": query, "key": query, "value": query, "is_causal": True}
     name = f"aten._scaled_dot_product_{operator}"
-    with_sums = counted(name, **arguments, output=[query, spec(2, 4, 32), None, None])
-    without = counted(name, **arguments, output=[query, spec(2, 4, 0), None, None])
+    with_sums = count_of(name, **arguments, output=[query, spec(2, 4, 32), None, None])
+    without = count_of(name, **arguments, output=[query, spec(2, 4, 0), None, None])
     assert with_sums.macs == 2 * 4 * 5 * 5 * 2 * 8
     assert with_sums.flop - without.flop == 40 * 9
 

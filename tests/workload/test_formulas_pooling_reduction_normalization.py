@@ -15,17 +15,7 @@ from hypothesis import strategies as st
 
 from roofline.workload.operators import State
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import (
-    Scalar,
-    Tally,
-    exp,
-    flat,
-    largest_of,
-    log,
-    numbers,
-    same,
-    sum_of,
-)
+from tests.workload.scalars import Scalar, Tally, exp, flat, largest_of, log, numbers, same, sum_of
 
 
 def random(*shape: int) -> torch.Tensor:

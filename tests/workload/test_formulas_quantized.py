@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,34 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roofline.foundation.dtypes import dtype
-from roofline.workload.formulas import Flop, find
 from roofline.workload.operators import State
-from roofline.workload.tensors import Role, TensorSpec
 from tests.workload.passes import only, passed, total
+from tests.workload.schema_calls import count_of, spec
 
 aten: Any = torch.ops.aten
 
 
-def spec(*shape: int, of: str = "float32") -> TensorSpec:
-    """A tensor somewhere."""
-    return TensorSpec(
-        shape=shape,
-        dtype=dtype(of),
-        distinct_elements=math.prod(shape),
-        storage=0,
-        role=Role.ACTIVATION,
-    )
-
-
-def counted(operator: str, overload: str = "", **arguments: Any) -> Flop:
-    """What the formula says of a call."""
-    found = find(operator, overload)
-    assert found is not None
-    return found.count(arguments)
-
-
-WEIGHT, BIAS = spec(5, 8, of="qint8"), spec(5)
+WEIGHT, BIAS = spec(5, 8, kind="qint8"), spec(5)
 PRODUCTS = 3 * 5 * 8
 
 
@@ -61,28 +40,25 @@ PRODUCTS = 3 * 5 * 8
 )
 def test_packed_linear_layers(operator: str, taken: str, given: str, other: int) -> None:
     """As many multiply-adds as the layer of floats; without a bias an addition less a result."""
-    x, y = spec(3, 8, of=taken), spec(3, 5, of=given)
-    count = counted(operator, X=x, W_prepack=[WEIGHT, BIAS], output=y)
+    x, y = spec(3, 8, kind=taken), spec(3, 5, kind=given)
+    count = count_of(operator, X=x, W_prepack=[WEIGHT, BIAS], output=y)
     assert (count.macs, count.other) == (PRODUCTS, other)
     assert count.min_flop == 2 * PRODUCTS
-    without = counted(operator, X=x, W_prepack=[WEIGHT, None], output=y)
+    without = count_of(operator, X=x, W_prepack=[WEIGHT, None], output=y)
     assert without.other == other - 15
-    empty = counted(
-        operator,
-        X=spec(0, 8, of=taken),
-        W_prepack=[WEIGHT, BIAS],
-        output=spec(0, 5, of=given),
+    empty = count_of(
+        operator, X=spec(0, 8, kind=taken), W_prepack=[WEIGHT, BIAS], output=spec(0, 5, kind=given)
     )
     assert empty.flop == 0
 
 
 def test_linear_layers_of_onednn() -> None:
     """Quantised at the end, or scaled if it gives floats; with a gelu, or a sum and a relu."""
-    x, w = spec(3, 8, of="uint8"), spec(8, 5, of="int8")
+    x, w = spec(3, 8, kind="uint8"), spec(8, 5, kind="int8")
     arguments = {"qx": x, "qw": w, "bias": BIAS}
-    whole = counted("onednn.qlinear_pointwise", "", **arguments, output=spec(3, 5, of="uint8"))
+    whole = count_of("onednn.qlinear_pointwise", "", **arguments, output=spec(3, 5, kind="uint8"))
     assert (whole.macs, whole.other) == (PRODUCTS, 15 * 6)
-    floats = counted(
+    floats = count_of(
         "onednn.qlinear_pointwise",
         "",
         **arguments,
@@ -91,7 +67,7 @@ def test_linear_layers_of_onednn() -> None:
         post_op_algorithm="tanh",
     )
     assert floats.other == 15 * (1 + 1 + 16)
-    binary = counted(
+    binary = count_of(
         "onednn.qlinear_pointwise",
         "binary",
         **arguments,
@@ -105,8 +81,10 @@ def test_linear_layers_of_onednn() -> None:
 def test_older_linear_layers() -> None:
     """Those of fbgemm, by the names of their arguments."""
     x, y = spec(3, 8), spec(3, 5)
-    bytes_ = counted("aten.fbgemm_linear_int8_weight_fp32_activation", input=x, output=y, bias=BIAS)
-    halves = counted("aten.fbgemm_linear_fp16_weight", input=x, output=y, bias=BIAS)
+    bytes_ = count_of(
+        "aten.fbgemm_linear_int8_weight_fp32_activation", input=x, output=y, bias=BIAS
+    )
+    halves = count_of("aten.fbgemm_linear_fp16_weight", input=x, output=y, bias=BIAS)
     assert bytes_.macs == halves.macs == PRODUCTS
     assert (bytes_.other, halves.other) == (24 * 7 + 15 * 2, 15)
 
@@ -170,9 +148,9 @@ def test_numbers_made_integers(function: Callable[[Any], Any], each: int) -> Non
 
 def test_numbers_made_floats_again() -> None:
     """Two operations each, of one tensor or a list of them."""
-    x = spec(3, 8, of="qint8")
-    assert counted("aten.dequantize", "self", self=x, output=spec(3, 8)).other == 48
-    assert counted("aten.dequantize", "tensors", tensors=[x], output=[spec(3, 8)]).other == 48
+    x = spec(3, 8, kind="qint8")
+    assert count_of("aten.dequantize", "self", self=x, output=spec(3, 8)).other == 48
+    assert count_of("aten.dequantize", "tensors", tensors=[x], output=[spec(3, 8)]).other == 48
 
 
 def test_products_of_mkldnn() -> None:
@@ -207,13 +185,8 @@ def test_products_of_mkldnn() -> None:
 
 def test_products_of_mkl_leave_the_first_weight() -> None:
     """Only the packed one is read."""
-    count = counted(
-        "mkl._mkl_linear",
-        X=spec(3, 8),
-        MKL_W=spec(40),
-        ORI_W=spec(5, 8),
-        B=None,
-        output=spec(3, 5),
+    count = count_of(
+        "mkl._mkl_linear", X=spec(3, 8), MKL_W=spec(40), ORI_W=spec(5, 8), B=None, output=spec(3, 5)
     )
     assert (count.macs, count.flop) == (PRODUCTS, 2 * PRODUCTS)
     assert count.elements == {"ORI_W": 0}
@@ -222,12 +195,12 @@ def test_products_of_mkl_leave_the_first_weight() -> None:
 def test_sparse_products() -> None:
     """Two of four: half of 16 x 32 x 8, whichever library."""
     half = 16 * 32 * 8 // 2
-    y = spec(16, 8, of="float16")
+    y = spec(16, 8, kind="float16")
     counts = [
-        counted("aten._cslt_sparse_mm", dense_B=spec(32, 8, of="float16"), output=y),
-        counted("aten._sparse_semi_structured_mm", mat1=spec(16, 16, of="float16"), output=y),
-        counted("aten._sparse_semi_structured_addmm", mat1=spec(16, 16, of="float16"), output=y),
-        counted("aten._sparse_semi_structured_linear", weight=spec(8, 16), output=y),
+        count_of("aten._cslt_sparse_mm", dense_B=spec(32, 8, kind="float16"), output=y),
+        count_of("aten._sparse_semi_structured_mm", mat1=spec(16, 16, kind="float16"), output=y),
+        count_of("aten._sparse_semi_structured_addmm", mat1=spec(16, 16, kind="float16"), output=y),
+        count_of("aten._sparse_semi_structured_linear", weight=spec(8, 16), output=y),
     ]
     assert {each.macs for each in counts} == {half}
     assert [each.other for each in counts] == [0, 0, 16 * 8, 0]
@@ -235,17 +208,17 @@ def test_sparse_products() -> None:
 
 def test_numbers_of_four_bits() -> None:
     """Two in each element: 16 elements are 32 numbers."""
-    a = spec(4, 16, of="float4_e2m1fn_x2")
-    count = counted("aten._scaled_mm", self=a, output=spec(4, 8, of="bfloat16"), bias=spec(8))
+    a = spec(4, 16, kind="float4_e2m1fn_x2")
+    count = count_of("aten._scaled_mm", self=a, output=spec(4, 8, kind="bfloat16"), bias=spec(8))
     assert (count.macs, count.other) == (4 * 32 * 8, 32 * 3)
-    experts = spec(2, 16, 8, of="float4_e2m1fn_x2")
-    grouped = counted("aten._scaled_grouped_mm", self=a, mat2=experts, output=spec(4, 8))
+    experts = spec(2, 16, 8, kind="float4_e2m1fn_x2")
+    grouped = count_of("aten._scaled_grouped_mm", self=a, mat2=experts, output=spec(4, 8))
     assert grouped.macs == 4 * 32 * 8
 
 
 def test_rows_quantised_for_half_bytes() -> None:
     """3 rows of 64 to 5, in blocks of 32."""
-    count = counted(
+    count = count_of(
         "aten._dyn_quant_matmul_4bit",
         inp=spec(3, 64),
         block_size=32,
@@ -269,17 +242,17 @@ def test_convolutions(groups: int) -> None:
             (8, 4 // groups, 3, 3),
         )
     ).work
-    x, y = spec(2, 4, 7, 7, of="quint8"), spec(2, 8, 7, 7, of="quint8")
-    packed = [spec(8, 4 // groups, 3, 3, of="qint8"), spec(8)]
+    x, y = spec(2, 4, 7, 7, kind="quint8"), spec(2, 8, 7, 7, kind="quint8")
+    packed = [spec(8, 4 // groups, 3, 3, kind="qint8"), spec(8)]
     for overload, name in (("new", "packed_weight"), ("", "weight")):
-        count = counted("quantized.conv2d", overload, qx=x, **{name: packed}, output=y)
+        count = count_of("quantized.conv2d", overload, qx=x, **{name: packed}, output=y)
         assert count.macs == floats.macs
         assert count.other == 2 * 8 * 49 * 6
         # Where the padding lies is not known here.
         assert 0 < count.min_flop <= (floats.min_flop or 0)
-    relu = counted("quantized.conv2d_relu", "new", qx=x, packed_weight=packed, output=y)
+    relu = count_of("quantized.conv2d_relu", "new", qx=x, packed_weight=packed, output=y)
     assert relu.other == 2 * 8 * 49 * 7
-    other = counted(
+    other = count_of(
         "onednn.qconv2d_pointwise",
         qx=x,
         qw=packed[0],
@@ -300,11 +273,11 @@ def test_transposed_convolutions(groups: int) -> None:
             (4, 6 // groups, 3, 3),
         )
     )
-    count = counted(
+    count = count_of(
         "quantized.conv_transpose2d",
-        qx=spec(2, 4, 5, 5, of="quint8"),
-        packed_weight=[spec(4, 6 // groups, 3, 3, of="qint8"), None],
-        output=spec(*floats.outputs[0].shape, of="quint8"),
+        qx=spec(2, 4, 5, 5, kind="quint8"),
+        packed_weight=[spec(4, 6 // groups, 3, 3, kind="qint8"), None],
+        output=spec(*floats.outputs[0].shape, kind="quint8"),
     )
     assert count.macs == floats.work.macs
 
@@ -314,20 +287,20 @@ def test_transposed_convolutions(groups: int) -> None:
 
 def test_arithmetic_between_integers() -> None:
     """Two of them made floats, a sum, quantised: 2 + 2 + 1 + 5."""
-    x = spec(3, 5, of="quint8")
-    assert counted("quantized.add", qa=x, qb=x, output=x).other == 15 * 10
-    assert counted("quantized.mul", "Scalar", qa=x, b=2.0, output=x).other == 15 * 8
-    assert counted("quantized.cat", qx=[x, x], output=spec(6, 5, of="quint8")).other == 30 * 7
-    assert counted("quantized.sigmoid", qx=x, output=x).other == 15 * (2 + 3 + 8 + 5)
-    assert counted("quantized.linear_prepack", W=WEIGHT, output=None).flop == 0
+    x = spec(3, 5, kind="quint8")
+    assert count_of("quantized.add", qa=x, qb=x, output=x).other == 15 * 10
+    assert count_of("quantized.mul", "Scalar", qa=x, b=2.0, output=x).other == 15 * 8
+    assert count_of("quantized.cat", qx=[x, x], output=spec(6, 5, kind="quint8")).other == 30 * 7
+    assert count_of("quantized.sigmoid", qx=x, output=x).other == 15 * (2 + 3 + 8 + 5)
+    assert count_of("quantized.linear_prepack", W=WEIGHT, output=None).flop == 0
 
 
 def test_embedding_of_bytes() -> None:
     """4 rows of 16 numbers and 8 bytes of scale and offset, in 2 bags: 2 operations, and a sum."""
-    count = counted(
+    count = count_of(
         "quantized.embedding_bag_byte_rowwise_offsets",
-        weight=spec(100, 24, of="uint8"),
-        indices=spec(4, of="int64"),
+        weight=spec(100, 24, kind="uint8"),
+        indices=spec(4, kind="int64"),
         output=spec(2, 16),
     )
     assert (count.other, count.elements) == (4 * 16 * 3, {"weight": 4 * 24})
@@ -350,11 +323,11 @@ def test_recurrent_layers(kind: str, bidirectional: bool) -> None:
         "bidirectional": bidirectional,
         "batch_first": False,
     }
-    count = counted(f"aten.quantized_{kind}", "input", **arguments)
+    count = count_of(f"aten.quantized_{kind}", "input", **arguments)
     assert count.macs == floats.macs
     directions = 1 + bidirectional
     vectors = 12 * directions * (6 + 5 * directions) + 12 * 2 * directions * 5
-    halves = counted(f"aten.quantized_{kind}", "input", **arguments, dtype="torch.float16")
+    halves = count_of(f"aten.quantized_{kind}", "input", **arguments, dtype="torch.float16")
     assert count.other - halves.other == 7 * vectors
     assert count.min_flop == halves.min_flop
     # Recurrent weights are read again in 3 of 4 steps: a byte each, or two.
@@ -369,7 +342,7 @@ def test_recurrent_layers(kind: str, bidirectional: bool) -> None:
 def test_recurrent_cells(operator: str, gates: int) -> None:
     """3 vectors of 6 and states of 5: both products of every gate."""
     state = spec(3, 5)
-    count = counted(
+    count = count_of(
         f"quantized.quantized_{operator}_cell_dynamic",
         input=spec(3, 6),
         hx=[state, state] if operator == "lstm" else state,

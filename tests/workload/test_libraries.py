@@ -274,10 +274,7 @@ DECODER_IDS = ("decoder_input_ids", (1, 128), INT64)
         ("resnet", [("pixel_values", (1, 3, 224, 224), None)]),
         ("maskformer", [("pixel_values", (1, 3, 384, 384), None)]),
         ("timesformer", [("pixel_values", (1, 8, 3, 224, 224), None)]),
-        (
-            "clip",
-            [("input_ids", (1, 77), INT64), ("pixel_values", (1, 3, 224, 224), None)],
-        ),
+        ("clip", [("input_ids", (1, 77), INT64), ("pixel_values", (1, 3, 224, 224), None)]),
         ("whisper", [("input_features", (1, 80, 3000), None), DECODER_IDS]),
         ("wav2vec2", [("input_values", (1, 16000), None)]),
         ("audio-spectrogram-transformer", [("input_values", (1, 1024, 128), None)]),
@@ -345,11 +342,7 @@ def test_seq_sets_how_many_tokens() -> None:
 @pytest.mark.parametrize(
     ("name", "seq", "message"),
     [
-        (
-            "hf:bert",
-            513,
-            r"--seq 513: hf:bert takes at most 512 tokens \(max_position_",
-        ),
+        ("hf:bert", 513, r"--seq 513: hf:bert takes at most 512 tokens \(max_position_"),
         # Its positions begin after that of the padding, which is 1.
         ("hf:roberta", 511, "takes at most 510 tokens"),
         ("hf:clip", 128, "takes at most 77 tokens"),

@@ -67,11 +67,7 @@ LOSSES: list[tuple[str, Loss, Callable[[Scalar, Scalar], Any]]] = [
     ),
     ("l1", lambda x, t, r: ATEN.smooth_l1_loss(x, t, r, 0), lambda x, t: abs(x - t)),
     ("huber", lambda x, t, r: ATEN.huber_loss(x, t, r, 0.3), lambda x, t: huber(x, t, 0.3)),
-    (
-        "cross entropy",
-        lambda x, t, r: ATEN.binary_cross_entropy(x, t, None, r),
-        cross_entropy,
-    ),
+    ("cross entropy", lambda x, t, r: ATEN.binary_cross_entropy(x, t, None, r), cross_entropy),
     (
         "weighted cross entropy",
         lambda x, t, r: ATEN.binary_cross_entropy(x, t, x, r),

@@ -159,11 +159,7 @@ def test_an_operator_of_ones_own() -> None:
         )
         model = Function(lambda x: torch.ops.roofline_test.twice(x))
         record = only(passed(model, (3, 4)))
-        assert (record.state, record.work.flop, record.work.macs) == (
-            State.UNKNOWN,
-            None,
-            None,
-        )
+        assert (record.state, record.work.flop, record.work.macs) == (State.UNKNOWN, None, None)
         assert record.work.traffic_bytes == 2 * 48
 
         @formula("roofline_test.twice", type="my kind")

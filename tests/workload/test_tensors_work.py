@@ -31,11 +31,7 @@ works = st.builds(
 
 def spec(elements: int = 6, of: str = "float32", role: Role = Role.ACTIVATION) -> TensorSpec:
     return TensorSpec(
-        shape=(2, elements // 2),
-        dtype=dtype(of),
-        distinct_elements=elements,
-        storage=0,
-        role=role,
+        shape=(2, elements // 2), dtype=dtype(of), distinct_elements=elements, storage=0, role=role
     )
 
 

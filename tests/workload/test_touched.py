@@ -306,9 +306,7 @@ def test_bags_may_end_before_the_first_index() -> None:
 def test_a_mean_of_no_rows_is_not_divided() -> None:
     """3 rows in 5 bags: two have none."""
     row = _bag_row(
-        torch.nn.EmbeddingBag(100, 8, mode="mean"),
-        torch.arange(3),
-        torch.arange(5).clamp(max=3),
+        torch.nn.EmbeddingBag(100, 8, mode="mean"), torch.arange(3), torch.arange(5).clamp(max=3)
     )
     assert row.min_flop == 3 * 8
 
@@ -466,11 +464,7 @@ def _steps(table: int, values: int) -> int:
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_no_bisection_looks_at_more_boundaries_than_are_counted(table: int, values: int) -> None:
     numbers = TensorSpec(
-        shape=(table,),
-        dtype=dtype("float32"),
-        distinct_elements=table,
-        storage=0,
-        role=Role.INPUT,
+        shape=(table,), dtype=dtype("float32"), distinct_elements=table, storage=0, role=Role.INPUT
     )
     found = find("aten.bucketize")
     assert found is not None

@@ -4,52 +4,19 @@ Importing this package registers all of them. A formula's parameters have the na
 schema; tensors arrive as `TensorSpec`, everything else as it is.
 """
 
-from roofline.workload.formulas import (
-    attention,
-    attention_kernels,
-    convolution,
-    detection,
-    draws,
-    indexing,
-    layout,
-    linear_algebra,
-    loss,
-    matmul,
-    normalization,
-    optimizer,
-    ordering,
-    pointwise,
-    pooling,
-    quantized,
-    recurrent,
-    reduction,
-    resampling,
-)
-from roofline.workload.formulas.registry import Flop, Formula, find, formula, known
+from importlib import import_module
 
-__all__ = [
-    "Flop",
-    "Formula",
-    "attention",
-    "attention_kernels",
-    "convolution",
-    "detection",
-    "draws",
-    "find",
-    "formula",
-    "indexing",
-    "known",
-    "layout",
-    "linear_algebra",
-    "loss",
-    "matmul",
-    "normalization",
-    "optimizer",
-    "ordering",
-    "pointwise",
-    "pooling",
-    "quantized",
-    "recurrent",
-    "reduction",
-    "resampling",
-]
+from roofline.workload.formulas.registry import Flop as Flop
+from roofline.workload.formulas.registry import Formula as Formula
+from roofline.workload.formulas.registry import find as find
+from roofline.workload.formulas.registry import formula as formula
+from roofline.workload.formulas.registry import known as known
+
+_FAMILIES = (
+    "attention attention_kernels convolution detection draws indexing layout linear_algebra loss"
+    " matmul normalization optimizer ordering pointwise pooling quantized recurrent reduction"
+    " resampling"
+)
+
+for _family in _FAMILIES.split():
+    import_module(f"{__name__}.{_family}")

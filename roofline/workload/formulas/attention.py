@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from roofline.foundation.dtypes import DType
+from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, floats
 from roofline.workload.formulas.matmul import linear
-from roofline.workload.formulas.normalization import layer_norm
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
-from roofline.workload.formulas.registry import Flop, formula
-from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.formulas.normalization import normalized
+from roofline.workload.formulas.pointwise import GELU, elementwise
+from roofline.workload.formulas.registry import Flop, Tensors, formula, products, table, total
+from roofline.workload.tensors import TensorSpec as Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +137,11 @@ class Heads:
         """Scores in all heads: the rectangles."""
         return self.rows * self.pairs
 
+    @property
+    def all_queries(self) -> int:
+        """Queries in all heads."""
+        return self.rows * self.queries
+
     def internal_bytes(self, written: int, read: int) -> int:
         """Bytes of so many rectangles of scores, written and read."""
         return self.dtype.byte(self.scores * written) + self.dtype.byte(self.scores * read)
@@ -173,87 +177,64 @@ def of_heads(heads: Heads, *, is_masked: bool = False, operations: int = 0) -> F
         # A query divides as many probabilities as it sees keys, or as many numbers as a value has.
         divisions = heads.band.capped(heads.values)
         exponentials = 2 * heads.least_pairs - heads.band.seeing_queries + divisions
-    softmax = heads.scores * SOFTMAX_FLOP - 2 * heads.rows * heads.queries
-    products = heads.rows * heads.least_pairs * vectors
-    return Flop(
-        macs=heads.scores * vectors,
-        # With fewer keys than queries there are queries of packed sequences that have none.
-        other=max(softmax, heads.scores * TRANSCENDENTAL_FLOP) + heads.scores * operations,
-        least=FLOP_PER_FMA * products + heads.rows * exponentials,
-        min_macs=products,
-        internal_bytes=heads.internal_bytes(2, 2),
+    # With fewer keys than queries there are queries of packed sequences that have none.
+    softmax = max(
+        heads.scores * SOFTMAX_FLOP - 2 * heads.all_queries, heads.scores * TRANSCENDENTAL_FLOP
     )
+    count = products(
+        heads.scores * vectors,
+        softmax + heads.scores * operations,
+        heads.rows * heads.least_pairs * vectors,
+    )
+    count = count.plus(0, heads.rows * exponentials)
+    return replace(count, internal_bytes=heads.internal_bytes(2, 2))
 
 
-def needed(heads: Heads, **operands: TensorSpec) -> dict[str, int]:
+def needed(heads: Heads, **operands: Tensor) -> dict[str, int]:
     """Elements of ``query``, ``key`` and ``value`` that see or are seen, where not all of them do.
 
     What heads or samples share is there once.
     """
-    least: dict[str, int] = {}
     band = heads.band
     if band is None or not heads.scores:
-        return least
-    for name, spec in operands.items():
-        part, every = (
-            (band.seeing_queries, band.queries) if name == "query" else (band.seen_keys, band.keys)
-        )
-        if part < every:
-            least[name] = spec.distinct_elements * part // every
-    return least
+        return {}
+    seen = {"query": (band.seeing_queries, band.queries)}
+    parts = {name: seen.get(name, (band.seen_keys, band.keys)) for name in operands}
+    return {
+        name: spec.distinct_elements * parts[name][0] // parts[name][1]
+        for name, spec in operands.items()
+        if parts[name][0] < parts[name][1]
+    }
 
 
 def with_logarithms(count: Flop, queries: int) -> Flop:
     """`count`, and for each of the `queries` a logarithm and the addition of its maximum."""
-    return replace(
-        count,
-        other=count.other + queries * (1 + TRANSCENDENTAL_FLOP),
-        least=count.min_flop + queries,
-    )
+    return count.plus(queries * (1 + TRANSCENDENTAL_FLOP), queries)
 
 
-def scaled(count: Flop, heads: Heads, scale: float | None, times: int = 1) -> Flop:
+def scaled(count: Flop, heads: Heads, scale: float | None) -> Flop:
     """`count`, and the multiplication of the queries with a scale that is not 1."""
-    if scale == 1:
-        return count
-    multiplications = times * heads.rows * heads.queries * heads.features
-    return replace(count, other=count.other + multiplications, least=count.min_flop)
+    return count if scale == 1 else count.plus(heads.all_queries * heads.features, 0)
 
 
-def _of_tensors(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    result: TensorSpec,
-    mask: TensorSpec | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-) -> tuple[Flop, Heads]:
-    """Attention as torch is asked for it; the queries take the scale, unless it is 1."""
-    heads = heads_of(query, key, value, result, is_causal)
-    core = of_heads(heads, is_masked=mask is not None, operations=floats(mask) + (dropout_p > 0))
-    least = needed(heads, query=query, key=key, value=value)
-    return replace(scaled(core, heads, scale), min_elements=least), heads
-
-
-def heads_of(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, result: TensorSpec, is_causal: bool
-) -> Heads:
+def heads_of(query: Tensor, key: Tensor, value: Tensor, result: Tensor, is_causal: bool) -> Heads:
     """Of tensors of (…, heads, sequence, features); the result has as many heads as there are."""
     queries, features = query.shape[-2:]
     band = (causal if is_causal else whole)(queries, key.shape[-2])
     return heads_in(math.prod(result.shape[:-2]), band, features, value.shape[-1], query.dtype)
 
 
-@formula("aten.scaled_dot_product_attention", "aten._scaled_dot_product_attention_math", byte=BYTE)
-@formula("aten._scaled_dot_product_attention_math_for_mps", byte=BYTE)
+@formula(
+    *("aten.scaled_dot_product_attention", "aten._scaled_dot_product_attention_math"),
+    "aten._scaled_dot_product_attention_math_for_mps",
+    byte=BYTE,
+)
 def scaled_dot_product_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    output: TensorSpec | Sequence[TensorSpec],
-    attn_mask: TensorSpec | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor | Tensors,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -266,37 +247,37 @@ def scaled_dot_product_attention(
     where there are fewer of one. Where the probabilities are returned too, they are no internal
     traffic but for being read once more.
     """
-    is_alone = isinstance(output, TensorSpec)
-    result = output if is_alone else output[0]
-    count, heads = _of_tensors(query, key, value, result, attn_mask, dropout_p, is_causal, scale)
-    return count if is_alone else replace(count, internal_bytes=heads.internal_bytes(1, 2))
+    is_alone = isinstance(output, Tensor)
+    heads = heads_of(query, key, value, output if is_alone else output[0], is_causal)
+    operations = floats(attn_mask) + (dropout_p > 0)
+    count = of_heads(heads, is_masked=attn_mask is not None, operations=operations)
+    least = needed(heads, query=query, key=key, value=value)
+    internal = count.internal_bytes if is_alone else heads.internal_bytes(1, 2)
+    return replace(scaled(count, heads, scale), min_elements=least, internal_bytes=internal)
 
 
-@formula("aten._triton_scaled_dot_attention", byte=BYTE)
-def triton_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, output: TensorSpec, dropout_p: float = 0, **_: Any
-) -> Flop:
-    """As `scaled_dot_product_attention`, by other names."""
-    return scaled_dot_product_attention(q, k, v, output, dropout_p=dropout_p)
+table(
+    """
+aten._triton_scaled_dot_attention = scaled_dot_product_attention(q, k, v, output, None, dropout_p)
+    As `scaled_dot_product_attention`, by other names.
+""",
+    byte=BYTE,
+)
 
 
-@formula("aten._scaled_dot_product_flash_attention_for_cpu", byte=BYTE)
-@formula("aten._scaled_dot_product_flash_attention", byte=BYTE)
-@formula("aten._scaled_dot_product_cudnn_attention", byte=BYTE)
-@formula("aten._scaled_dot_product_efficient_attention", byte=BYTE)
-@formula("aten._scaled_dot_product_fused_attention_overrideable", byte=BYTE)
+@formula(
+    *("aten._scaled_dot_product_flash_attention_for_cpu",),
+    *("aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_cudnn_attention"),
+    *("aten._scaled_dot_product_efficient_attention",),
+    "aten._scaled_dot_product_fused_attention_overrideable",
+    byte=BYTE,
+)
 def fused_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    output: Sequence[Any],
-    attn_mask: TensorSpec | None = None,
-    attn_bias: TensorSpec | None = None,
-    dropout_p: float = 0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    v_descale: TensorSpec | None = None,
-    **_: Any,
+    output: Tensors,
+    attn_mask: Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    **given: Any,
 ) -> Flop:
     """As `scaled_dot_product_attention`; it also returns the logarithm of each softmax's sum.
 
@@ -306,50 +287,38 @@ def fused_attention(
     """
     mask = attn_mask if attn_mask is not None else attn_bias
     result, logarithms = output[:2]
-    count, _heads = _of_tensors(query, key, value, result, mask, dropout_p, is_causal, scale)
+    count = scaled_dot_product_attention(output=result, attn_mask=mask, **given)
     # Some kernels leave it out when asked to, or round its length up.
     queries = math.prod(result.shape[:-1]) if logarithms.elements else 0
     return with_logarithms(unscaled_values(count, result, v_descale), queries)
 
 
-def unscaled_values(count: Flop, result: TensorSpec, v_descale: TensorSpec | None) -> Flop:
+def unscaled_values(count: Flop, result: Tensor, v_descale: Tensor | None) -> Flop:
     """`count`, and a multiplication for each number of the result where the values have a scale."""
-    operations = 0 if v_descale is None else result.elements
-    return replace(count, other=count.other + operations, least=count.min_flop + operations)
+    return count if v_descale is None else count.plus(result.elements)
 
 
 # Layers of attention that torch runs as one operator.
 
 
-def _sum(*parts: Flop) -> Flop:
-    return Flop(
-        macs=sum(each.macs for each in parts),
-        other=sum(each.other for each in parts),
-        least=sum(each.min_flop for each in parts),
-        min_macs=sum(each.min_macs or 0 for each in parts),
-        internal_bytes=sum(each.internal_bytes for each in parts),
-    )
-
-
-def _handed_over(*tensors: TensorSpec) -> Flop:
+def _handed_over(*tensors: Tensor) -> Flop:
     """What one part writes and another one reads."""
     return Flop(internal_bytes=sum(2 * each.dtype.byte(each.elements) for each in tensors))
 
 
 @formula(
-    "aten._native_multi_head_attention",
-    "aten._triton_multi_head_attention",
+    *("aten._native_multi_head_attention", "aten._triton_multi_head_attention"),
     byte="input, weights and result once; projections, scores, probabilities, context are internal",
 )
 def multi_head_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     embed_dim: int,
     num_head: int,
-    qkv_bias: TensorSpec | None,
-    proj_bias: TensorSpec | None,
-    mask: TensorSpec | None = None,
+    qkv_bias: Tensor | None,
+    proj_bias: Tensor | None,
+    mask: Tensor | None = None,
     need_weights: bool = False,
     average_attn_weights: bool = True,
     **_: Any,
@@ -365,27 +334,25 @@ def multi_head_attention(
     they make of the values, each written and read. Probabilities that are averaged are read once
     more; those that are returned as they are, are written anyway.
     """
-    samples, queries = math.prod(query.shape[:-2]), query.shape[-2]
     width = embed_dim // max(num_head, 1)
-    projected = [replace(each, shape=(*each.shape[:-1], embed_dim)) for each in (query, key, value)]
-    band = whole(queries, key.shape[-2])
-    heads = heads_in(samples * num_head, band, width, width, query.dtype)
-    core = of_heads(heads, is_masked=mask is not None)
+    given = (query, key, value)
+    projected = [replace(each, shape=(*each.shape[:-1], embed_dim)) for each in given]
+    band = whole(query.shape[-2], key.shape[-2])
+    rows = math.prod(query.shape[:-2]) * num_head
+    heads = heads_in(rows, band, width, width, query.dtype)
     is_averaged = need_weights and average_attn_weights
-    if need_weights:
-        written, read = (2, 3) if is_averaged else (1, 2)
-        core = replace(core, internal_bytes=heads.internal_bytes(written, read))
-    return _sum(
-        *(
-            linear(each, out, bias=qkv_bias)
-            for each, out in zip((query, key, value), projected, strict=True)
-        ),
-        # The scale of the queries, which can go into the exponent.
-        Flop(other=projected[0].elements, least=0),
-        core,
-        Flop(other=heads.scores if is_averaged else 0),
-        linear(projected[0], query, bias=proj_bias),
-        _handed_over(*projected, projected[0]),
+    written, read = (2, 2) if not need_weights else (2, 3) if is_averaged else (1, 2)
+    core = of_heads(heads, is_masked=mask is not None)
+    return total(
+        (
+            *(linear(each, out, qkv_bias) for each, out in zip(given, projected, strict=True)),
+            # The scale of the queries, which can go into the exponent.
+            Flop(other=projected[0].elements, least=0),
+            replace(core, internal_bytes=heads.internal_bytes(written, read)),
+            Flop(other=heads.scores if is_averaged else 0),
+            linear(projected[0], query, proj_bias),
+            _handed_over(*projected, projected[0]),
+        )
     )
 
 
@@ -394,20 +361,20 @@ def multi_head_attention(
     byte="input, weights and result once; all that is between the parts is internal",
 )
 def encoder_layer(
-    src: TensorSpec,
+    src: Tensor,
     embed_dim: int,
     num_heads: int,
-    qkv_bias: TensorSpec | None,
-    proj_bias: TensorSpec | None,
+    qkv_bias: Tensor | None,
+    proj_bias: Tensor | None,
     use_gelu: bool,
-    norm_weight_1: TensorSpec | None,
-    norm_bias_1: TensorSpec | None,
-    norm_weight_2: TensorSpec | None,
-    norm_bias_2: TensorSpec | None,
-    ffn_weight_1: TensorSpec,
-    ffn_bias_1: TensorSpec | None,
-    ffn_bias_2: TensorSpec | None,
-    mask: TensorSpec | None = None,
+    norm_weight_1: Tensor | None,
+    norm_bias_1: Tensor | None,
+    norm_weight_2: Tensor | None,
+    norm_bias_2: Tensor | None,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor | None,
+    ffn_bias_2: Tensor | None,
+    mask: Tensor | None = None,
     **_: Any,
 ) -> Flop:
     """The sum of its parts: attention of the source to itself, two linear layers, two norms.
@@ -420,22 +387,26 @@ def encoder_layer(
     as the linear layers are inside. That residuals read their tensor once more is not in it.
     """
     hidden = replace(src, shape=(*src.shape[:-1], ffn_weight_1.shape[0]))
-    shape = src.shape[-1:]
-    return _sum(
-        multi_head_attention(
-            src, src, src, embed_dim, num_heads, qkv_bias, proj_bias, mask, need_weights=False
-        ),
-        layer_norm(src, shape, norm_weight_1, norm_bias_1),
-        linear(src, hidden, bias=ffn_bias_1),
-        gelu(hidden) if use_gelu else elementwise({}, hidden, 1),
-        linear(hidden, src, bias=ffn_bias_2),
-        layer_norm(src, shape, norm_weight_2, norm_bias_2),
-        Flop(other=2 * src.elements),
-        _handed_over(*5 * [src], *2 * [hidden]),
+    rows = src.elements // max(src.shape[-1], 1)
+    norms = normalized(src, rows, norm_weight_1, norm_bias_1)
+    norms += normalized(src, rows, norm_weight_2, norm_bias_2)
+    return total(
+        (
+            multi_head_attention(
+                src, src, src, embed_dim, num_heads, qkv_bias, proj_bias, mask, need_weights=False
+            ),
+            linear(src, hidden, ffn_bias_1),
+            elementwise({}, hidden, GELU if use_gelu else 1),
+            linear(hidden, src, ffn_bias_2),
+            Flop(other=norms + 2 * src.elements),
+            _handed_over(*5 * [src], *2 * [hidden]),
+        )
     )
 
 
-@formula("aten._transform_bias_rescale_qkv")
-def bias_and_scale(qkv: TensorSpec, **_: Any) -> Flop:
-    """A bias for queries, keys and values, and a scale for the queries, a third of them."""
-    return Flop(other=qkv.elements + qkv.elements // 3)
+table(
+    """
+aten._transform_bias_rescale_qkv = qkv.elements + qkv.elements // 3
+    A bias for queries, keys and values, and a scale for the queries, a third of them.
+"""
+)

@@ -1,14 +1,20 @@
-"""The kernels of attention under the operators: their own layouts, windows, packed sequences."""
+"""The kernels of attention under the operators: their own layouts, windows, packed sequences.
+
+Lengths of packed sequences are values: shapes give the sum of them, their number, and the longest.
+The rectangles of pairs are counted as the most that these allow, which is what they are where all
+are of one length, and the least is the fewest that they allow; no softmax is in it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from roofline.workload.formulas.attention import (
     BYTE,
+    Band,
     Heads,
     causal,
     heads_in,
@@ -21,18 +27,12 @@ from roofline.workload.formulas.attention import (
     window,
     with_logarithms,
 )
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats
-from roofline.workload.formulas.registry import Flop, formula
-from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
-
-# Their lengths are values: shapes give the sum of them, their number, and the longest. The
-# rectangles of pairs are counted as the most that these allow, which is what they are where all are
-# of one length, and the least is the fewest that they allow; no softmax is in it.
+from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, floats
+from roofline.workload.formulas.registry import Flop, formula, none_of, products
+from roofline.workload.tensors import TensorSpec as Tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """Sequences one behind another: what shapes know of their lengths.
 
     ``is_self`` says that each has as many keys as queries.
@@ -43,14 +43,9 @@ class Packed:
     keys: int
     longest_queries: int
     longest_keys: int
-    is_self: bool
+    is_self: bool = False
 
-    @property
-    def most_pairs(self) -> int:
-        """Pairs of a query and a key of one sequence, if all were as long as the longest."""
-        return min(self.queries * self.longest_keys, self.keys * self.longest_queries)
-
-    def least_pairs(self, *, is_causal: bool) -> int:
+    def least_pairs(self, is_causal: bool) -> int:
         """As few as there can be; none are known of a causal mask, but for self-attention.
 
         Where none is longer than the longest, at most ``longest_queries * missing keys`` pairs are
@@ -64,42 +59,56 @@ class Packed:
             return (fewest + self.queries + 1) // 2 if is_causal else fewest
         return 0 if is_causal else max(fewest, 0)
 
+    def heads(self, query: Tensor, value: Tensor, least_pairs: int) -> Heads:
+        """Heads of packed (sequence, heads, features): a row is all sequences of a head."""
+        most_pairs = min(self.queries * self.longest_keys, self.keys * self.longest_queries)
+        return Heads(
+            rows=query.shape[-2],
+            queries=self.queries,
+            pairs=most_pairs,
+            least_pairs=least_pairs,
+            band=None,
+            features=query.shape[-1],
+            values=value.shape[-1],
+            dtype=query.dtype,
+        )
 
-def packed(
-    queries: int,
-    keys: int,
-    starts: tuple[TensorSpec, TensorSpec | None],
+
+def _packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: tuple[Tensor | None, Tensor | None],
     longest: tuple[int | None, int | None],
-) -> Packed:
-    """From the sums of the lengths, and where the sequences start (one more than there are)."""
-    return Packed(
-        sequences=max(starts[0].elements - 1, 0),
-        queries=queries,
-        keys=keys,
-        longest_queries=queries if longest[0] is None else min(longest[0], queries),
-        longest_keys=keys if longest[1] is None else min(longest[1], keys),
-        is_self=starts[1] is not None and _are_one(starts[0], starts[1]),
+    is_causal: bool | None,
+) -> Heads | None:
+    """Heads of sequences that are packed, as it says where they start; None: they are not.
+
+    Where what is seen is not known (``is_causal`` None), no pair is certain.
+    """
+    begin, begin_of_keys = starts
+    # Kernels that must be given some are given empty ones.
+    if begin is None or not begin.elements:
+        return None
+    queries, keys = query.shape[-3], key.shape[-3]
+    lengths = Packed(
+        max(begin.elements - 1, 0),
+        queries,
+        keys,
+        queries if longest[0] is None else min(longest[0], queries),
+        keys if longest[1] is None else min(longest[1], keys),
+        begin_of_keys is not None
+        and (begin.storage, begin.offset_bytes)
+        == (begin_of_keys.storage, begin_of_keys.offset_bytes),
     )
+    least = 0 if is_causal is None else lengths.least_pairs(is_causal)
+    return lengths.heads(query, value, least)
 
 
-def _are_one(first: TensorSpec, second: TensorSpec) -> bool:
-    return (first.storage, first.offset_bytes) == (second.storage, second.offset_bytes)
-
-
-def heads_of_packed(
-    query: TensorSpec, value: TensorSpec, lengths: Packed, least_pairs: int
-) -> Heads:
-    """Heads of packed (sequence, heads, features): a row is all sequences of a head."""
-    return Heads(
-        rows=query.shape[-2],
-        queries=lengths.queries,
-        pairs=lengths.most_pairs,
-        least_pairs=least_pairs,
-        band=None,
-        features=query.shape[-1],
-        values=value.shape[-1],
-        dtype=query.dtype,
-    )
+def _dense(query: Tensor, value: Tensor, band: Band) -> Heads:
+    """Of (samples, sequence, heads, features)."""
+    rows = math.prod(query.shape[:-3]) * query.shape[-2]
+    return heads_in(rows, band, query.shape[-1], value.shape[-1], query.dtype)
 
 
 PACKED = BYTE + "; of packed sequences as they lie, of a table of blocks as many as can be used"
@@ -108,17 +117,12 @@ CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST = 1, 2
 """Values of ``custom_mask_type``."""
 
 
-def _starts(given: TensorSpec | None) -> TensorSpec | None:
-    """Where packed sequences start; kernels that must be given some are given empty ones."""
-    return given if given is not None and given.elements else None
-
-
 def flash_heads(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    cum_seq_q: TensorSpec | None,
-    cum_seq_k: TensorSpec | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cum_seq_q: Tensor | None,
+    cum_seq_k: Tensor | None,
     max_q: int,
     max_k: int,
     is_causal: bool,
@@ -126,37 +130,31 @@ def flash_heads(
     window_size_right: int | None = None,
     **_: Any,
 ) -> Heads:
-    """Of (samples, sequence, heads, features), or packed without samples.
-
-    Queries and keys end together where there is a causal mask or a window.
-    """
+    """Queries and keys end together where there is a causal mask or a window."""
     left, right = window_size_left, 0 if is_causal else window_size_right
     is_open_left, is_open_right = (side is None or side < 0 for side in (left, right))
-    if (starts := _starts(cum_seq_q)) is None:
-        queries, heads, features = query.shape[-3:]
-        band = window(queries, key.shape[-3], left, right)
-        rows = math.prod(query.shape[:-3]) * heads
-        return heads_in(rows, band, features, value.shape[-1], query.dtype)
-    lengths = packed(query.shape[0], key.shape[0], (starts, cum_seq_k), (max_q, max_k))
     is_known = is_open_left and (is_open_right or right == 0)
-    least = lengths.least_pairs(is_causal=right == 0) if is_known else 0
-    return heads_of_packed(query, value, lengths, least)
+    seen = right == 0 if is_known else None
+    packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), seen)
+    return packed or _dense(query, value, window(query.shape[-3], key.shape[-3], left, right))
 
 
-@formula("aten._flash_attention_forward", type="attention", byte=PACKED)
-@formula("aten._flash_attention_forward_no_dropout_inplace", type="attention", byte=PACKED)
+@formula(
+    *("aten._flash_attention_forward", "aten._flash_attention_forward_no_dropout_inplace"),
+    byte=PACKED,
+)
 def flash_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     max_q: int,
     max_k: int,
     dropout_p: float,
     scale: float | None = None,
-    seqused_k: TensorSpec | None = None,
-    alibi_slopes: TensorSpec | None = None,
-    block_table: TensorSpec | None = None,
-    v_descale: TensorSpec | None = None,
+    seqused_k: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    block_table: Tensor | None = None,
+    v_descale: Tensor | None = None,
     **given: Any,
 ) -> Flop:
     """Attention of (samples, sequence, heads, features), or of packed sequences without samples.
@@ -166,38 +164,29 @@ def flash_attention(
     ``block_table`` leave are values: their products are not in the least.
     """
     elements: dict[str, int] = {}
-    if block_table is not None:
-        # A row of the table names the blocks of a sequence.
-        lengths = Packed(
-            sequences=block_table.shape[0],
-            queries=math.prod(query.shape[:-2]),
-            keys=block_table.shape[0] * max_k,
-            longest_queries=max_q,
-            longest_keys=max_k,
-            is_self=False,
-        )
-        heads = heads_of_packed(query, value, lengths, 0)
-        used = block_table.shape[0] * max_k * math.prod(key.shape[-2:])
-        elements = {"key": used, "value": used}
-    else:
+    if block_table is None:
         heads = flash_heads(query, key, value, max_q=max_q, max_k=max_k, **given)
+    else:
+        # A row of the table names the blocks of a sequence.
+        sequences, queries = block_table.shape[0], math.prod(query.shape[:-2])
+        heads = Packed(sequences, queries, sequences * max_k, max_q, max_k).heads(query, value, 0)
+        elements = dict.fromkeys(("key", "value"), sequences * max_k * math.prod(key.shape[-2:]))
     min_elements = needed(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = {"key": 0, "value": 0}
+        min_elements = none_of("key", "value")
     operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
     count = scaled(of_heads(heads, operations=operations), heads, scale)
-    count = unscaled_values(count, query, v_descale)
-    count = with_logarithms(count, heads.rows * heads.queries)
+    count = with_logarithms(unscaled_values(count, query, v_descale), heads.all_queries)
     return replace(count, elements=elements, min_elements=min_elements)
 
 
 def efficient_heads(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    cu_seqlens_q: TensorSpec | None,
-    cu_seqlens_k: TensorSpec | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
     max_seqlen_q: int | None,
     max_seqlen_k: int | None,
     custom_mask_type: int,
@@ -210,42 +199,39 @@ def efficient_heads(
     query sees so many keys up to its own.
     """
     is_causal = custom_mask_type in (CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST)
-    has_window = is_causal and bool(window_size) and (window_size or 0) > 0
-    if (starts := _starts(cu_seqlens_q)) is not None:
-        longest = (max_seqlen_q, max_seqlen_k)
-        lengths = packed(query.shape[-3], key.shape[-3], (starts, cu_seqlens_k), longest)
-        least = 0 if has_window else lengths.least_pairs(is_causal=is_causal)
-        return heads_of_packed(query, value, lengths, least)
-    queries, heads, features = query.shape[-3:]
-    band = whole(queries, key.shape[-3])
+    has_window = is_causal and (window_size or 0) > 0
+    starts, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
+    packed = _packed(query, key, value, starts, longest, None if has_window else is_causal)
+    if packed is not None:
+        return packed
+    band = whole(query.shape[-3], key.shape[-3])
     if is_causal:
         ends_together = custom_mask_type == CAUSAL_FROM_LAST
-        band = causal(queries, key.shape[-3], ends_together=ends_together)
+        band = causal(query.shape[-3], key.shape[-3], ends_together=ends_together)
     if has_window:
         band = replace(band, lowest=band.highest - (window_size or 0) + 1)
-    rows = math.prod(query.shape[:-3]) * heads
-    return heads_in(rows, band, features, value.shape[-1], query.dtype)
+    return _dense(query, value, band)
 
 
 def _of_kernel(
-    heads: Heads, bias: TensorSpec | None, logarithms: TensorSpec, dropout_p: float, scale: Any
+    heads: Heads, bias: Tensor | None, logarithms: Tensor, dropout_p: float, scale: float | None
 ) -> Flop:
     operations = floats(bias) + (dropout_p > 0)
     core = of_heads(heads, is_masked=bias is not None, operations=operations)
-    queries = heads.rows * heads.queries if logarithms.elements else 0
+    queries = heads.all_queries if logarithms.elements else 0
     return with_logarithms(scaled(core, heads, scale), queries)
 
 
-@formula("aten._efficient_attention_forward", type="attention", byte=PACKED)
+@formula("aten._efficient_attention_forward", byte=PACKED)
 def efficient_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    bias: TensorSpec | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
     dropout_p: float,
     output: Sequence[Any],
     scale: float | None = None,
-    seqlen_k: TensorSpec | None = None,
+    seqlen_k: Tensor | None = None,
     **given: Any,
 ) -> Flop:
     """As `flash_attention`, with a bias that is added to the scores; see `efficient_heads`."""
@@ -253,17 +239,17 @@ def efficient_attention(
     min_elements = needed(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = {"key": 0, "value": 0}
+        min_elements = none_of("key", "value")
     count = _of_kernel(heads, bias, output[1], dropout_p, scale)
     return replace(count, min_elements=min_elements)
 
 
 def cudnn_heads(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    cum_seq_q: TensorSpec | None,
-    cum_seq_k: TensorSpec | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cum_seq_q: Tensor | None,
+    cum_seq_k: Tensor | None,
     max_q: int,
     max_k: int,
     is_causal: bool = False,
@@ -273,18 +259,16 @@ def cudnn_heads(
 
     A causal mask begins with the first query and key.
     """
-    if (starts := _starts(cum_seq_q)) is None:
-        return heads_of(query, key, value, query, is_causal)
-    lengths = packed(query.shape[0], key.shape[0], (starts, cum_seq_k), (max_q, max_k))
-    return heads_of_packed(query, value, lengths, lengths.least_pairs(is_causal=is_causal))
+    packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
+    return packed or heads_of(query, key, value, query, is_causal)
 
 
-@formula("aten._cudnn_attention_forward", type="attention", byte=PACKED)
+@formula("aten._cudnn_attention_forward", byte=PACKED)
 def cudnn_attention(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    attn_bias: TensorSpec | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
     output: Sequence[Any],
     dropout_p: float = 0,
     scale: float | None = None,
@@ -317,12 +301,12 @@ ALL = (True, True, True, False)
 
 def _backward(
     heads: Heads,
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    logsumexp: TensorSpec,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    logsumexp: Tensor,
     *,
-    mask: TensorSpec | None = None,
+    mask: Tensor | None = None,
     wanted: Sequence[bool] = ALL,
     scale: float | None = None,
     dropout_p: float = 0,
@@ -350,21 +334,22 @@ def _backward(
     each = floats(mask) + 1 + TRANSCENDENTAL_FLOP + 2 * for_scores
     if dropout_p > 0:
         each += for_value + for_scores
-    queries = heads.rows * heads.queries
+    queries = heads.all_queries
     sums = queries * (2 * heads.values - 1) if for_scores and heads.values else 0
     scales = (1 + for_query) * queries * heads.features if scale != 1 else 0
     added_up = heads.scores - mask.elements if for_mask and mask is not None else 0
     has_softmax = heads.band is not None and mask is None
     softmax = heads.rows * heads.least_pairs * (1 + for_scores) if has_softmax else 0
     rectangles = 2 + 2 * for_scores
-    products = heads.rows * heads.least_pairs * vectors
-    return Flop(
-        macs=heads.scores * vectors,
-        other=heads.scores * each + sums + scales + max(added_up, 0),
-        least=FLOP_PER_FMA * products + softmax + sums,
-        min_macs=products,
-        internal_bytes=heads.internal_bytes(rectangles, rectangles)
-        + 2 * for_scores * logsumexp.dtype.byte(queries),
+    byte = heads.internal_bytes(rectangles, rectangles)
+    count = products(
+        heads.scores * vectors,
+        heads.scores * each + scales + max(added_up, 0) - softmax,
+        heads.rows * heads.least_pairs * vectors,
+    )
+    return replace(
+        count.plus(softmax + sums),
+        internal_bytes=byte + 2 * for_scores * logsumexp.dtype.byte(queries),
         min_elements=min_elements,
     )
 
@@ -374,50 +359,43 @@ def _backward(
     *("aten._scaled_dot_product_flash_attention_for_cpu_backward",),
     *("aten._scaled_dot_product_cudnn_attention_backward",),
     *("aten._scaled_dot_product_fused_attention_overrideable_backward",),
-    type="attention",
+    "aten._scaled_dot_product_efficient_attention_backward",
     byte=BYTE_BACKWARD,
 )
 def fused_attention_backward(
-    query: TensorSpec,
-    key: TensorSpec,
-    value: TensorSpec,
-    out: TensorSpec,
-    is_causal: bool,
-    attn_mask: TensorSpec | None = None,
-    attn_bias: TensorSpec | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    is_causal: bool = False,
+    attn_mask: Tensor | None = None,
+    attn_bias: Tensor | None = None,
     grad_input_mask: Sequence[bool] = ALL,
     **given: Any,
 ) -> Flop:
-    """Of (…, heads, sequence, features): five products where the forward pass has two."""
+    """Of (…, heads, sequence, features): five products where the forward pass has two.
+
+    The gradient of a bias is summed over what shares it.
+    """
     heads = heads_of(query, key, value, out, is_causal)
     mask = attn_mask if attn_mask is not None else attn_bias
     return _backward(heads, query, key, value, mask=mask, wanted=grad_input_mask, **given)
 
 
-@formula(
-    "aten._scaled_dot_product_efficient_attention_backward", type="attention", byte=BYTE_BACKWARD
-)
-def efficient_attention_backward(is_causal: bool = False, **given: Any) -> Flop:
-    """As `fused_attention_backward`; the gradient of a bias is summed over what shares it."""
-    return fused_attention_backward(is_causal=is_causal, **given)
-
-
-@formula("aten._flash_attention_backward", type="attention", byte=BYTE_BACKWARD)
+@formula("aten._flash_attention_backward", byte=BYTE_BACKWARD)
 def flash_kernel_backward(**given: Any) -> Flop:
     """Of (samples, sequence, heads, features), or of packed sequences without samples."""
     return _backward(flash_heads(**given), **given)
 
 
-@formula("aten._efficient_attention_backward", type="attention", byte=BYTE_BACKWARD)
-def efficient_kernel_backward(
-    bias: TensorSpec | None, bias_requires_grad: bool, **given: Any
-) -> Flop:
+@formula("aten._efficient_attention_backward", byte=BYTE_BACKWARD)
+def efficient_kernel_backward(bias: Tensor | None, bias_requires_grad: bool, **given: Any) -> Flop:
     """Of (samples, sequence, heads, features), or packed as one sample."""
     wanted = (True, True, True, bias_requires_grad and bias is not None)
     return _backward(efficient_heads(**given), mask=bias, wanted=wanted, **given)
 
 
-@formula("aten._cudnn_attention_backward", type="attention", byte=BYTE_BACKWARD)
-def cudnn_kernel_backward(attn_bias: TensorSpec | None, **given: Any) -> Flop:
+@formula("aten._cudnn_attention_backward", byte=BYTE_BACKWARD)
+def cudnn_kernel_backward(attn_bias: Tensor | None, **given: Any) -> Flop:
     """Of (samples, heads, sequence, features), or of packed (sequence, heads, features)."""
     return _backward(cudnn_heads(**given), mask=attn_bias, **given)

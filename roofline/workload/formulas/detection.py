@@ -6,13 +6,13 @@ Where boxes lie cannot be known from shapes. Features may be read again and agai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.convolution import inner_taps
-from roofline.workload.formulas.registry import Flop, formula
-from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.formulas.convolution import Dimension, inner_taps
+from roofline.workload.formulas.pointwise import first
+from roofline.workload.formulas.registry import Flop, Tensors, formula, none_of, products
+from roofline.workload.tensors import TensorSpec as Tensor
 
 _OVERLAP_FLOP = 13
 """Of two boxes: four limits, two differences, two comparisons with 0, a product; the union of
@@ -24,9 +24,12 @@ _PLACE_FLOP = 18
 _BILINEAR_FLOP = 7
 """Four products and their sum."""
 
+_BOX_FLOP = 8
+"""Four coordinates scaled, two sizes, two sizes of a bin."""
 
-@formula("torchvision.nms", type="detection")
-def non_maximum_suppression(dets: TensorSpec, **_: Any) -> Flop:
+
+@formula("torchvision.nms")
+def non_maximum_suppression(dets: Tensor, **_: Any) -> Flop:
     """Areas (3), scores sorted, and each box compared with each better one: 13 a pair.
 
     A box that was suppressed is compared no more: it may be that the best suppresses all.
@@ -36,66 +39,48 @@ def non_maximum_suppression(dets: TensorSpec, **_: Any) -> Flop:
         return Flop()
     pairs = boxes * (boxes - 1) // 2
     sorting = boxes * math.ceil(math.log2(boxes))
-    least = boxes - 1 + _OVERLAP_FLOP * (boxes - 1)
-    return Flop(other=3 * boxes + sorting + _OVERLAP_FLOP * pairs, least=least)
-
-
-def _sampled(input: TensorSpec, rois: TensorSpec, pooled: TensorSpec, sampling_ratio: int) -> Flop:
-    """The mean of bilinear samples in each bin; a ratio of 0 takes more of them in larger boxes.
-
-    That many is in the values, so that one is counted.
-    """
-    samples = max(1, sampling_ratio) ** 2
-    boxes, channels = rois.shape[0], max(1, pooled.shape[1])
-    bins = pooled.elements // channels
-    each = samples * _BILINEAR_FLOP + samples  # n - 1 sums and a division
     return Flop(
-        # A box: four coordinates scaled, two sizes, two sizes of a bin.
-        other=8 * boxes + bins * samples * _PLACE_FLOP + pooled.elements * each,
-        # Places outside of the image give 0.
-        least=0,
-        elements={"input": 4 * samples * pooled.elements},
-        min_elements={"input": 0},
+        other=3 * boxes + sorting + _OVERLAP_FLOP * pairs,
+        least=boxes - 1 + _OVERLAP_FLOP * (boxes - 1),
     )
 
 
-_SAMPLED_BYTE = "of the features 4 for each sample, or all; at the least none"
-
-
-@formula("torchvision.roi_align", type="detection", byte=_SAMPLED_BYTE)
-def roi_align(
-    input: TensorSpec, rois: TensorSpec, sampling_ratio: int, output: TensorSpec, **_: Any
-) -> Flop:
+@formula(
+    *("torchvision.roi_align", "torchvision.ps_roi_align"),
+    byte="of the features 4 for each sample, or all; at the least none",
+)
+def roi_align(rois: Tensor, sampling_ratio: int, output: Tensor | Tensors, **_: Any) -> Flop:
     """The mean of sampling_ratio^2 bilinear samples in each bin of each box and channel.
 
     A ratio of 0 takes more of them in larger boxes: one is counted, as their number is a value.
     """
-    return _sampled(input, rois, output, sampling_ratio)
-
-
-@formula("torchvision.ps_roi_align", type="detection", byte=_SAMPLED_BYTE)
-def position_sensitive_roi_align(
-    input: TensorSpec, rois: TensorSpec, sampling_ratio: int, output: Sequence[TensorSpec], **_: Any
-) -> Flop:
-    """As `roi_align`, each bin from channels of its own."""
-    return _sampled(input, rois, output[0], sampling_ratio)
+    pooled, samples = first(output), max(1, sampling_ratio) ** 2
+    bins = pooled.elements // max(1, pooled.shape[1])
+    each = samples * _BILINEAR_FLOP + samples  # n - 1 sums and a division
+    return Flop(
+        other=_BOX_FLOP * rois.shape[0] + bins * samples * _PLACE_FLOP + pooled.elements * each,
+        # Places outside of the image give 0.
+        least=0,
+        elements={"input": 4 * samples * pooled.elements},
+        min_elements=none_of("input"),
+    )
 
 
 @formula(
     *("torchvision.roi_pool", "torchvision.ps_roi_pool"),
-    type="detection",
     byte="an element for each of the result; at the least none",
 )
-def roi_pool(rois: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
+def roi_pool(rois: Tensor, output: Tensors, **_: Any) -> Flop:
     """The largest, or the mean, of what lies in each bin: one operation for each is counted.
 
     How many elements there are in a bin is in the values; it may be none.
     """
+    bins = output[0].elements
     return Flop(
-        other=8 * rois.shape[0] + output[0].elements,
+        other=_BOX_FLOP * rois.shape[0] + bins,
         least=0,
-        elements={"input": output[0].elements},
-        min_elements={"input": 0},
+        elements={"input": bins},
+        min_elements=none_of("input"),
     )
 
 
@@ -105,9 +90,9 @@ def roi_pool(rois: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
     byte="each operand once; the samples, written and read, are internal",
 )
 def deformable_convolution(
-    input: TensorSpec,
-    weight: TensorSpec,
-    output: TensorSpec,
+    input: Tensor,
+    weight: Tensor,
+    output: Tensor,
     stride_h: int,
     stride_w: int,
     pad_h: int,
@@ -124,28 +109,18 @@ def deformable_convolution(
     differences, four weights. A bias is always there. The least takes offsets of 0, and a bias for
     free.
     """
-    samples, channels = input.shape[:2]
-    kernel = weight.shape[2:]
-    places = samples * math.prod(output.shape[2:]) * math.prod(kernel)
-    columns = places * channels
-    taps = math.prod(
-        inner_taps(*each)
-        for each in zip(
-            input.shape[2:],
-            kernel,
-            (stride_h, stride_w),
-            (pad_h, pad_w),
-            (dilation_h, dilation_w),
-            output.shape[2:],
-            strict=True,
-        )
+    (samples, channels, *size), (*_channels, tall, wide) = input.shape, weight.shape
+    rows, columns = output.shape[2:]
+    places = samples * rows * columns * tall * wide
+    taps = inner_taps(*Dimension(size[0], tall, stride_h, pad_h, dilation_h, rows)) * inner_taps(
+        *Dimension(size[1], wide, stride_w, pad_w, dilation_w, columns)
     )
-    products = samples * weight.shape[0] * weight.shape[1] * taps
-    return Flop(
-        macs=output.elements * math.prod(weight.shape[1:]),
-        other=places * offset_groups * 12 + columns * (7 + use_mask) + output.elements,
-        least=FLOP_PER_FMA * products,
-        min_macs=products,
-        min_elements={"input": 0},
-        internal_bytes=2 * input.dtype.byte(columns),
+    sampled = places * channels
+    count = products(
+        output.elements * math.prod(weight.shape[1:]),
+        places * offset_groups * 12 + sampled * (7 + use_mask) + output.elements,
+        samples * weight.shape[0] * weight.shape[1] * taps,
+    )
+    return replace(
+        count, min_elements=none_of("input"), internal_bytes=2 * input.dtype.byte(sampled)
     )

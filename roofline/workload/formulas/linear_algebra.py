@@ -13,36 +13,43 @@ is one depends on its block size.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
-from roofline.workload.formulas.complex_numbers import REAL_FMA, is_complex
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
-from roofline.workload.formulas.registry import Flop, formula
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.formulas.costs import REAL_FMA, F, is_complex
+from roofline.workload.formulas.registry import Flop, Sizes, formula, table
+from roofline.workload.tensors import TensorSpec as Tensor
 
 
-class Loops(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Loops:
     """Multiplications, divisions and roots; additions and subtractions."""
 
     multiplications: int = 0
     additions: int = 0
 
-    def times(self, count: int) -> Loops:
-        """As many times."""
+    def __rmul__(self, count: int) -> Loops:
         return Loops(self.multiplications * count, self.additions * count)
 
-    def then(self, *others: Loops) -> Loops:
-        """And the others after it."""
-        return Loops(*(sum(each) for each in zip(self, *others, strict=True)))
+    def __add__(self, other: Loops) -> Loops:
+        return Loops(self.multiplications + other.multiplications, self.additions + other.additions)
 
 
-def flop_of(spec: TensorSpec, loops: Loops) -> int:
+def flop_of(spec: Tensor, loops: Loops) -> int:
     """Operations on every matrix of `spec`."""
-    batch = math.prod(spec.shape[:-2])
     multiplication, addition = (6, 2) if is_complex(spec) else (1, 1)
-    return batch * (multiplication * loops.multiplications + addition * loops.additions)
+    each = multiplication * loops.multiplications + addition * loops.additions
+    return matrices(spec) * each
+
+
+def matrices(spec: Tensor) -> int:
+    """How many a batch has."""
+    return math.prod(spec.shape[:-2])
+
+
+def order(spec: Tensor) -> int:
+    """The number of columns."""
+    return spec.shape[-1]
 
 
 def _triangle(size: int) -> int:
@@ -77,7 +84,7 @@ def cholesky(size: int) -> Loops:
     return Loops(inner + _triangle(size + 1), inner)
 
 
-def triangular(size: int, *, is_unit: bool = False) -> Loops:
+def triangular(size: int, is_unit: bool = False) -> Loops:
     """One right side: an FMA for each element off the diagonal, a division for each on it."""
     return Loops(_triangle(size) + (0 if is_unit else size), _triangle(size))
 
@@ -91,145 +98,42 @@ def ldl(size: int) -> Loops:
     return Loops(inner + _triangle(size), inner)
 
 
-def _columns(matrix: TensorSpec, right: TensorSpec) -> int:
+def sides(matrix: Tensor, right: Tensor) -> int:
     """Right sides: the columns of a matrix, or one vector for each matrix of a batch."""
-    size = math.prod(matrix.shape[:-2]) * matrix.shape[-1]
+    size = matrices(matrix) * order(matrix)
     return right.elements // size if size else 0
 
 
-@formula("aten.linalg_lu_factor_ex", "aten.linalg_lu", type="linear algebra", is_for_complex=True)
-def lu_factorization(A: TensorSpec, **_: Any) -> Flop:
-    """About 2 n^3 / 3: a division a row, an FMA for each element right of it, column by column."""
-    return Flop(other=flop_of(A, lu(*A.shape[-2:])))
+def solved(size: int) -> Loops:
+    """Both triangles of a factorization."""
+    return triangular(size) + triangular(size, True)
 
 
-@formula("aten.lu_unpack", type="data movement")
-def lu_parts(**_: Any) -> Flop:
-    """Triangles are copied, and a permutation written out."""
-    return Flop()
+def diagonal_solved(size: int) -> Loops:
+    """Two triangles with ones on their diagonals, and the diagonal between them."""
+    return 2 * triangular(size, True) + Loops(size)
 
 
-@formula("aten.linalg_lu_solve", type="linear algebra", is_for_complex=True)
-def lu_solution(LU: TensorSpec, B: TensorSpec, **_: Any) -> Flop:
-    """Two triangles, one with ones on its diagonal: n^2 products, n^2 - n sums a right side."""
-    return Flop(other=flop_of(LU, _lu_solve(LU.shape[-1]).times(_columns(LU, B))))
-
-
-def _lu_solve(size: int) -> Loops:
-    return triangular(size).then(triangular(size, is_unit=True))
-
-
-@formula("aten._linalg_solve_ex", type="linear algebra", is_for_complex=True)
-def solution(A: TensorSpec, B: TensorSpec, **_: Any) -> Flop:
-    """The factorization, then both triangles for each right side."""
-    size = A.shape[-1]
-    return Flop(other=flop_of(A, lu(size, size).then(_lu_solve(size).times(_columns(A, B)))))
-
-
-def _inverse_of_triangle(size: int) -> Loops:
+def inverse_of_triangle(size: int) -> Loops:
     """Column by column: a reciprocal, then inner products that grow with the distance from it."""
     return Loops(size * (size + 1) * (size + 2) // 6, size * (size - 1) * (size - 2) // 6)
 
 
-@formula("aten.linalg_inv_ex", type="linear algebra", is_for_complex=True)
-def inverse(A: TensorSpec, **_: Any) -> Flop:
-    """About 2 n^3: the factorization, the inverse of U, and from that, column by column, the whole.
-
-    Solving for the identity, as torch does, takes a third more; its zeros can be left out.
-    """
-    size = A.shape[-1]
+def inverse(size: int) -> Loops:
+    """The factorization, the inverse of U, and from that, column by column, the whole."""
     columns = Loops(size * _triangle(size), size * _triangle(size))
-    return Flop(other=flop_of(A, lu(size, size).then(_inverse_of_triangle(size), columns)))
+    return lu(size, size) + inverse_of_triangle(size) + columns
 
 
-@formula("aten._linalg_det", type="linear algebra", is_for_complex=True)
-def determinant(A: TensorSpec, **_: Any) -> Flop:
+def determinant(size: int) -> Loops:
     """The factorization, and the product of the diagonal."""
-    size = A.shape[-1]
-    return Flop(other=flop_of(A, lu(size, size).then(Loops(max(0, size - 1)))))
+    return lu(size, size) + Loops(max(0, size - 1))
 
 
-@formula("aten._linalg_slogdet", type="linear algebra", is_for_complex=True)
-def sign_and_logarithm_of_determinant(A: TensorSpec, **_: Any) -> Flop:
-    """The factorization, the product of the diagonal's signs, the sum of their logarithms.
-
-    Complex: of each a magnitude and two divisions, 6 more.
-    """
-    size = A.shape[-1]
-    loops = lu(size, size).then(Loops(max(0, size - 1)))
-    diagonal = math.prod(A.shape[:-2]) * size
-    simple = flop_of(A, loops) + max(0, diagonal - math.prod(A.shape[:-2]))
-    simple += 6 * diagonal if is_complex(A) else 0
-    return Flop(other=simple + TRANSCENDENTAL_FLOP * diagonal, least=simple + diagonal)
-
-
-@formula("aten.cholesky", type="linear algebra", is_for_complex=True)
-def cholesky_factorization(self: TensorSpec, **_: Any) -> Flop:
-    """About n^3 / 3: element (i, j) of L takes j products off; a division, or a root."""
-    return Flop(other=flop_of(self, cholesky(self.shape[-1])))
-
-
-@formula("aten.linalg_cholesky_ex", type="linear algebra", is_for_complex=True)
-def cholesky_factorization_if_any(self: TensorSpec, check_errors: bool = False, **_: Any) -> Flop:
-    """As `aten.cholesky`; it stops, without an error, at the first root of what is not positive."""
-    whole = cholesky_factorization(self)
-    roots = math.prod(self.shape[:-2]) * min(self.shape[-1], 1)
-    return whole if check_errors else replace(whole, least=min(roots, whole.flop))
-
-
-@formula(
-    *("aten.cholesky_solve", "aten._cholesky_solve_helper"),
-    type="linear algebra",
-    is_for_complex=True,
-)
-def cholesky_solution(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Two triangles a right side: 2 n^2."""
-    size, columns = self.shape[-2:]
-    return Flop(other=flop_of(output, triangular(size).times(2 * columns)))
-
-
-@formula("aten.cholesky_inverse", type="linear algebra", is_for_complex=True)
-def cholesky_inverse(self: TensorSpec, **_: Any) -> Flop:
-    """About 2 n^3 / 3: the inverse of L, and half of the product of its transpose with it."""
-    size = self.shape[-1]
+def cholesky_inverse(size: int) -> Loops:
+    """The inverse of L, and half of the product of its transpose with it."""
     square = Loops(size * (size + 1) * (size + 2) // 6, (size - 1) * size * (size + 1) // 6)
-    return Flop(other=flop_of(self, _inverse_of_triangle(size).then(square)))
-
-
-@formula("aten.linalg_solve_triangular", type="linear algebra", is_for_complex=True)
-def triangular_solution(
-    self: TensorSpec,
-    output: TensorSpec,
-    left: bool = True,
-    unitriangular: bool = False,
-    **_: Any,
-) -> Flop:
-    """A right side takes n^2: an FMA an element off the diagonal, a division an element on it."""
-    columns = output.shape[-1] if left else output.shape[-2]
-    loops = triangular(self.shape[-1], is_unit=unitriangular)
-    return Flop(other=flop_of(output, loops.times(columns)))
-
-
-@formula("aten.triangular_solve", type="linear algebra", is_for_complex=True)
-def older_triangular_solution(
-    A: TensorSpec, output: Sequence[TensorSpec], unitriangular: bool = False, **_: Any
-) -> Flop:
-    """As `triangular_solution`."""
-    return triangular_solution(A, output[0], unitriangular=unitriangular)
-
-
-@formula("aten.linalg_ldl_factor_ex", type="linear algebra", is_for_complex=True)
-def ldl_factorization(self: TensorSpec, **_: Any) -> Flop:
-    """About n^3 / 3: an elimination of one half."""
-    return Flop(other=flop_of(self, ldl(self.shape[-1])))
-
-
-@formula("aten.linalg_ldl_solve", type="linear algebra", is_for_complex=True)
-def ldl_solution(LD: TensorSpec, B: TensorSpec, **_: Any) -> Flop:
-    """Two triangles with ones on their diagonals, and a division by the diagonal, a right side."""
-    size = LD.shape[-1]
-    loops = triangular(size, is_unit=True).times(2).then(Loops(size))
-    return Flop(other=flop_of(B, loops.times(B.shape[-1])))
+    return inverse_of_triangle(size) + square
 
 
 # -- orthogonalization -----------------------------------------------------------------------------
@@ -253,7 +157,7 @@ def reflectors(rows: int, columns: int) -> Loops:
     for j in range(min(rows - 1, columns)):
         length = rows - j
         made = Loops(length + 1 + 1 + length - 1, length - 1 + 1 + 1)
-        loops = loops.then(made, _reflected(length).times(columns - 1 - j))
+        loops += made + (columns - 1 - j) * _reflected(length)
     return loops
 
 
@@ -267,7 +171,7 @@ def orthogonal(rows: int, columns: int, count: int) -> Loops:
     for j in range(min(count, rows - 1)):
         length = rows - j
         own = Loops(length - 1, 1)
-        loops = loops.then(own, _reflected(length).times(columns - 1 - j))
+        loops += own + (columns - 1 - j) * _reflected(length)
     return loops
 
 
@@ -275,39 +179,102 @@ def applied(rows: int, count: int, columns: int) -> Loops:
     """`count` reflectors of up to `rows` elements, applied to so many columns."""
     loops = Loops()
     for j in range(min(count, rows - 1)):
-        loops = loops.then(_reflected(rows - j).times(columns))
+        loops += columns * _reflected(rows - j)
     return loops
 
 
-@formula("aten.linalg_qr", type="linear algebra", is_for_complex=True)
-def qr(A: TensorSpec, mode: str = "reduced", **_: Any) -> Flop:
-    """About 2 m n^2 - 2 n^3 / 3, and as much again for Q, which a complete one has m columns of."""
-    rows, columns = A.shape[-2:]
-    count = min(rows, columns)
-    loops = reflectors(rows, columns)
-    if mode != "r":
-        loops = loops.then(orthogonal(rows, rows if mode == "complete" else count, count))
-    return Flop(other=flop_of(A, loops))
+def qr(rows: int, columns: int, mode: str) -> Loops:
+    """R, and Q unless it is left out."""
+    loops, count = reflectors(rows, columns), min(rows, columns)
+    if mode == "r":
+        return loops
+    return loops + orthogonal(rows, rows if mode == "complete" else count, count)
 
 
-@formula("aten.geqrf", type="linear algebra", is_for_complex=True)
-def packed_qr(self: TensorSpec, **_: Any) -> Flop:
-    """About 2 m n^2 - 2 n^3 / 3: R and the reflectors, without Q."""
-    return Flop(other=flop_of(self, reflectors(*self.shape[-2:])))
+def reflected(reflectors: int, shape: Sizes, left: bool) -> Loops:
+    """Each reflector applied to each column, or row."""
+    rows, columns = shape if left else shape[::-1]
+    return applied(rows, reflectors, columns)
 
 
-@formula("aten.linalg_householder_product", type="linear algebra", is_for_complex=True)
-def product_of_reflectors(input: TensorSpec, tau: TensorSpec, **_: Any) -> Flop:
-    """The first columns of Q, from the last reflector to the first."""
-    rows, columns = input.shape[-2:]
-    return Flop(other=flop_of(input, orthogonal(rows, columns, tau.shape[-1])))
+def _direct(of: tuple[Tensor, Loops], **_: Any) -> Flop:
+    """So many operations on every matrix."""
+    return Flop(other=flop_of(*of))
 
 
-@formula("aten.ormqr", type="linear algebra", is_for_complex=True)
-def reflected(input2: TensorSpec, output: TensorSpec, left: bool = True, **_: Any) -> Flop:
-    """Q times a matrix, without Q: each reflector applied to each of its columns, or rows."""
-    rows, columns = output.shape[-2:] if left else output.shape[-2:][::-1]
-    return Flop(other=flop_of(output, applied(rows, input2.shape[-1], columns)))
+table(
+    """
+aten.linalg_lu_factor_ex aten.linalg_lu = A, lu(*A.shape[-2:]); complex
+    About 2 n^3 / 3: a division a row, an FMA for each element right of it, column by column.
+aten.linalg_lu_solve = LU, sides(LU, B) * solved(order(LU)); complex
+    Two triangles, one with ones on its diagonal: n^2 products, n^2 - n sums a right side.
+aten._linalg_solve_ex = A, lu(order(A), order(A)) + sides(A, B) * solved(order(A)); complex
+    The factorization, then both triangles for each right side.
+aten.linalg_inv_ex = A, inverse(order(A)); complex
+    About 2 n^3: the factorization, the inverse of U, and from that, column by column, the whole.
+
+    Solving for the identity, as torch does, takes a third more; its zeros can be left out.
+aten._linalg_det = A, determinant(order(A)); complex
+    The factorization, and the product of the diagonal.
+aten.cholesky = self, cholesky(order(self)); complex
+    About n^3 / 3: element (i, j) of L takes j products off; a division, or a root.
+aten.cholesky_solve
+aten._cholesky_solve_helper = output, 2 * order(self) * triangular(self.shape[-2]); complex
+    Two triangles a right side: 2 n^2.
+aten.cholesky_inverse = self, cholesky_inverse(order(self)); complex
+    About 2 n^3 / 3: the inverse of L, and half of the product of its transpose with it.
+aten.triangular_solve = output[0], order(output[0]) * triangular(order(A), unitriangular); complex
+    As `triangular_solution`.
+aten.linalg_ldl_factor_ex = self, ldl(order(self)); complex
+    About n^3 / 3: an elimination of one half.
+aten.linalg_ldl_solve = B, order(B) * diagonal_solved(order(LD)); complex
+    Two triangles with ones on their diagonals, and a division by the diagonal, a right side.
+aten.linalg_qr = A, qr(*A.shape[-2:], mode); complex
+    About 2 m n^2 - 2 n^3 / 3, and as much again for Q, which a complete one has m columns of.
+aten.geqrf = self, reflectors(*self.shape[-2:]); complex
+    About 2 m n^2 - 2 n^3 / 3: R and the reflectors, without Q.
+aten.linalg_householder_product = input, orthogonal(*input.shape[-2:], order(tau)); complex
+    The first columns of Q, from the last reflector to the first.
+aten.ormqr = output, reflected(order(input2), output.shape[-2:], left); complex
+    Q times a matrix, without Q: each reflector applied to each of its columns, or rows.
+""",
+    _direct,
+)
+table(
+    """
+aten.lu_unpack = 0
+    Triangles are copied, and a permutation written out.
+""",
+    type="data movement",
+)
+
+
+@formula("aten.linalg_solve_triangular", is_for_complex=True)
+def triangular_solution(
+    self: Tensor, output: Tensor, left: bool = True, unitriangular: bool = False, **_: Any
+) -> Flop:
+    """A right side takes n^2: an FMA an element off the diagonal, a division an element on it."""
+    columns = output.shape[-1] if left else output.shape[-2]
+    return Flop(other=flop_of(output, columns * triangular(order(self), unitriangular)))
+
+
+@formula("aten._linalg_slogdet", is_for_complex=True)
+def sign_and_logarithm_of_determinant(A: Tensor, **_: Any) -> Flop:
+    """The factorization, the product of the diagonal's signs, the sum of their logarithms.
+
+    Complex: of each a magnitude and two divisions, 6 more.
+    """
+    diagonal = matrices(A) * order(A)
+    simple = flop_of(A, determinant(order(A))) + max(0, diagonal - matrices(A))
+    return (simple + (6 * diagonal if is_complex(A) else 0) + diagonal * F).flop()
+
+
+@formula("aten.linalg_cholesky_ex", is_for_complex=True)
+def cholesky_factorization_if_any(self: Tensor, check_errors: bool = False, **_: Any) -> Flop:
+    """As `aten.cholesky`; it stops, without an error, at the first root of what is not positive."""
+    whole = Flop(other=flop_of(self, cholesky(order(self))))
+    roots = matrices(self) * min(order(self), 1)
+    return whole if check_errors else replace(whole, least=min(roots, whole.flop))
 
 
 # Eigenvalues, singular values, least squares and matrix exponentials.
@@ -317,45 +284,20 @@ def reflected(input2: TensorSpec, output: TensorSpec, left: bool = True, **_: An
 # All that is sure of an iteration is that each element of the matrix enters it: the least.
 
 
-def _iterated(matrix: TensorSpec, operations: float) -> Flop:
-    """So many for each matrix of a batch."""
+def _iterated(of: tuple[Tensor, float], **_: Any) -> Flop:
+    """So many operations for each matrix of a batch."""
+    matrix, operations = of
     each = math.ceil(operations) * (REAL_FMA if is_complex(matrix) else 1)
-    other = math.prod(matrix.shape[:-2]) * each
+    other = matrices(matrix) * each
     return Flop(other=other, least=min(other, matrix.elements))
 
 
-def _symmetric(size: int, with_vectors: bool) -> float:
+def symmetric(size: int, with_vectors: bool) -> float:
+    """Eigenvalues of a symmetric matrix."""
     return 9 * size**3 if with_vectors else 4 * size**3 / 3
 
 
-@formula("aten._linalg_eigh", type="linear algebra", is_for_complex=True)
-def symmetric_eigenvalues(A: TensorSpec, compute_v: bool = True, **_: Any) -> Flop:
-    """9 n^3 with eigenvectors; 4 n^3 / 3 without, which is the way to three diagonals.
-
-    Source: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 8.3.
-    """
-    return _iterated(A, _symmetric(A.shape[-1], compute_v))
-
-
-@formula("aten.linalg_eigvals", "aten._linalg_eigvals", type="linear algebra", is_for_complex=True)
-def eigenvalues(self: TensorSpec, **_: Any) -> Flop:
-    """10 n^3: Hessenberg form, and some two iterations an eigenvalue.
-
-    Source: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 7.5.
-    """
-    return _iterated(self, 10 * self.shape[-1] ** 3)
-
-
-@formula("aten.linalg_eig", type="linear algebra", is_for_complex=True)
-def eigenvectors(self: TensorSpec, **_: Any) -> Flop:
-    """79 n^3 / 3: the Schur form with its vectors, 25 n^3, then a triangle solved and a product.
-
-    Source: the count of xGEEV in E. Anderson et al., "LAPACK Users' Guide", section 3.
-    """
-    return _iterated(self, 79 * self.shape[-1] ** 3 / 3)
-
-
-def _singular(rows: int, columns: int, with_vectors: bool, is_full: bool) -> float:
+def singular(rows: int, columns: int, with_vectors: bool, is_full: bool) -> float:
     """The lesser of Golub and Reinsch's method, and of that after a QR."""
     m, n = max(rows, columns), min(rows, columns)
     if not with_vectors:
@@ -364,32 +306,50 @@ def _singular(rows: int, columns: int, with_vectors: bool, is_full: bool) -> flo
     return full if is_full else min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3, full)
 
 
-@formula("aten._linalg_svd", type="linear algebra", is_for_complex=True)
-def singular_values(
-    A: TensorSpec, full_matrices: bool = False, compute_uv: bool = True, **_: Any
-) -> Flop:
-    """The lesser of two methods, for m rows and n columns (or the other way round).
+def pseudo_inverse(rows: int, columns: int, hermitian: bool) -> float:
+    """Singular values or eigenvalues, a scale, and a product."""
+    count = min(rows, columns)
+    product = 2 * rows * columns * count + count * (columns + 1)
+    values = symmetric(count, True) if hermitian else singular(rows, columns, True, False)
+    return values + product
+
+
+table(
+    """
+aten._linalg_eigh = A, symmetric(order(A), compute_v); complex
+    9 n^3 with eigenvectors; 4 n^3 / 3 without, which is the way to three diagonals.
+
+    Source: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 8.3.
+aten.linalg_eigvals aten._linalg_eigvals = self, 10 * order(self) ** 3; complex
+    10 n^3: Hessenberg form, and some two iterations an eigenvalue.
+
+    Source: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 7.5.
+aten.linalg_eig = self, 79 * order(self) ** 3 / 3; complex
+    79 n^3 / 3: the Schur form with its vectors, 25 n^3, then a triangle solved and a product.
+
+    Source: the count of xGEEV in E. Anderson et al., "LAPACK Users' Guide", section 3.
+aten._linalg_svd = A, singular(A.shape[-2], A.shape[-1], compute_uv, full_matrices); complex
+    The lesser of two methods, for m rows and n columns (or the other way round).
 
     Values only: 4 m n^2 - 4 n^3 / 3, or 2 m n^2 + 2 n^3. With vectors: 14 m n^2 + 8 n^3, or
     6 m n^2 + 20 n^3; with all of U: 4 m^2 n + 8 m n^2 + 9 n^3, or 4 m^2 n + 22 n^3.
     Source: G. H. Golub and C. F. Van Loan, "Matrix Computations", 3rd edition, section 5.4.5.
-    """
-    return _iterated(A, _singular(A.shape[-2], A.shape[-1], compute_uv, full_matrices))
+aten.linalg_pinv = self, pseudo_inverse(*self.shape[-2:], hermitian); complex
+    Singular values and vectors (eigenvalues, if symmetric), a scale, and a product: 2 m n k.
+aten.linalg_matrix_exp = self, 10 * order(self) ** 3; complex
+    Five products of a Taylor polynomial of degree 18: 10 n^3.
+
+    Matrices of a large norm are squared as often again, those of a small one take fewer products:
+    that depends on the values. Source: P. Bader, S. Blanes and F. Casas, "Computing the matrix
+    exponential with an optimized Taylor polynomial approximation", Mathematics 7 (12), 2019, as
+    torch does it.
+""",
+    _iterated,
+)
 
 
-@formula("aten.linalg_pinv", type="linear algebra", is_for_complex=True)
-def pseudo_inverse(self: TensorSpec, hermitian: bool = False, **_: Any) -> Flop:
-    """Singular values and vectors (eigenvalues, if symmetric), a scale, and a product: 2 m n k."""
-    rows, columns = self.shape[-2:]
-    count = min(rows, columns)
-    product = 2 * rows * columns * count + count * (columns + 1)
-    if hermitian:
-        return _iterated(self, _symmetric(count, True) + product)
-    return _iterated(self, _singular(rows, columns, True, False) + product)
-
-
-@formula("aten.linalg_lstsq", type="linear algebra", is_for_complex=True)
-def least_squares(self: TensorSpec, b: TensorSpec, driver: str | None = None, **_: Any) -> Flop:
+@formula("aten.linalg_lstsq", is_for_complex=True)
+def least_squares(self: Tensor, b: Tensor, driver: str | None = None, **_: Any) -> Flop:
     """A QR of the longer side, its reflectors applied to each right side, and a triangle solved.
 
     A driver by singular values ("gelss", "gelsd") takes these, and two products a right side. The
@@ -397,31 +357,17 @@ def least_squares(self: TensorSpec, b: TensorSpec, driver: str | None = None, **
     """
     rows, columns = self.shape[-2:]
     m, n = max(rows, columns), min(rows, columns)
-    batch = max(1, math.prod(self.shape[:-2]))
-    sides = b.elements // (rows * batch) if rows else 0
+    many = b.elements // (rows * max(1, matrices(self))) if rows else 0
     if driver in ("gelss", "gelsd"):
-        return _iterated(self, _singular(m, n, True, False) + 2 * (m + n) * n * sides)
-    solved = triangular(n).times(sides)
-    whole = flop_of(self, reflectors(m, n).then(applied(m, n, sides), solved))
-    products = m * n * (n + 1) // 2 + m * n * sides
-    normal = Loops(products, products).then(cholesky(n), triangular(n).times(2 * sides))
+        return _iterated((self, singular(m, n, True, False) + 2 * (m + n) * n * many))
+    whole = flop_of(self, reflectors(m, n) + applied(m, n, many) + many * triangular(n))
+    products = m * n * (n + 1) // 2 + m * n * many
+    normal = Loops(products, products) + cholesky(n) + 2 * many * triangular(n)
     return Flop(other=whole, least=min(whole, flop_of(self, normal)))
 
 
-@formula("aten.linalg_matrix_exp", type="linear algebra", is_for_complex=True)
-def matrix_exponential(self: TensorSpec, **_: Any) -> Flop:
-    """Five products of a Taylor polynomial of degree 18: 10 n^3.
-
-    Matrices of a large norm are squared as often again, those of a small one take fewer products:
-    that depends on the values. Source: P. Bader, S. Blanes and F. Casas, "Computing the matrix
-    exponential with an optimized Taylor polynomial approximation", Mathematics 7 (12), 2019, as
-    torch does it.
-    """
-    return _iterated(self, 10 * self.shape[-1] ** 3)
-
-
-@formula("aten._compute_linear_combination", type="linear algebra", is_for_complex=True)
-def linear_combinations(input: TensorSpec, coefficients: TensorSpec, **_: Any) -> Flop:
+@formula("aten._compute_linear_combination", is_for_complex=True)
+def linear_combinations(input: Tensor, coefficients: Tensor, **_: Any) -> Flop:
     """A sum of tensors, each times a coefficient, for each row of these."""
     rows, terms = coefficients.shape
     each = input.elements // input.shape[0] if input.shape[0] else 0
@@ -442,42 +388,34 @@ def linear_combinations(input: TensorSpec, coefficients: TensorSpec, **_: Any) -
 # that its real additions are (N / 2) log2 (N / 2).
 
 
-def _size(spec: TensorSpec, dim: Sequence[int]) -> int:
+def _size(spec: Tensor, dim: Sizes) -> int:
     return math.prod(spec.shape[each] for each in dim) if spec.shape else 1
 
 
-def _scaled(normalization: int, numbers: int) -> int:
-    """A product with 1 / N, or its root, for each real number of the result if asked."""
-    return numbers if normalization else 0
-
-
-@formula("aten._fft_c2c", type="FFT", is_for_complex=True)
-def complex_transform(
-    self: TensorSpec, dim: Sequence[int], normalization: int, output: TensorSpec, **_: Any
-) -> Flop:
-    """5 N log2 N for each transform of N complex numbers; 2 a number where it is normalised."""
-    size = _size(self, dim)
-    if not self.elements:
-        return Flop()
-    rounds = self.elements * math.log2(size)
-    return Flop(
-        other=round(5 * rounds) + _scaled(normalization, 2 * output.elements),
-        least=math.floor(rounds),
-    )
-
-
-def _real(normalization: int, transforms: int, size: int, numbers: int) -> Flop:
+def _between_reals(normalization: int, transforms: int, size: int, numbers: int) -> Flop:
     """Between `size` real numbers and half as many complex ones, `transforms` times."""
     rounds = transforms * size / 2
     return Flop(
-        other=round(5 * rounds * math.log2(size)) + _scaled(normalization, numbers),
+        other=round(5 * rounds * math.log2(size)) + (numbers if normalization else 0),
         least=math.floor(rounds * max(0.0, math.log2(size) - 1)),
     )
 
 
+@formula("aten._fft_c2c", type="FFT", is_for_complex=True)
+def complex_transform(
+    self: Tensor, dim: Sizes, normalization: int, output: Tensor, **_: Any
+) -> Flop:
+    """5 N log2 N for each transform of N complex numbers; 2 a number where it is normalised."""
+    if not self.elements:
+        return Flop()
+    rounds = self.elements * math.log2(_size(self, dim))
+    scales = 2 * output.elements if normalization else 0
+    return Flop(other=round(5 * rounds) + scales, least=math.floor(rounds))
+
+
 @formula("aten._fft_r2c", type="FFT", is_for_complex=True)
 def transform_of_reals(
-    self: TensorSpec, dim: Sequence[int], normalization: int, output: TensorSpec, **_: Any
+    self: Tensor, dim: Sizes, normalization: int, output: Tensor, **_: Any
 ) -> Flop:
     """2.5 N log2 N for each transform of N real numbers; the other half of its result is mirrored.
 
@@ -487,15 +425,14 @@ def transform_of_reals(
         return Flop()
     size = _size(self, dim)
     half = output.elements // output.shape[dim[-1]] * (self.shape[dim[-1]] // 2 + 1) if dim else 0
-    return _real(normalization, self.elements // size, size, 2 * min(half, output.elements))
+    made = 2 * min(half, output.elements)
+    return _between_reals(normalization, self.elements // size, size, made)
 
 
 @formula("aten._fft_c2r", type="FFT", is_for_complex=True)
-def transform_to_reals(
-    dim: Sequence[int], normalization: int, output: TensorSpec, **_: Any
-) -> Flop:
+def transform_to_reals(dim: Sizes, normalization: int, output: Tensor, **_: Any) -> Flop:
     """2.5 N log2 N for each transform to N real numbers, and 1 a number where it is normalised."""
     if not output.elements:
         return Flop()
     size = _size(output, dim)
-    return _real(normalization, output.elements // size, size, output.elements)
+    return _between_reals(normalization, output.elements // size, size, output.elements)

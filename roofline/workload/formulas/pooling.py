@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from roofline.workload.formulas.convolution import each_dimension, inner_taps, touched
-from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula, table
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.formulas.convolution import (
+    Dimension,
+    each_dimension,
+    inner_taps,
+    touched,
+)
+from roofline.workload.formulas.costs import floats
+from roofline.workload.formulas.pointwise import first
+from roofline.workload.formulas.registry import Flop, Sizes, Tensors, formula, table
+from roofline.workload.tensors import TensorSpec as Tensor
 
 UNTOUCHED = "what no window covers need not be read"
 
 
 def _windows_along(
-    self: TensorSpec,
-    pooled: TensorSpec,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1,),
-) -> list[tuple[int, int, int, int, int, int]]:
-    """Size, kernel, stride, padding, dilation and windows of each dimension."""
+    self: Tensor,
+    pooled: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
+    **_: Any,
+) -> list[Dimension]:
     # torch expands a single kernel size before dispatch: its length is the number of dimensions.
-    dimensions = len(kernel_size)
-    return list(
-        zip(
-            self.shape[-dimensions:],
+    many = len(kernel_size)
+    return [
+        Dimension(*each)
+        for each in zip(
+            self.shape[-many:],
             kernel_size,
-            each_dimension(stride or kernel_size, dimensions),
-            each_dimension(padding, dimensions),
-            each_dimension(dilation, dimensions),
-            pooled.shape[-dimensions:],
+            each_dimension(stride or kernel_size, many),
+            each_dimension(padding, many),
+            each_dimension(dilation, many),
+            pooled.shape[-many:],
             strict=True,
         )
-    )
+    ]
+
+
+def _over(of: Callable[..., int], planes: Sizes, along: list[Dimension]) -> int:
+    """The product over all dimensions, of so many planes."""
+    return math.prod(planes) * math.prod(of(*each) for each in along)
 
 
 @formula(
@@ -43,107 +55,67 @@ def _windows_along(
     *("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices"),
     byte=UNTOUCHED,
 )
-def max_pool(
-    self: TensorSpec,
-    kernel_size: Sequence[int],
-    output: TensorSpec | Sequence[TensorSpec],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    **_: Any,
-) -> Flop:
+def max_pool(self: Tensor, kernel_size: Sizes, output: Tensor | Tensors, **given: Any) -> Flop:
     """A window of k elements takes k - 1 comparisons; those with padding can be avoided."""
-    pooled = output if isinstance(output, TensorSpec) else output[0]
-    along = _windows_along(self, pooled, kernel_size, stride, padding, dilation)
-    planes = math.prod(pooled.shape[: -len(along)])
-    inner = planes * math.prod(inner_taps(*each) for each in along)
+    pooled = first(output)
+    along = _windows_along(self, pooled, kernel_size, **given)
+    planes = pooled.shape[: -len(along)]
+    inner = _over(inner_taps, planes, along)
     return Flop(
-        other=pooled.elements * (math.prod(kernel_size) - 1) if floats(self) else 0,
-        least=max(0, inner - pooled.elements) if floats(self) else 0,
-        min_elements={"self": planes * math.prod(touched(*each) for each in along)},
+        other=floats(self) * pooled.elements * (math.prod(kernel_size) - 1),
+        least=floats(self) * max(0, inner - pooled.elements),
+        min_elements={"self": _over(touched, planes, along)},
     )
 
 
 @formula("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", byte=UNTOUCHED)
-def avg_pool(
-    self: TensorSpec,
-    kernel_size: Sequence[int],
-    output: TensorSpec,
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    **_: Any,
-) -> Flop:
+def avg_pool(self: Tensor, kernel_size: Sizes, output: Tensor, **given: Any) -> Flop:
     """A window of k elements takes k - 1 additions and a division; padding need not be added."""
-    along = _windows_along(self, output, kernel_size, stride, padding)
-    planes = math.prod(output.shape[: -len(along)])
-    inner = planes * math.prod(inner_taps(*each) for each in along)
+    along = _windows_along(self, output, kernel_size, **given)
+    planes = output.shape[: -len(along)]
     return Flop(
-        other=output.elements * math.prod(kernel_size) if floats(self) else 0,
-        least=inner if floats(self) else 0,
-        min_elements={"self": planes * math.prod(touched(*each) for each in along)},
+        other=floats(self) * output.elements * math.prod(kernel_size),
+        least=floats(self) * _over(inner_taps, planes, along),
+        min_elements={"self": _over(touched, planes, along)},
     )
 
 
 @formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d", byte=UNTOUCHED)
-def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec], **_: Any) -> Flop:
+def fractional_max_pool(kernel_size: Sizes, output: Tensors, **_: Any) -> Flop:
     """A window of k elements takes k - 1 comparisons; windows lie where random samples say."""
-    return Flop(
-        other=output[0].elements * (math.prod(kernel_size) - 1),
-        min_elements={"self": output[0].elements},
-    )
+    windows = output[0].elements
+    return Flop(other=windows * (math.prod(kernel_size) - 1), min_elements={"self": windows})
 
 
 @formula("aten.col2im", byte="each operand once; minimum: without what falls on padding")
-def col2im(
-    self: TensorSpec,
-    output_size: Sequence[int],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-    output: TensorSpec,
-    **_: Any,
-) -> Flop:
+def col2im(self: Tensor, output_size: Sizes, output: Tensor, **given: Any) -> Flop:
     """Each element of the columns is added to its place in the image; padding need not be."""
-    along = _windows_over(output_size, kernel_size, stride, padding, dilation)
-    inner = math.prod(output.shape[:-2]) * math.prod(inner_taps(*each) for each in along)
+    inner = _over(inner_taps, output.shape[:-2], _windows_over(output_size, **given))
     return Flop(
-        other=self.elements,
-        least=max(0, inner - output.elements),
-        min_elements={"self": inner},
+        other=self.elements, least=max(0, inner - output.elements), min_elements={"self": inner}
     )
 
 
 @formula("aten.im2col", type="data movement", byte=UNTOUCHED)
-def im2col(
-    self: TensorSpec,
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-    **_: Any,
-) -> Flop:
+def im2col(self: Tensor, **given: Any) -> Flop:
     """Each window of the image is copied to a column."""
-    along = _windows_over(self.shape[-2:], kernel_size, stride, padding, dilation)
-    planes = math.prod(self.shape[:-2])
-    return Flop(min_elements={"self": planes * math.prod(touched(*each) for each in along)})
+    along = _windows_over(self.shape[-2:], **given)
+    return Flop(min_elements={"self": _over(touched, self.shape[:-2], along)})
 
 
 def _windows_over(
-    image: Sequence[int],
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> list[tuple[int, int, int, int, int, int]]:
-    """Size, kernel, stride, padding, dilation and windows that fit, of each dimension."""
+    image: Sizes, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, **_: Any
+) -> list[Dimension]:
+    """As many windows as fit."""
     return [
-        (*each, (each[0] + 2 * each[3] - each[4] * (each[1] - 1) - 1) // each[2] + 1)
-        for each in zip(image, kernel_size, stride, padding, dilation, strict=True)
+        Dimension(size, kernel, step, pad, d, (size + 2 * pad - d * (kernel - 1) - 1) // step + 1)
+        for size, kernel, step, pad, d in zip(
+            image, kernel_size, stride, padding, dilation, strict=True
+        )
     ]
 
 
-def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) -> int:
+def adaptive(self: Tensor, pooled: Tensor, dimensions: int) -> int:
     """Elements in all windows: i covers floor(i * in / out) up to ceil((i + 1) * in / out)."""
     planes = math.prod(self.shape[:-dimensions])
     return planes * math.prod(
@@ -152,140 +124,100 @@ def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) ->
     )
 
 
-def _adaptive_avg(dimensions: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    return Flop(other=_adaptive_elements(self, output, dimensions))
-
-
 table(
     """
-aten._adaptive_avg_pool2d aten.adaptive_avg_pool2d = 2
+aten._adaptive_avg_pool2d aten.adaptive_avg_pool2d = adaptive(self, output, 2)
     As many additions as the windows have elements but one, and a division for each.
-aten._adaptive_avg_pool3d aten.adaptive_avg_pool3d = 3
+aten._adaptive_avg_pool3d aten.adaptive_avg_pool3d = adaptive(self, output, 3)
     As `adaptive_avg_pool2d`, in three dimensions.
-aten.mkldnn_adaptive_avg_pool2d aten.adaptive_avg_pool1d = 2
+aten.mkldnn_adaptive_avg_pool2d aten.adaptive_avg_pool1d = adaptive(self, output, 2)
     As `aten._adaptive_avg_pool2d`; of one dimension, each channel is a window of its own.
-""",
-    _adaptive_avg,
-    int,
-)
-
-
-def _adaptive_max(
-    dimensions: int, self: TensorSpec, output: Sequence[TensorSpec], **_: Any
-) -> Flop:
-    pooled = output[0]
-    return Flop(other=_adaptive_elements(self, pooled, dimensions) - pooled.elements)
-
-
-table(
-    """
-aten.adaptive_max_pool2d = 2
+aten.adaptive_max_pool2d = adaptive(self, output[0], 2) - output[0].elements
     As many comparisons as each window has elements but one.
-aten.adaptive_max_pool3d = 3
+aten.adaptive_max_pool3d = adaptive(self, output[0], 3) - output[0].elements
     As `adaptive_max_pool2d`, in three dimensions.
-""",
-    _adaptive_max,
-    int,
+"""
 )
 
 
-# Gradients of pooling: each output's is handed to the elements of its window.
-#
-# An element that receives n gradients takes n - 1 additions: the first is written. The input is
-# passed for its shape alone, and not read.
+# Gradients of pooling: each output's is handed to the elements of its window. An element that
+# receives n gradients takes n - 1 additions: the first is written. The input is not read.
 
 _BYTE = "the input is not read: only its shape is used"
 
 
 def _pairs_and_elements(
-    grad_output: TensorSpec,
-    self: TensorSpec,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1,),
-    **_: Any,
+    grad_output: Tensor, self: Tensor, kernel_size: Sizes, **given: Any
 ) -> tuple[int, int]:
     """Pairs of an output and an element of its window; elements that lie in some window."""
-    along = _windows_along(self, grad_output, kernel_size, stride, padding, dilation)
-    planes = math.prod(self.shape[: -len(along)])
-    pairs, elements = (math.prod(of(*each) for each in along) for of in (inner_taps, touched))
-    return planes * pairs, planes * elements
+    along = _windows_along(self, grad_output, kernel_size, **given)
+    planes = self.shape[: -len(along)]
+    return _over(inner_taps, planes, along), _over(touched, planes, along)
 
 
-def _scattered(grad_output: TensorSpec, receivers: int, *, can_meet: bool = True) -> Flop:
+def scattered(grad_output: Tensor, receivers: int, *, can_meet: bool = True) -> Flop:
     """Each gradient goes to one element, which values decide: where windows overlap, to the same.
 
     At most all are added, at least those that exceed the `receivers`.
     """
     if not can_meet:
         return Flop(elements={"self": 0})
-    return Flop(
-        other=grad_output.elements,
-        least=max(0, grad_output.elements - receivers),
-        elements={"self": 0},
-    )
+    many = grad_output.elements
+    return Flop(other=many, least=max(0, many - receivers), elements={"self": 0})
 
 
 @formula(
     *("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward"),
     byte=_BYTE,
 )
-def max_pool_backward(grad_output: TensorSpec, self: TensorSpec, **given: Any) -> Flop:
+def max_pool_backward(grad_output: Tensor, **given: Any) -> Flop:
     """Each gradient goes where the index says; side by side, no two windows share an element."""
-    pairs, elements = _pairs_and_elements(grad_output, self, **given)
-    return _scattered(grad_output, elements, can_meet=pairs > elements)
-
-
-@formula("aten.fractional_max_pool2d_backward", byte=_BYTE)
-@formula("aten.fractional_max_pool3d_backward", byte=_BYTE)
-def fractional_max_pool_backward(grad_output: TensorSpec, self: TensorSpec, **_: Any) -> Flop:
-    """Each gradient goes where the index says; random samples say which windows overlap."""
-    return _scattered(grad_output, self.elements)
+    pairs, elements = _pairs_and_elements(grad_output, **given)
+    return scattered(grad_output, elements, can_meet=pairs > elements)
 
 
 @formula(
     "aten.max_pool2d_backward",
     byte="what no window covers need not be read to find the largest again",
 )
-def max_pool_without_indices(
-    grad_output: TensorSpec, self: TensorSpec, kernel_size: Sequence[int], **given: Any
-) -> Flop:
+def max_pool_without_indices(grad_output: Tensor, kernel_size: Sizes, **given: Any) -> Flop:
     """The largest of each window is looked for again: a comparison an element but the first."""
-    pairs, elements = _pairs_and_elements(grad_output, self, kernel_size, **given)
-    compared = grad_output.elements * (math.prod(kernel_size) - 1)
-    added = grad_output.elements if pairs > elements else 0
-    least = max(0, pairs - grad_output.elements)
+    pairs, elements = _pairs_and_elements(grad_output, kernel_size=kernel_size, **given)
+    windows = grad_output.elements
+    added = windows if pairs > elements else 0
     return Flop(
-        other=compared + added,
-        least=least + max(0, grad_output.elements - elements),
+        other=windows * (math.prod(kernel_size) - 1) + added,
+        least=max(0, pairs - windows) + max(0, windows - elements),
         min_elements={"self": elements},
     )
 
 
 @formula("aten.avg_pool2d_backward", "aten.avg_pool3d_backward", byte=_BYTE)
-def avg_pool_backward(grad_output: TensorSpec, self: TensorSpec, **given: Any) -> Flop:
+def avg_pool_backward(grad_output: Tensor, **given: Any) -> Flop:
     """Each gradient is divided once and added to the elements of its window, not to padding."""
-    pairs, elements = _pairs_and_elements(grad_output, self, **given)
+    pairs, elements = _pairs_and_elements(grad_output, **given)
     return Flop(other=grad_output.elements + pairs - elements, elements={"self": 0})
 
 
-def _adaptive_avg_backward(
-    dimensions: int, grad_output: TensorSpec, self: TensorSpec, **_: Any
-) -> Flop:
+def _adaptive_avg_backward(dimensions: int, grad_output: Tensor, self: Tensor, **_: Any) -> Flop:
     # Every element lies in some window, if there is one.
-    pairs = _adaptive_elements(self, grad_output, dimensions)
-    added = max(0, pairs - self.elements)
+    added = max(0, adaptive(self, grad_output, dimensions) - self.elements)
     return Flop(other=grad_output.elements + added, elements={"self": 0})
 
 
-def _adaptive_max_backward(
-    dimensions: int, grad_output: TensorSpec, self: TensorSpec, **_: Any
-) -> Flop:
-    overlap = _adaptive_elements(self, grad_output, dimensions) > self.elements
-    return _scattered(grad_output, self.elements, can_meet=overlap)
+def _adaptive_max_backward(dimensions: int, grad_output: Tensor, self: Tensor, **_: Any) -> Flop:
+    overlap = adaptive(self, grad_output, dimensions) > self.elements
+    return scattered(grad_output, self.elements, can_meet=overlap)
 
 
+table(
+    """
+aten.fractional_max_pool2d_backward
+aten.fractional_max_pool3d_backward = scattered(grad_output, self.elements)
+    Each gradient goes where the index says; random samples say which windows overlap.
+""",
+    byte=_BYTE,
+)
 table(
     """
 aten._adaptive_avg_pool2d_backward aten.mkldnn_adaptive_avg_pool2d_backward = 2
@@ -294,7 +226,6 @@ aten._adaptive_avg_pool3d_backward aten.adaptive_avg_pool3d_backward = 3
     As `adaptive_avg_pool2d`, in three dimensions.
 """,
     _adaptive_avg_backward,
-    int,
     byte=_BYTE,
 )
 table(
@@ -305,6 +236,5 @@ aten.adaptive_max_pool3d_backward = 3
     As `adaptive_max_pool2d`, in three dimensions.
 """,
     _adaptive_max_backward,
-    int,
     byte=_BYTE,
 )

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.complex_numbers import Cost
+from roofline.workload.formulas.costs import Cost, F, cost
 from roofline.workload.formulas.matmul import after
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, number
 from roofline.workload.formulas.recurrent import GRU, LSTM, RELU, TANH, Cell, Layers
-from roofline.workload.formulas.registry import Flop, formula, table
-from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.formulas.registry import Flop, Tensors, formula, none_of, products, table
+from roofline.workload.tensors import TensorSpec as Tensor
 
 QUANTIZE_FLOP = 5
 """x / scale, its rounding, the zero point, two comparisons with the limits of the type."""
@@ -27,17 +25,10 @@ DEQUANTIZE_FLOP = 2
 """(q - zero_point) * scale."""
 LIMITS_FLOP = 2
 """Of a scale that is found from the values: is it the smallest, is it the largest?"""
+DYNAMIC_FLOP = LIMITS_FLOP + QUANTIZE_FLOP
+"""Of an input whose scale is found from its values."""
 
-Packed = Sequence[TensorSpec | None]
-
-
-def _product(macs: int, other: int) -> Flop:
-    return Flop(
-        macs=macs,
-        other=other,
-        least=FLOP_PER_FMA * macs,
-        min_macs=macs,
-    )
+Packed = Sequence[Tensor | None]
 
 
 def has_bias(packed: Packed) -> bool:
@@ -45,7 +36,7 @@ def has_bias(packed: Packed) -> bool:
     return len(packed) > 1 and packed[1] is not None
 
 
-def end(output: TensorSpec) -> int:
+def end(output: Tensor) -> int:
     """The result quantised, or only scaled if it is to be of floats."""
     return 1 if output.dtype.kind == "float" else QUANTIZE_FLOP
 
@@ -53,23 +44,17 @@ def end(output: TensorSpec) -> int:
 # -- linear layers ---------------------------------------------------------------------------------
 
 
-def _linear(input: TensorSpec, output: TensorSpec, each_input: int, each_output: int) -> Flop:
+def linear(input: Tensor, output: Tensor, each_input: int, each_output: int) -> Flop:
     """A linear layer, and operations on each element of its input and its output."""
-    return _product(
-        output.elements * input.shape[-1],
-        each_input * input.elements + each_output * output.elements,
-    )
-
-
-def _numbers(row: str) -> list[int]:
-    return [int(each) for each in row.split(", ")]
+    other = each_input * input.elements + each_output * output.elements
+    return products(output.elements * input.shape[-1], other)
 
 
 def _packed_linear(
-    each: Sequence[int], X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any
+    each: tuple[int, int], X: Tensor, W_prepack: Packed, output: Tensor, **_: Any
 ) -> Flop:
     """So many operations on each element of the input and of the output, a bias apart."""
-    return _linear(X, output, each[0], each[1] + has_bias(W_prepack))
+    return linear(X, output, each[0], each[1] + has_bias(W_prepack))
 
 
 table(
@@ -95,38 +80,49 @@ quantized.linear_relu_dynamic_fp16 = 0, 1
     As `quantized.linear_dynamic_fp16`, and a comparison an element.
 """,
     _packed_linear,
-    _numbers,
     type="matrix product",
 )
 
 
-@formula("aten._wrapped_quantized_linear_prepacked", type="matrix product")
-def wrapped_linear(input: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """The input is quantised, and the result from integers made floats again, with a bias."""
-    return _linear(input, output, QUANTIZE_FLOP, 1 + QUANTIZE_FLOP + DEQUANTIZE_FLOP)
+def of_half_bytes(self: Tensor, output: Tensor) -> Flop:
+    """Each weight is scaled and shifted first."""
+    weights = output.shape[-1] * self.shape[-1]
+    return products(output.elements * self.shape[-1], DEQUANTIZE_FLOP * weights)
 
 
-@formula("aten.fbgemm_linear_int8_weight", type="matrix product")
-@formula("aten.fbgemm_linear_int8_weight_fp32_activation", type="matrix product")
-def linear_of_fbgemm(input: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear_dynamic`, with a bias."""
-    return _linear(input, output, LIMITS_FLOP + QUANTIZE_FLOP, 2)
-
-
-@formula("aten.fbgemm_linear_fp16_weight", type="matrix product")
-@formula("aten.fbgemm_linear_fp16_weight_fp32_activation", type="matrix product")
-def linear_of_fbgemm_halves(
-    input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any
-) -> Flop:
-    """As `quantized.linear_dynamic_fp16`."""
-    return _linear(input, output, 0, int(bias is not None))
+table(
+    """
+aten._wrapped_quantized_linear_prepacked = linear(input, output, 5, 1 + 5 + 2)
+    The input is quantised, and the result from integers made floats again, with a bias.
+aten.fbgemm_linear_int8_weight
+aten.fbgemm_linear_int8_weight_fp32_activation = linear(input, output, DYNAMIC_FLOP, 2)
+    As `quantized.linear_dynamic`, with a bias.
+aten.fbgemm_linear_fp16_weight
+aten.fbgemm_linear_fp16_weight_fp32_activation = linear(input, output, 0, int(bias is not None))
+    As `quantized.linear_dynamic_fp16`.
+onednn.linear_dynamic_fp16
+onednn.linear_relu_dynamic_fp16 = linear(x, output, 0, int(bias is not None))
+    As `quantized.linear_dynamic_fp16`; a comparison with 0 is left out.
+aten._int_mm = Flop(macs=output.elements * self.shape[-1])
+    int8 times int8, summed as int32.
+aten._weight_int8pack_mm = linear(self, output, 0, 1)
+    Floats times int8; the result is scaled for each row of the weight.
+aten._weight_int4pack_mm aten._weight_int4pack_mm_for_cpu
+aten._weight_int4pack_mm_with_scales_and_zeros
+quantized.int4mm_packed_weight_cpu = of_half_bytes(self, output)
+    Floats times 4-bit integers, each of which is scaled and shifted first.
+quantized.matmul = products(output.elements * qa.shape[-1], QUANTIZE_FLOP * output.elements)
+    Integers times integers; the result is quantised.
+""",
+    type="matrix product",
+)
 
 
 @formula("onednn.qlinear_pointwise", type="matrix product")
 def linear_of_onednn(
-    qx: TensorSpec,
-    output: TensorSpec,
-    bias: TensorSpec | None = None,
+    qx: Tensor,
+    output: Tensor,
+    bias: Tensor | None = None,
     post_op_name: str = "",
     post_op_algorithm: str = "",
     binary_post_op: str = "",
@@ -136,87 +132,46 @@ def linear_of_onednn(
 ) -> Flop:
     """As `quantized.linear`, then an activation, or an operation with another tensor and one."""
     operations = [post_op_name, binary_post_op, unary_post_op]
-    each, _least = after(operations, post_op_algorithm or unary_post_op_algorithm)
-    return _linear(qx, output, 0, each + (bias is not None) + end(output))
-
-
-@formula("onednn.linear_dynamic_fp16", "onednn.linear_relu_dynamic_fp16", type="matrix product")
-def linear_of_onednn_halves(
-    x: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any
-) -> Flop:
-    """As `quantized.linear_dynamic_fp16`; a comparison with 0 is left out."""
-    return _linear(x, output, 0, int(bias is not None))
-
-
-# -- products with packed weights ------------------------------------------------------------------
-
-
-@formula("aten._int_mm", type="matrix product")
-def product_of_integers(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """int8 times int8, summed as int32."""
-    return Flop(macs=output.elements * self.shape[-1])
-
-
-@formula("aten._weight_int8pack_mm", type="matrix product")
-def product_with_bytes(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Floats times int8; the result is scaled for each row of the weight."""
-    return _linear(self, output, 0, 1)
-
-
-@formula(
-    *("aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu"),
-    *("aten._weight_int4pack_mm_with_scales_and_zeros", "quantized.int4mm_packed_weight_cpu"),
-    type="matrix product",
-)
-def product_with_half_bytes(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Floats times 4-bit integers, each of which is scaled and shifted first."""
-    weights = output.shape[-1] * self.shape[-1]
-    return _product(output.elements * self.shape[-1], DEQUANTIZE_FLOP * weights)
+    each = after(operations, post_op_algorithm or unary_post_op_algorithm).flop
+    return linear(qx, output, 0, each + (bias is not None) + end(output))
 
 
 @formula("aten._dyn_quant_matmul_4bit", type="matrix product")
 def dynamic_product_with_half_bytes(
-    inp: TensorSpec, in_features: int, output: TensorSpec, block_size: int = 0, **_: Any
+    inp: Tensor, in_features: int, output: Tensor, block_size: int = 0, **_: Any
 ) -> Flop:
     """Rows are quantised by their own limits; a scale for each block of a sum."""
     blocks = in_features // block_size if block_size else 1
-    return _linear(inp, output, LIMITS_FLOP + QUANTIZE_FLOP, 2 * blocks)
+    return linear(inp, output, DYNAMIC_FLOP, 2 * blocks)
 
 
-# Quantised convolutions, counted as `quantized` says.
-
-
-def _convolution(qx: TensorSpec, packed: Packed, output: TensorSpec, each: int) -> Flop:
-    """What is packed has no stride and padding: at the least a tap of each window is inside."""
-    weight = packed[0]
-    assert weight is not None
-    inner = math.prod(weight.shape[1:])
-    taps = weight.shape[1] if len(weight.shape) > 1 else 1
-    products = output.elements * taps if qx.elements else 0
-    return Flop(
-        macs=output.elements * inner,
-        other=output.elements * (each + has_bias(packed)),
-        least=FLOP_PER_FMA * products,
-        min_macs=products,
-    )
+# -- convolutions ----------------------------------------------------------------------------------
 
 
 def _packed_convolution(
-    each: Sequence[int],
-    qx: TensorSpec,
-    output: TensorSpec,
+    each: tuple[int, int],
+    qx: Tensor,
+    output: Tensor,
     packed_weight: Packed = (),
     weight: Packed = (),
-    qaccum: TensorSpec | None = None,
+    qaccum: Tensor | None = None,
     **_: Any,
 ) -> Flop:
     """So many operations on each element of the input and of the output, a bias apart.
 
-    What is added is made floats first.
+    What is added is made floats first. What is packed has no stride and padding: at the least a tap
+    of each window is inside.
     """
-    added = 0 if qaccum is None else DEQUANTIZE_FLOP
-    count = _convolution(qx, packed_weight or weight, output, each[1] + added)
-    return replace(count, other=count.other + each[0] * qx.elements, least=count.min_flop)
+    packed = packed_weight or weight
+    kernel = packed[0]
+    assert kernel is not None
+    taps = kernel.shape[1] if len(kernel.shape) > 1 else 1
+    each_output = each[1] + has_bias(packed) + (0 if qaccum is None else DEQUANTIZE_FLOP)
+    return products(
+        output.elements * math.prod(kernel.shape[1:]),
+        output.elements * each_output + each[0] * qx.elements,
+        output.elements * taps if qx.elements else 0,
+    )
 
 
 table(
@@ -231,43 +186,35 @@ quantized.conv1d_dynamic quantized.conv2d_dynamic quantized.conv3d_dynamic = 7, 
     The limits of the input are found and it is quantised; the result is scaled, a bias added.
 """,
     _packed_convolution,
-    _numbers,
     type="convolution",
 )
 
 
 @formula(
-    *(f"quantized.conv_transpose{dimensions}d" for dimensions in (1, 2, 3)),
-    *(f"quantized.conv_transpose{dimensions}d_dynamic" for dimensions in (1, 2, 3)),
+    *(f"quantized.conv_transpose{n}d{kind}" for n in (1, 2, 3) for kind in ("", "_dynamic")),
     type="convolution",
 )
-def transposed_convolution(
-    qx: TensorSpec, packed_weight: Packed, output: TensorSpec, **_: Any
-) -> Flop:
+def transposed_convolution(qx: Tensor, packed_weight: Packed, output: Tensor, **_: Any) -> Flop:
     """Each input is spread over the window of each output channel of its group; then as above."""
     weight = packed_weight[0]
     assert weight is not None
-    is_dynamic = output.dtype.kind == "float"
-    before = (LIMITS_FLOP + QUANTIZE_FLOP) * qx.elements if is_dynamic else 0
+    before = DYNAMIC_FLOP * qx.elements if output.dtype.kind == "float" else 0
     each = end(output) + has_bias(packed_weight)
-    return Flop(
-        macs=qx.elements * math.prod(weight.shape[1:]),
-        other=before + output.elements * each,
-        least=0,
-    )
+    macs = qx.elements * math.prod(weight.shape[1:])
+    return products(macs, before + output.elements * each, 0)
 
 
 @formula(
     *("onednn.qconv_pointwise", "onednn.qconv1d_pointwise", "onednn.qconv2d_pointwise"),
     *("onednn.qconv3d_pointwise", "onednn.qconv2d_pointwise.binary"),
-    *("onednn.qconv2d_pointwise.binary_tensor",),
+    "onednn.qconv2d_pointwise.binary_tensor",
     type="convolution",
 )
 def convolution_of_onednn(
-    qx: TensorSpec,
-    qw: TensorSpec,
-    output: TensorSpec,
-    bias: TensorSpec | None = None,
+    qx: Tensor,
+    qw: Tensor,
+    output: Tensor,
+    bias: Tensor | None = None,
     attr: str = "",
     algorithm: str | None = "",
     binary_attr: str = "",
@@ -280,51 +227,41 @@ def convolution_of_onednn(
     The weight, in whatever order, takes part in each place of the result.
     """
     places = output.elements // output.shape[1] if output.elements else 0
-    each, _least = after([attr, binary_attr, unary_attr], algorithm or unary_algorithm)
-    macs = places * qw.elements
+    each = after([attr, binary_attr, unary_attr], algorithm or unary_algorithm).flop
     kernel = math.prod(qw.shape[-(len(output.shape) - 2) :])
-    products = macs // max(1, kernel) if qx.elements else 0
-    return Flop(
-        macs=macs,
-        other=output.elements * (each + (bias is not None) + end(output)),
-        least=FLOP_PER_FMA * products,
-        min_macs=products,
+    macs = places * qw.elements
+    return products(
+        macs,
+        output.elements * (each + (bias is not None) + end(output)),
+        macs // max(1, kernel) if qx.elements else 0,
     )
 
 
-# Recurrent layers and cells with quantised weights, counted as `quantized` says.
+# -- recurrent layers and cells --------------------------------------------------------------------
 
-Operands = TensorSpec | Sequence[TensorSpec]
+Operands = Tensor | Tensors
 
 
-def _layers(
-    cell: Cell,
-    given: TensorSpec,
-    state: TensorSpec,
-    is_half: bool = False,
-    **layers: Any,
-) -> Flop:
+def _layers(cell: Cell, given: Tensor, state: Tensor, is_half: bool = False, **layers: Any) -> Flop:
     """As the same layers of floats; what each product takes is quantised first, unless halves are.
 
     Weights that every step reads again are narrow.
     """
     whole = Layers(
         cell=cell,
-        vectors=math.prod(given.shape[:-1]),
-        inputs=given.shape[-1],
+        input=given,
         hidden=state.shape[-1],
         output=state.shape[-1],
-        dtype=given.dtype,
         **layers,
     )
     count = whole.forward()
     multiplied = whole.vectors * whole.directions * sum(whole.input_lengths) + whole.cells
-    before = 0 if is_half else (LIMITS_FLOP + QUANTIZE_FLOP) * multiplied
     narrow = whole.repeated_weights * (2 if is_half else 1)
+    wide = given.dtype.byte(whole.repeated_weights)
     return replace(
         count,
-        other=count.other + before,
-        internal_bytes=count.internal_bytes - whole.dtype.byte(whole.repeated_weights) + narrow,
+        other=count.other + (0 if is_half else DYNAMIC_FLOP * multiplied),
+        internal_bytes=count.internal_bytes - wide + narrow,
     )
 
 
@@ -337,19 +274,19 @@ def layers(
     has_biases: bool,
     num_layers: int,
     bidirectional: bool,
-    input: TensorSpec | None = None,
-    data: TensorSpec | None = None,
-    batch_sizes: TensorSpec | None = None,
+    input: Tensor | None = None,
+    data: Tensor | None = None,
+    batch_sizes: Tensor | None = None,
     batch_first: bool = False,
     dtype: object = None,
     **_: Any,
 ) -> Flop:
     """As `aten.lstm` and `aten.gru`, with inputs and states that are quantised for each product."""
     given = input if input is not None else data
-    state = hx if isinstance(hx, TensorSpec) else hx[0]
+    state = hx if isinstance(hx, Tensor) else hx[0]
     assert given is not None
     return _layers(
-        GRU if isinstance(hx, TensorSpec) else LSTM,
+        GRU if isinstance(hx, Tensor) else LSTM,
         given,
         state,
         "float16" in str(dtype),
@@ -361,13 +298,11 @@ def layers(
     )
 
 
-def _step(cell: Cell, input: TensorSpec, hx: Operands, **_: Any) -> Flop:
-    state = hx if isinstance(hx, TensorSpec) else hx[0]
+def _step(cell: Cell, input: Tensor, hx: Operands, **_: Any) -> Flop:
+    state = hx if isinstance(hx, Tensor) else hx[0]
     sequences = math.prod(input.shape[:-1])
     return _layers(cell, input, state, sequences=sequences, steps=1, has_biases=True)
 
-
-_CELLS = {"LSTM": LSTM, "GRU": GRU, "TANH": TANH, "RELU": RELU}
 
 table(
     """
@@ -381,9 +316,9 @@ quantized.quantized_rnn_relu_cell_dynamic aten.quantized_rnn_relu_cell = RELU
     As `aten.rnn_relu_cell`, with an input and a state that are quantised for each product.
 """,
     _step,
-    _CELLS.__getitem__,
     type="recurrent",
     byte=_LAYER,
+    names={"TANH": TANH, "RELU": RELU},
 )
 
 
@@ -393,16 +328,16 @@ quantized.quantized_rnn_relu_cell_dynamic aten.quantized_rnn_relu_cell = RELU
 # quantised after; a kernel may use tables, so that nothing of it is sure.
 
 
-def _elements(operands: Operands) -> int:
+def elements(operands: Operands) -> int:
     """Of one tensor, or of all of a list."""
-    if isinstance(operands, TensorSpec):
+    if isinstance(operands, Tensor):
         return operands.elements
     return sum(each.elements for each in operands)
 
 
 def _each(operations: int, output: Operands, self: object = None, **_: Any) -> Flop:
-    given = output if self is None or not isinstance(self, TensorSpec) else self
-    return Flop(other=operations * _elements(given), least=0)
+    given = self if isinstance(self, Tensor) else output
+    return Flop(other=operations * elements(given), least=0)
 
 
 table(
@@ -423,89 +358,85 @@ aten._fused_moving_avg_obs_fq_helper = 9
     As `fake_quantize`, with limits that are found first.
 """,
     _each,
-    int,
-    type="quantization",
 )
-
-
-@formula(
-    *("aten.int_repr", "aten._make_per_tensor_quantized_tensor", "aten.q_per_channel_scales"),
-    *("aten._make_per_channel_quantized_tensor", "aten.q_per_channel_zero_points"),
-    *("aten._empty_affine_quantized", "aten._empty_per_channel_affine_quantized"),
-    *("quantized.linear_prepack", "quantized.linear_prepack_fp16", "quantized.linear_unpack"),
-    *("quantized.linear_unpack_fp16", "quantized.conv_prepack", "quantized.conv_unpack"),
-    *(f"quantized.conv{n}d_{each}" for n in (1, 2, 3) for each in ("prepack", "unpack")),
-    *(f"quantized.conv_transpose{n}d_{each}" for n in (1, 2, 3) for each in ("prepack", "unpack")),
-    *("quantized.embedding_bag_prepack", "quantized.embedding_bag_unpack", "quantized.max_pool1d"),
-    *("quantized.max_pool2d", "quantized.relu6", "quantized.clamp", "quantized.threshold"),
-    *("quantized.make_quantized_cell_params_dynamic", "quantized.make_quantized_cell_params_fp16"),
-    *("quantized.make_quantized_cell_params", "onednn.qlinear_prepack", "onednn.qconv_prepack"),
-    *("onednn.linear_prepack_fp16", "aten.fbgemm_pack_quantized_matrix"),
+table(
+    """
+aten.int_repr aten._make_per_tensor_quantized_tensor aten.q_per_channel_scales
+aten._make_per_channel_quantized_tensor aten.q_per_channel_zero_points
+aten._empty_affine_quantized aten._empty_per_channel_affine_quantized quantized.linear_prepack
+quantized.linear_prepack_fp16 quantized.linear_unpack quantized.linear_unpack_fp16
+quantized.conv_prepack quantized.conv_unpack quantized.conv1d_prepack quantized.conv1d_unpack
+quantized.conv2d_prepack quantized.conv2d_unpack quantized.conv3d_prepack quantized.conv3d_unpack
+quantized.conv_transpose1d_prepack quantized.conv_transpose1d_unpack
+quantized.conv_transpose2d_prepack quantized.conv_transpose2d_unpack
+quantized.conv_transpose3d_prepack quantized.conv_transpose3d_unpack
+quantized.embedding_bag_prepack quantized.embedding_bag_unpack quantized.max_pool1d
+quantized.max_pool2d quantized.relu6 quantized.clamp quantized.threshold
+quantized.make_quantized_cell_params_dynamic quantized.make_quantized_cell_params_fp16
+quantized.make_quantized_cell_params onednn.qlinear_prepack onednn.qconv_prepack
+onednn.linear_prepack_fp16 aten.fbgemm_pack_quantized_matrix = 0
+    Integers are copied, packed or compared, not computed with.
+""",
     type="data movement",
 )
-def integers(**_: Any) -> Flop:
-    """Integers are copied, packed or compared, not computed with."""
-    return Flop()
 
 
 # -- other layers ----------------------------------------------------------------------------------
 
 
-def _between(inputs: int, output: Operands, simple: int, functions: int = 0) -> Flop:
+def between(inputs: int, output: Operands, each: Cost | int) -> Flop:
     """`inputs` numbers made floats; so many operations for each result, which is quantised."""
-    each = simple + TRANSCENDENTAL_FLOP * functions + QUANTIZE_FLOP
-    return Flop(other=DEQUANTIZE_FLOP * inputs + each * _elements(output), least=0)
+    operations = cost(each).operations + QUANTIZE_FLOP
+    return Flop(other=DEQUANTIZE_FLOP * inputs + operations * elements(output), least=0)
 
 
 @formula(
     *("quantized.add", "quantized.mul", "quantized.add_relu", "quantized.mul_relu"),
     *("quantized.add_scalar", "quantized.mul_scalar", "quantized.add_scalar_relu"),
-    *("quantized.mul_scalar_relu",),
-    type="quantization",
+    "quantized.mul_scalar_relu",
 )
-def arithmetic(qa: TensorSpec, output: TensorSpec, qb: object = None, **_: Any) -> Flop:
+def arithmetic(qa: Tensor, output: Tensor, qb: object = None, **_: Any) -> Flop:
     """One an element, between integers; a comparison with 0 is one of integers."""
-    other = qb.elements if isinstance(qb, TensorSpec) else 0
-    return _between(qa.elements + other, output, 1)
+    return between(elements([each for each in (qa, qb) if isinstance(each, Tensor)]), output, 1)
 
 
-@formula("onednn.qadd", "onednn.qmul", "onednn.qadd_relu", type="quantization")
-def arithmetic_of_onednn(self: TensorSpec, other: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.add`."""
-    return _between(self.elements + other.elements, output, 1)
+def _each_between(each: Cost | int, output: Tensor, **_: Any) -> Flop:
+    return between(output.elements, output, each)
 
 
-@formula("quantized.cat", "quantized.cat_relu", type="data movement")
-def concatenated(qx: Sequence[TensorSpec], output: TensorSpec, **_: Any) -> Flop:
-    """Each part is quantised again, with the scale of the whole."""
-    return _between(_elements(qx), output, 0)
-
-
-def _each_between(cost: Cost, output: TensorSpec, **_: Any) -> Flop:
-    return _between(output.elements, output, cost.simple, cost.functions)
-
-
+table(
+    """
+onednn.qadd onednn.qmul onednn.qadd_relu = between(self.elements + other.elements, output, 1)
+    As `quantized.add`.
+"""
+)
+table(
+    """
+quantized.cat quantized.cat_relu = between(elements(qx), output, 0)
+    Each part is quantised again, with the scale of the whole.
+""",
+    type="data movement",
+)
 table(
     """
 quantized.leaky_relu quantized.dropout = 2
     A comparison and a multiplication, between integers.
 quantized.hardswish = 5
     Five an element, between integers.
-quantized.sigmoid quantized.elu quantized.celu = 3+1f
+quantized.sigmoid quantized.elu quantized.celu = 3 + F
     Three operations and an exponential an element, between integers.
 """,
     _each_between,
-    number,
-    type="quantization",
+    names={"F": F},
 )
 table(
     """
-quantized.softmax = 4+1f
+quantized.softmax = 4 + F
     As `aten._softmax`, between integers: a comparison, a difference, a sum, a division.
 """,
     _each_between,
-    number,
     type="softmax",
+    names={"F": F},
 )
 table(
     """
@@ -517,28 +448,15 @@ quantized.batch_norm2d_relu quantized.batch_norm3d_relu onednn.qbatch_norm2d = 2
     A product and a sum an element, between integers.
 """,
     _each_between,
-    number,
     type="normalization",
 )
-
-
-@formula("quantized.matmul", type="matrix product")
-def product(qa: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Integers times integers; the result is quantised."""
-    macs = output.elements * qa.shape[-1]
-    return Flop(
-        macs=macs,
-        other=QUANTIZE_FLOP * output.elements,
-        least=FLOP_PER_FMA * macs,
-        min_macs=macs,
-    )
 
 
 _ROWS = "the rows looked up, not the table; minimum: one row, none in bags"
 
 
-@formula(*("quantized.embedding_byte", "quantized.embedding_4bit"), type="embedding", byte=_ROWS)
-def embedding(output: TensorSpec, **_: Any) -> Flop:
+@formula("quantized.embedding_byte", "quantized.embedding_4bit", type="embedding", byte=_ROWS)
+def embedding(output: Tensor, **_: Any) -> Flop:
     """A product and a sum for each number that is looked up."""
     return Flop(
         other=DEQUANTIZE_FLOP * output.elements,
@@ -548,33 +466,25 @@ def embedding(output: TensorSpec, **_: Any) -> Flop:
     )
 
 
-@formula(
-    *("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit"), type="embedding", byte=_ROWS
-)
-def embedding_bag(indices: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As `embedding`, and the rows of a bag are added."""
-    looked_up = indices.elements * output.shape[-1]
-    return _bags(looked_up, looked_up)
+def _bags(elements: int, indices: Tensor, output: Tensor, **_: Any) -> Flop:
+    """So many elements of the table for each index; how long bags are lies in values."""
+    return Flop(
+        other=(DEQUANTIZE_FLOP + 1) * indices.elements * output.shape[-1],
+        least=0,
+        elements={"weight": indices.elements * elements},
+        min_elements=none_of("weight"),
+    )
 
 
-@formula(
-    *(f"quantized.embedding_bag_{kind}_rowwise_offsets" for kind in ("byte", "4bit", "2bit")),
+table(
+    """
+quantized.embedding_bag_byte quantized.embedding_bag_4bit = output.shape[-1]
+    As `embedding`, and the rows of a bag are added.
+quantized.embedding_bag_byte_rowwise_offsets quantized.embedding_bag_4bit_rowwise_offsets
+quantized.embedding_bag_2bit_rowwise_offsets = weight.shape[-1]
+    As `embedding_bag`; scale and offset stand at the end of each row.
+""",
+    _bags,
     type="embedding",
     byte=_ROWS,
 )
-def embedding_bag_of_bytes(
-    weight: TensorSpec, indices: TensorSpec, output: TensorSpec, **_: Any
-) -> Flop:
-    """As `embedding_bag`; scale and offset stand at the end of each row."""
-    looked_up = indices.elements * output.shape[-1]
-    return _bags(looked_up, indices.elements * weight.shape[-1])
-
-
-def _bags(numbers: int, elements: int) -> Flop:
-    """So many numbers, in so many elements of the table; how long bags are lies in values."""
-    return Flop(
-        other=(DEQUANTIZE_FLOP + 1) * numbers,
-        least=0,
-        elements={"weight": elements},
-        min_elements={"weight": 0},
-    )

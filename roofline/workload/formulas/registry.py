@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from roofline.errors import InputError, RooflineError, said_by
+from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, least_products
 
-_MOST = 2**100
-"""More than any operator takes."""
+Sizes = Sequence[int]
+Tensors = Sequence[TensorSpec]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flop:
     """What a formula returns: floating-point operations of one call.
 
-    ``macs`` are those of convolutions and matrix products by the usual convention,
-    ``other`` every further operation (1 per add, multiply, division, comparison …), ``least`` what
-    no kernel of the direct algorithm can avoid (None: all of it), and ``min_macs`` the
-    multiply-adds among that (None: as many as are left of it if no other operation is optional).
-    ``elements`` says how many
+    ``macs`` are those of convolutions and matrix products by the usual convention, ``other`` every
+    further operation (1 per add, multiply, division, comparison …), ``least`` what no kernel of the
+    direct algorithm can avoid (None: all of it), and ``min_macs`` the multiply-adds among that
+    (None: as many as are left of it if no other operation is optional). ``elements`` says how many
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
-    of a table, say. ``min_elements`` says how many must be, where the others are there to be
-    passed over or values decide. Of an operand that is changed in place both hold for what is read
-    and for what is written, unless ``"output"`` says otherwise of the latter. ``internal_bytes`` is
-    what the parts of a fused operator hand to each other, each byte once written and once read, and
-    the weights that they read again at every step: a kernel that keeps none of it on chip moves as
-    much more.
-    ``type`` refines the operator's kind (``"depthwise convolution"``).
+    of a table, say. ``min_elements`` says how many must be, where the others are there to be passed
+    over or values decide. Of an operand that is changed in place both hold for what is read and for
+    what is written, unless ``"output"`` says otherwise of the latter. ``internal_bytes`` is what
+    the parts of a fused operator hand to each other, each byte once written and once read, and the
+    weights that they read again at every step: a kernel that keeps none of it on chip moves as much
+    more. ``type`` refines the operator's kind (``"depthwise convolution"``).
 
     Raises:
         ValueError: a count that is negative or no whole number, or a least that exceeds all.
@@ -48,13 +49,13 @@ class Flop:
     type: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("macs", "other", "least", "min_macs", "internal_bytes"):
-            count = getattr(self, name)
+        counts: dict[str, Any] = {name: getattr(self, name) for name in _COUNTS}
+        for name in ("elements", "min_elements"):
+            each = getattr(self, name)
+            counts |= {f"{name}[{operand!r}]": count for operand, count in each.items()}
+        for name, count in counts.items():
             if count is not None or name not in ("least", "min_macs"):
                 _check_count(name, count)
-        for name in ("elements", "min_elements"):
-            for operand, count in getattr(self, name).items():
-                _check_count(f"{name}[{operand!r}]", count)
         if self.min_flop > self.flop:
             raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
         if self.min_macs is None:
@@ -76,6 +77,45 @@ class Flop:
     def min_flop(self) -> int:
         """The floating-point operations that no kernel can avoid."""
         return self.flop if self.least is None else self.least
+
+    def plus(self, other: int, least: int | None = None) -> Flop:
+        """With `other` operations more, of which `least` cannot be avoided (None: all of them)."""
+        more = other if least is None else least
+        return replace(self, other=self.other + other, least=self.min_flop + more)
+
+    def renamed(self, **names: str) -> Flop:
+        """Of an operator that has other names for operands."""
+        elements, least = (
+            {names.get(name, name): count for name, count in each.items()}
+            for each in (self.elements, self.min_elements)
+        )
+        return replace(self, elements=elements, min_elements=least)
+
+
+def total(counts: Iterable[Flop]) -> Flop:
+    """Of parts together, but for which elements they touch."""
+    parts = list(counts)
+    return Flop(
+        macs=sum(each.macs for each in parts),
+        other=sum(each.other for each in parts),
+        least=sum(each.min_flop for each in parts),
+        min_macs=sum(each.min_macs or 0 for each in parts),
+        internal_bytes=sum(each.internal_bytes for each in parts),
+    )
+
+
+def products(macs: int, other: int = 0, least: int | None = None) -> Flop:
+    """Multiply-adds, of which `least` cannot be avoided (None: all), and avoidable operations."""
+    least = macs if least is None else least
+    return Flop(macs=macs, other=other, least=FLOP_PER_FMA * least, min_macs=least)
+
+
+def none_of(*operands: str) -> dict[str, int]:
+    """No elements of these operands."""
+    return dict.fromkeys(operands, 0)
+
+
+_COUNTS = ("macs", "other", "least", "min_macs", "internal_bytes")
 
 
 def _check_count(name: str, count: Any) -> None:
@@ -216,7 +256,7 @@ def formula(
         for key, each in list(_formulas.items()) if replaced else ():
             if any(each.function is old for old in replaced):
                 del _formulas[key]
-        kind = type or _default_type(function)
+        kind = type or _default_type(function.__module__)
         for key in operators:
             _formulas[key] = Formula(
                 key=key,
@@ -233,46 +273,76 @@ def formula(
 
 def table(
     text: str,
-    function: Function,
-    numbers: Callable[[str], Any],
+    function: Function | None = None,
     *,
     type: str = "",
     byte: str = "",
+    names: Mapping[str, Any] | None = None,
 ) -> None:
-    """Register a formula for each row of a table: `function` with the row's numbers.
+    """Register a formula for each row of a table.
 
     Args:
-        text: rows of ``operators = numbers``, and below each, indented, the rule in words. Where
-            the numbers speak of ``complex``, the row is right for complex numbers too.
-        function: counts; it takes the row's numbers, then the arguments of the operator by name.
-        numbers: makes of the row's text what `function` takes.
+        text: rows of ``operators = expression``, and below each, indented, the rule in words. The
+            expression is Python, of names of its module and arguments of the operator. Behind
+            ``; complex`` stands what complex numbers take; nothing, where that is the same.
+        function: counts; it takes the value of the expression (or both), then the arguments of the
+            operator by name. None: the value is the `Flop`, or all operations: a number, or a cost.
         type: as of `formula`.
         byte: as of `formula`.
+        names: what expressions may name besides.
     """
     # `inspect.stack` would look at all modules, at every table.
     frame = inspect.currentframe()
     caller = frame.f_back if frame else None
     assert caller is not None, "a table is registered by a module"
+    module, file = {**(names or {}), **caller.f_globals}, caller.f_code.co_filename
     for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
         operators, given, rule = match.groups()
+        expression, is_for_complex, of_complex = given.partition("; complex")
+        if of_complex.strip():
+            expression = f"({expression}), ({of_complex})"
         # The text begins on the line below the call.
         line = caller.f_lineno + 1 + text.count("\n", 0, match.start())
         register = formula(
             *operators.split(),
-            type=type or _default_type(function),
+            type=type or _default_type(module["__name__"]),
             byte=byte,
-            is_for_complex="complex" in given,
-            row=(caller.f_code.co_filename, line),
+            is_for_complex=bool(is_for_complex),
+            row=(file, line),
         )
-        register(_with_numbers(function, numbers(given.strip()), rule))
+        row = _row(expression.strip(), function, module)
+        row.__doc__ = inspect.cleandoc(rule)
+        register(row)
 
 
-def _with_numbers(function: Function, numbers: Any, rule: str) -> Function:
+def _row(expression: str, function: Function | None, module: dict[str, Any]) -> Function:
+    """The formula of a row: its parameters are the names that its module has not."""
+    known = {**vars(builtins), **module}
+    tree = ast.parse(expression, mode="eval")
+    names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
+    called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    given = [
+        each.id
+        for each in names
+        if each.id not in bound
+        # A function that is not called is an argument of the same name.
+        and not (id(each) in called if callable(known.get(each.id)) else each.id in module)
+    ]
+    value = eval(f"lambda {', '.join((*dict.fromkeys(given), '**_'))}: ({expression})", module)
+    value.expression = expression
+
     def count(**arguments: Any) -> Flop:
-        return function(numbers, **arguments)
+        found = value(**arguments)
+        if function is not None:
+            return function(found, **arguments)
+        if isinstance(found, int):
+            return Flop(other=found)
+        return found if isinstance(found, Flop) else found.flop()
 
-    count.__module__, count.__qualname__ = function.__module__, function.__qualname__
-    count.__doc__ = inspect.cleandoc(rule)
+    count.__signature__ = inspect.signature(value)  # pyright: ignore[reportFunctionMemberAccess]
+    named = value if function is None else function
+    count.__module__, count.__qualname__ = module["__name__"], named.__qualname__
     return count
 
 
@@ -319,9 +389,22 @@ def _is_defined_again(function: Function, before: Function) -> bool:
     return file == file_before and own is not own_before
 
 
-def _default_type(function: Function) -> str:
-    package, _, module = (function.__module__ or "").rpartition(".")
-    return module if package.startswith(_PACKAGE) else "custom"
+_TYPES = {
+    "attention_kernels": "attention",
+    "draws": "random",
+    "indexing": "data movement",
+    "layout": "data movement",
+    "linear_algebra": "linear algebra",
+    "matmul": "matrix product",
+    "ordering": "reduction",
+    "quantized": "quantization",
+}
+"""The kind of operator of modules that have another name."""
+
+
+def _default_type(module: str | None) -> str:
+    package, _, name = (module or "").rpartition(".")
+    return _TYPES.get(name, name) if package.startswith(_PACKAGE) else "custom"
 
 
 def find(operator: str, overload: str = "") -> Formula | None:

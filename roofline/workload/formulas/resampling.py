@@ -8,33 +8,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula, table
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.formulas.costs import floats
+from roofline.workload.formulas.registry import Flop, formula, none_of, table
+from roofline.workload.tensors import TensorSpec as Tensor
 
 _BYTE = "sampling down passes over elements, but each output has at least one of its own"
 
 
-@formula(
-    *("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d"),
-    *("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d"),
-    *("aten._upsample_nearest_exact3d",),
-    byte=_BYTE,
-)
-def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
-    """Elements are copied, not computed; sampling down passes over some."""
-    return Flop(min_elements={"self": output.elements})
-
-
-def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def _weighted(neighbours: int, self: Tensor, output: Tensor, **_: Any) -> Flop:
     """Each output is a weighted sum of `neighbours`; making the weights is left out.
 
     An image that keeps its size is only copied.
     """
-    operations = (2 * neighbours - 1) * output.elements if floats(output) else 0
+    operations = (2 * neighbours - 1) * output.elements if neighbours and floats(output) else 0
     return Flop(
         other=operations,
         least=0 if self.shape == output.shape else operations,
@@ -44,6 +32,9 @@ def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec, **_: Any) -
 
 table(
     """
+aten.upsample_nearest1d aten.upsample_nearest2d aten.upsample_nearest3d
+aten._upsample_nearest_exact1d aten._upsample_nearest_exact2d aten._upsample_nearest_exact3d = 0
+    Elements are copied, not computed; sampling down passes over some.
 aten.upsample_linear1d = 2
     Two neighbours, each weighted: two multiplications and an addition an element.
 aten.upsample_bilinear2d = 4
@@ -54,9 +45,15 @@ aten.upsample_bicubic2d = 16
     Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element.
 """,
     _weighted,
-    int,
     byte=_BYTE,
 )
+
+
+def _step(size: int, outputs: int, asked: float | None, align_corners: bool) -> float:
+    """Inputs between two outputs."""
+    if align_corners:
+        return (size - 1) / (outputs - 1) if outputs > 1 else 0.0
+    return 1 / asked if asked else size / max(outputs, 1)
 
 
 @functools.cache
@@ -82,8 +79,8 @@ def _taps(size: int, outputs: int, scale: float, reach: float, is_centred: bool)
 
 def _antialiased(
     reach: int,
-    self: TensorSpec,
-    output: TensorSpec,
+    self: Tensor,
+    output: Tensor,
     align_corners: bool,
     scales_h: float | None = None,
     scales_w: float | None = None,
@@ -103,14 +100,23 @@ def _antialiased(
         (width, columns, scales_w, planes * height),
         (height, rows, scales_h, planes * columns),
     ):
-        if align_corners:
-            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
-        else:
-            scale = 1 / asked if asked else size / max(outputs, 1)
+        scale = _step(size, outputs, asked, align_corners)
         windows, weighted = _taps(size, outputs, scale, reach, align_corners)
         operations += lines * max(0, 2 * windows - outputs)
         least += lines * max(0, 2 * weighted - outputs) if size != outputs else 0
     return Flop(other=operations, least=least)
+
+
+def _antialiased_backward(reach: int, grad_output: Tensor, output: Tensor, **given: Any) -> Flop:
+    """The forward's products the other way, along columns and then along rows.
+
+    A line of it has as many products, but sums for as many inputs as it had outputs.
+    """
+    planes = math.prod(output.shape[:-2])
+    (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
+    fewer = planes * (height * (width - columns) + columns * (height - rows))
+    count = _antialiased(reach, output, grad_output, **given)
+    return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
 
 
 table(
@@ -123,75 +129,23 @@ aten._upsample_lanczos2d_aa = 3
     A windowed sinc over 6 inputs, wider where sampling down.
 """,
     _antialiased,
-    int,
 )
-
-
-_BILINEAR, _NEAREST = 0, 1
-"""torch's numbers for how a grid is sampled; 2 is bicubic."""
-
-_CUBIC_FLOP = 25
-"""Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
-
-
-@formula(
-    *("aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten._grid_sampler_2d_cpu_fallback"),
-    byte="the neighbours of each place of the grid; where those are is not known: maybe nowhere",
-)
-def grid_sampler(
-    input: TensorSpec,
-    grid: TensorSpec,
-    interpolation_mode: int,
-    align_corners: bool,
-    output: TensorSpec,
-    **_: Any,
-) -> Flop:
-    """Each place of the grid is made a pixel position; each channel is a weighted sum around it.
-
-    A coordinate takes 4 operations to become a position (3 with aligned corners). Nearest: its
-    rounding. Linear: floor, two differences; a neighbour's weight is the product of those. Cubic:
-    floor, difference, four weights; a sum of four weighted in each of four rows, then of these.
-    Moving places into the image, where padding asks for it, is left out. Where the places are
-    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
+table(
     """
-    dimensions = grid.shape[-1]
-    places = math.prod(grid.shape[:-1])
-    position = 3 if align_corners else 4
-    if interpolation_mode == _NEAREST:
-        neighbours, each, weights = 1, 0, dimensions
-    elif interpolation_mode == _BILINEAR:
-        neighbours = 2**dimensions
-        each, weights = 2 * neighbours - 1, 3 * dimensions + neighbours * (dimensions - 1)
-    else:
-        neighbours, each, weights = 16, 35, dimensions * (2 + _CUBIC_FLOP)
-    if not floats(output):
-        return Flop()
-    return Flop(
-        other=places * (dimensions * position + weights) + output.elements * each,
-        least=2 * dimensions * places,
-        elements={"input": neighbours * output.elements},
-        min_elements={"input": 0},
-    )
-
-
-# Resampling under the names of the libraries that run it.
-
-
-@formula(
-    "aten.cudnn_grid_sampler",
-    byte="no more of the image than each place's neighbours",
+aten._upsample_bilinear2d_aa_backward = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa_backward = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa_backward = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased_backward,
 )
-def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """As `grid_sampler_2d`: linear, with aligned corners."""
-    count = grid_sampler(self, grid, _BILINEAR, True, output)
-    touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
-    return replace(count, elements=touched, min_elements=least)
 
 
-# Gradients of resampling: each output's is handed to the elements it was made of, weighted.
-#
-# An element that receives n gradients takes n - 1 additions: the first is written. Making the
-# weights is left out where all channels and rows share them, as it is forward.
+# Gradients of resampling: each output's is handed to the elements it was made of, weighted. An
+# element that receives n gradients takes n - 1 additions: the first is written. Making the weights
+# is left out where all channels and rows share them, as it is forward.
 
 NEAREST, EXACT, LINEAR, CUBIC = "nearest", "nearest, exact", "linear", "cubic"
 
@@ -219,8 +173,8 @@ def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: b
 
 def _scattered(
     mode: str,
-    grad_output: TensorSpec,
-    output: TensorSpec,
+    grad_output: Tensor,
+    output: Tensor,
     align_corners: bool = False,
     scales: float | None = None,
     **given: Any,
@@ -230,17 +184,13 @@ def _scattered(
     The least leaves out neighbours along a dimension that keeps its size: torch copies there.
     """
     names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
-    asked_scales = [given.get(name, scales) for name in names]
-    dimensions = len(asked_scales)
+    dimensions = len(names)
     elements = math.prod(output.shape[:-dimensions])
     parts = least_parts = grad_output.elements
-    for size, outputs, asked in zip(
-        output.shape[-dimensions:], grad_output.shape[-dimensions:], asked_scales, strict=True
+    for size, outputs, name in zip(
+        output.shape[-dimensions:], grad_output.shape[-dimensions:], names, strict=True
     ):
-        if align_corners:
-            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
-        else:
-            scale = 1 / asked if asked else size / max(outputs, 1)
+        scale = _step(size, outputs, given.get(name, scales), align_corners)
         elements *= receivers(size, outputs, scale, mode, align_corners)
         parts *= _NEIGHBOURS[mode]
         is_kept = size == outputs and (mode == LINEAR or scale == 1)
@@ -256,74 +206,101 @@ def _scattered(
 
 table(
     """
-aten.upsample_nearest1d_backward = nearest
+aten.upsample_nearest1d_backward = NEAREST
     Elements that were copied n times take n - 1 additions.
-aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = nearest
+aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = NEAREST
     As `upsample_nearest1d`, in two or three dimensions.
-aten._upsample_nearest_exact1d_backward = nearest, exact
+aten._upsample_nearest_exact1d_backward = EXACT
     As `upsample_nearest1d`, from the middle of each element.
-aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = nearest, exact
+aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = EXACT
     As `upsample_nearest_exact1d`, in two or three dimensions.
-aten.upsample_linear1d_backward = linear
+aten.upsample_linear1d_backward = LINEAR
     Two products for each output, which meet in the elements they go to.
-aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = linear
+aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = LINEAR
     Four products for each output, in three dimensions eight.
-aten.upsample_bicubic2d_backward = cubic
+aten.upsample_bicubic2d_backward = CUBIC
     Sixteen products for each output.
 """,
     _scattered,
-    str,
 )
 
 
-def _antialiased_backward(
-    reach: int, grad_output: TensorSpec, output: TensorSpec, **given: Any
-) -> Flop:
-    """The forward's products the other way, along columns and then along rows.
+# Images seen through a grid of places. Moving places into the image, where padding asks for it, is
+# left out. Where the places are cannot be known from shapes: only the positions, an FMA a
+# coordinate, are sure to be computed.
 
-    A line of it has as many products, but sums for as many inputs as it had outputs.
-    """
-    planes = math.prod(output.shape[:-2])
-    (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
-    fewer = planes * (height * (width - columns) + columns * (height - rows))
-    count = _antialiased(reach, output, grad_output, **given)
-    return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
+_BILINEAR, _NEAREST = 0, 1
+"""torch's numbers for how a grid is sampled; 2 is bicubic."""
 
-
-table(
-    """
-aten._upsample_bilinear2d_aa_backward = 1
-    A triangle over 2 inputs, wider where sampling down.
-aten._upsample_bicubic2d_aa_backward = 2
-    A cubic spline over 4 inputs, wider where sampling down.
-aten._upsample_lanczos2d_aa_backward = 3
-    A windowed sinc over 6 inputs, wider where sampling down.
-""",
-    _antialiased_backward,
-    int,
-)
-
-
-# Gradients of images seen through a grid of places: of the image, and of the places.
-
+_CUBIC_FLOP = 25
+"""Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
 
 CUBIC_SLOPE_FLOP = 14
 """Of their derivatives at the same four arguments: two inner quadratics of 3, two outer of 4."""
+
+
+@formula(
+    *("aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten._grid_sampler_2d_cpu_fallback"),
+    byte="the neighbours of each place of the grid; where those are is not known: maybe nowhere",
+)
+def grid_sampler(
+    grid: Tensor, interpolation_mode: int, align_corners: bool, output: Tensor, **_: Any
+) -> Flop:
+    """Each place of the grid is made a pixel position; each channel is a weighted sum around it.
+
+    A coordinate takes 4 operations to become a position (3 with aligned corners). Nearest: its
+    rounding. Linear: floor, two differences; a neighbour's weight is the product of those. Cubic:
+    floor, difference, four weights; a sum of four weighted in each of four rows, then of these.
+    """
+    dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
+    position = 3 if align_corners else 4
+    if interpolation_mode == _NEAREST:
+        neighbours, each, weights = 1, 0, dimensions
+    elif interpolation_mode == _BILINEAR:
+        neighbours = 2**dimensions
+        each, weights = 2 * neighbours - 1, 3 * dimensions + neighbours * (dimensions - 1)
+    else:
+        neighbours, each, weights = 16, 35, dimensions * (2 + _CUBIC_FLOP)
+    if not floats(output):
+        return Flop()
+    return Flop(
+        other=places * (dimensions * position + weights) + output.elements * each,
+        least=2 * dimensions * places,
+        elements={"input": neighbours * output.elements},
+        min_elements=none_of("input"),
+    )
+
+
+@formula("aten.cudnn_grid_sampler", byte="no more of the image than each place's neighbours")
+def grid_sampler_of_cudnn(grid: Tensor, output: Tensor, **_: Any) -> Flop:
+    """As `grid_sampler_2d`: linear, with aligned corners."""
+    return grid_sampler(grid, _BILINEAR, True, output).renamed(input="self")
+
 
 _BYTE_BACKWARD = (
     "no more of the image than each place's neighbours, and none where only its gradient is due"
 )
 
 
-@formula("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward", byte=_BYTE_BACKWARD)
-@formula("aten._grid_sampler_2d_cpu_fallback_backward", byte=_BYTE_BACKWARD)
+@formula("aten.cudnn_grid_sampler_backward", byte=_BYTE_BACKWARD)
+def grid_sampler_of_cudnn_backward(self: Tensor, **given: Any) -> Flop:
+    """As `grid_sampler_2d_backward`: linear, with aligned corners."""
+    given |= {"interpolation_mode": _BILINEAR, "align_corners": True}
+    return grid_sampler_backward(input=self, **given).renamed(input="self")
+
+
+@formula(
+    *("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"),
+    "aten._grid_sampler_2d_cpu_fallback_backward",
+    byte=_BYTE_BACKWARD,
+)
 def grid_sampler_backward(
-    grad_output: TensorSpec,
-    input: TensorSpec,
-    grid: TensorSpec,
+    grad_output: Tensor,
+    input: Tensor,
+    grid: Tensor,
     interpolation_mode: int,
     align_corners: bool,
-    output: Sequence[TensorSpec | None],
+    output: Sequence[Tensor | None],
     **_: Any,
 ) -> Flop:
     """Positions and weights as forward; then each channel's part of both gradients.
@@ -332,9 +309,6 @@ def grid_sampler_backward(
     each neighbour the sum over channels of gradient times element; times the slope of its weight
     along each coordinate, summed, times pixels a unit. Nearest has no slope. torch computes the
     gradient of the places whether asked to or not.
-
-    Moving places into the image, where padding asks for it, is left out. Where the places are
-    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
     """
     of_image, of_grid = (each is not None for each in output)
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
@@ -362,30 +336,15 @@ def grid_sampler_backward(
         other=flop,
         least=2 * dimensions * places,
         elements={"input": neighbours * grad_output.elements if of_grid else 0},
-        min_elements={"input": 0, "grad_output": 0},
+        min_elements=none_of("input", "grad_output"),
     )
 
 
-@formula("aten.cudnn_grid_sampler_backward", byte=_BYTE_BACKWARD)
-def grid_sampler_of_cudnn_backward(
-    self: TensorSpec,
-    grid: TensorSpec,
-    grad_output: TensorSpec,
-    output: Sequence[TensorSpec | None],
-    **_: Any,
-) -> Flop:
-    """As `grid_sampler_2d_backward`: linear, with aligned corners."""
-    count = grid_sampler_backward(grad_output, self, grid, _BILINEAR, True, output)
-    return Flop(
-        other=count.other,
-        least=count.least,
-        elements={"self": count.elements["input"]},
-        min_elements={"self": 0, "grad_output": 0},
-    )
-
-
-@formula("aten.affine_grid_generator_backward", type="matrix product")
-@formula("aten.cudnn_affine_grid_generator_backward", type="matrix product")
-def affine_grid(grad: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Each element of the d x (d + 1) matrix sums a gradient times a coordinate over all places."""
-    return Flop(macs=grad.elements * output.shape[-1])
+table(
+    """
+aten.affine_grid_generator_backward
+aten.cudnn_affine_grid_generator_backward = Flop(macs=grad.elements * output.shape[-1])
+    Each element of the d x (d + 1) matrix sums a gradient times a coordinate over all places.
+""",
+    type="matrix product",
+)
