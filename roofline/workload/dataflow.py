@@ -79,9 +79,16 @@ def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
         changes_a_part.append(any(parts))
         row: list[tuple[TensorSpec, Value]] = []
         for spec in record.outputs:
-            value = _written(spec, index)
+            first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
+            value = Value(
+                writer=index, storage=spec.storage, first=first, last=last, elements=spec.elements
+            )
             kept = current.setdefault(spec.storage, [])
-            kept[:] = [each for each in kept if not _covers(value, each)]
+            kept[:] = [
+                each
+                for each in kept
+                if each.writer == index or each.first < first or last < each.last
+            ]
             kept.append(value)
             row.append((spec, value))
         written.append(tuple(row))
@@ -93,20 +100,6 @@ def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
     return Dataflow(
         read=tuple(read), written=tuple(written), after=after, changes_a_part=tuple(changes_a_part)
     )
-
-
-def _written(spec: TensorSpec, index: int) -> Value:
-    return Value(
-        writer=index,
-        storage=spec.storage,
-        first=spec.offset_bytes,
-        last=spec.offset_bytes + spec.byte,
-        elements=spec.elements,
-    )
-
-
-def _covers(new: Value, old: Value) -> bool:
-    return new.writer != old.writer and new.first <= old.first and old.last <= new.last
 
 
 def _overlapping(spec: TensorSpec, values: Sequence[Value]) -> list[Value]:

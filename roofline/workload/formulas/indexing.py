@@ -153,17 +153,6 @@ def from_source(each: int, self: Tensor, dim: int, source: Tensor, output: Tenso
     return updated(self, output, many, rows_along(source, dim), each * many)
 
 
-def with_slices(self: Tensor, dim: int, index: Tensor, output: Tensor) -> Flop:
-    """A slice of the tensor for each index."""
-    each = rows_along(self, dim)
-    return updated(self, output, index.elements * each, each)
-
-
-def masked_sum(self: Tensor, values: Tensor, output: Tensor) -> Flop:
-    """An addition for each value, or for none."""
-    return replace(updated(self, output, values.elements, 0, values.elements), least=0)
-
-
 table(
     """
 aten.put = updated(self, output, index.elements, 1, accumulate * index.elements); complex
@@ -172,9 +161,11 @@ aten.index_copy = from_source(0, self, dim, source, output)
     An element for each of the source.
 aten.index_reduce = from_source(1, self, dim, source, output)
     An element for each of the source, combined by one operation with what is there.
-aten.index_fill = with_slices(self, dim, index, output)
+aten.index_fill = updated(
+    self, output, index.elements * rows_along(self, dim), rows_along(self, dim))
     A slice of the tensor for each index.
-aten._unsafe_masked_index_put_accumulate = masked_sum(self, values, output)
+aten._unsafe_masked_index_put_accumulate = replace(
+    updated(self, output, values.elements, 0, values.elements), least=0)
     An addition for each value that the mask lets through, which may be none.
 """,
     byte=_TOUCHED,

@@ -109,11 +109,6 @@ def solved(size: int) -> Loops:
     return triangular(size) + triangular(size, True)
 
 
-def diagonal_solved(size: int) -> Loops:
-    """Two triangles with ones on their diagonals, and the diagonal between them."""
-    return 2 * triangular(size, True) + Loops(size)
-
-
 def inverse_of_triangle(size: int) -> Loops:
     """Column by column: a reciprocal, then inner products that grow with the distance from it."""
     return Loops(size * (size + 1) * (size + 2) // 6, size * (size - 1) * (size - 2) // 6)
@@ -227,7 +222,8 @@ aten.triangular_solve = output[0], order(output[0]) * triangular(order(A), unitr
     As `triangular_solution`.
 aten.linalg_ldl_factor_ex = self, ldl(order(self)); complex
     About n^3 / 3: an elimination of one half.
-aten.linalg_ldl_solve = B, order(B) * diagonal_solved(order(LD)); complex
+aten.linalg_ldl_solve = B, order(B) * (
+    2 * triangular(order(LD), True) + Loops(order(LD))); complex
     Two triangles with ones on their diagonals, and a division by the diagonal, a right side.
 aten.linalg_qr = A, qr(*A.shape[-2:], mode); complex
     About 2 m n^2 - 2 n^3 / 3, and as much again for Q, which a complete one has m columns of.

@@ -14,7 +14,7 @@ from roofline.workload.formulas.convolution import convolution
 from roofline.workload.formulas.costs import PRODUCT, REAL_FMA, F, cost, floats, is_complex, scaled
 from roofline.workload.formulas.pointwise import GELU, elementwise
 from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
-from roofline.workload.formulas.registry import Flop, Sizes, formula, products, table
+from roofline.workload.formulas.registry import Flop, Sizes, formula, given, products, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
 
@@ -69,8 +69,6 @@ aten.linear = linear(input, output, bias); complex
     Each output element is a dot product along the features, plus the bias.
 aten.mkldnn_linear = linear(self, output, bias)
     As `aten.linear`.
-aten._sparse_semi_structured_mm = Flop(macs=output.elements * mat1.shape[-1])
-    Half of a row is kept of the first matrix: as many multiply-adds an element of the result.
 """
 )
 table(
@@ -215,19 +213,6 @@ def followed(
     return count.plus(each.other * output.elements, each.min_flop * output.elements)
 
 
-@formula("mkldnn._linear_pointwise")
-def linear_and_more(
-    X: Tensor,
-    B: Tensor | None,
-    attr: str,
-    output: Tensor,
-    algorithm: str | None = "",
-    **_: Any,
-) -> Flop:
-    """A linear layer, then an activation, or an operation with another tensor."""
-    return followed(linear(X, output, B), output, [attr], algorithm)
-
-
 @formula("mkl._mkl_linear", byte="the weight in the library's order, not the one it was made from")
 def mkl_linear(X: Tensor, B: Tensor | None, output: Tensor, **_: Any) -> Flop:
     """As `aten.linear`."""
@@ -297,6 +282,16 @@ def _numbers(self: Tensor) -> int:
     return 2 if self.dtype.name == _HALVES else 1
 
 
+def narrow(output: Tensor, inner: int, each: int) -> Flop:
+    """A product along `inner` numbers, and so many operations on each result."""
+    return products(output.elements * inner, each * output.elements)
+
+
+def terms(beta: float, alpha: float) -> int:
+    """An addition, and a product with each scale but 1."""
+    return (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
+
+
 @formula("aten._scaled_mm", "aten._scaled_mm_v2")
 def scaled_product(
     self: Tensor,
@@ -310,9 +305,7 @@ def scaled_product(
     A scale for each block of a row takes more, which is left out, as is what the least can put
     into the product.
     """
-    each = 2 + (bias is not None) + (scale_result is not None)
-    inner = self.shape[-1] * _numbers(self)
-    return products(output.elements * inner, each * output.elements)
+    return narrow(output, self.shape[-1] * _numbers(self), 2 + given(bias, scale_result))
 
 
 @formula("aten._scaled_grouped_mm", "aten._scaled_grouped_mm_v2", byte=_GROUPS)
@@ -325,52 +318,31 @@ def scaled_grouped_product(
     return replace(whole, elements=count.elements, min_elements=count.min_elements)
 
 
+table(
+    """
+mkldnn._linear_pointwise = followed(linear(X, output, B), output, [attr], algorithm)
+    A linear layer, then an activation, or an operation with another tensor.
+aten._sparse_semi_structured_mm = Flop(macs=output.elements * mat1.shape[-1])
+    Half of a row is kept of the first matrix: as many multiply-adds an element of the result.
+aten._sparse_semi_structured_addmm = narrow(output, mat1.shape[-1], terms(beta, alpha))
+    beta * input + alpha * mat1 @ mat2, as `aten.addmm`.
+aten._sparse_semi_structured_linear = followed(
+    narrow(output, weight.shape[-1], given(bias)), output, [activation])
+    A linear layer with half of each row of its weight, and an activation.
+aten._mixed_dtypes_linear = followed(
+    linear(input, output, bias).plus(output.shape[-1] * input.shape[-1], 0), output, [activation])
+    A linear layer whose integer weights are scaled first, and an activation.
+"""
+)
+
+
 @formula("aten._cslt_sparse_mm")
 def half_sparse_product(
-    dense_B: Tensor,
-    output: Tensor,
-    bias: Tensor | None = None,
-    alpha: Tensor | None = None,
-    **_: Any,
+    dense_B: Tensor, output: Tensor, bias: object = None, alpha: object = None, **_: Any
 ) -> Flop:
     """Two of four elements of the first matrix are 0: half of the multiply-adds are there."""
-    each = (bias is not None) + (alpha is not None)
-    return products(output.elements * dense_B.shape[0] // 2, each * output.elements)
-
-
-@formula("aten._sparse_semi_structured_addmm")
-def added_compressed_product(
-    mat1: Tensor, output: Tensor, alpha: float = 1, beta: float = 1, **_: Any
-) -> Flop:
-    """beta * input + alpha * mat1 @ mat2, as `aten.addmm`."""
-    each = (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
-    return products(output.elements * mat1.shape[-1], each * output.elements)
-
-
-@formula("aten._sparse_semi_structured_linear")
-def compressed_linear(
-    weight: Tensor,
-    output: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    **_: Any,
-) -> Flop:
-    """A linear layer with half of each row of its weight, and an activation."""
-    biases = output.elements if bias is not None else 0
-    return followed(products(output.elements * weight.shape[-1], biases), output, [activation])
-
-
-@formula("aten._mixed_dtypes_linear")
-def mixed_linear(
-    input: Tensor,
-    output: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    **_: Any,
-) -> Flop:
-    """A linear layer whose integer weights are scaled first, and an activation."""
-    scales = output.shape[-1] * input.shape[-1]
-    return followed(linear(input, output, bias).plus(scales, 0), output, [activation])
+    macs = output.elements * dense_B.shape[0] // 2
+    return products(macs, given(bias, alpha) * output.elements)
 
 
 # Backward of products of matrices, where a device has kernels of its own for it.

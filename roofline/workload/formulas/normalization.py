@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.registry import Flop, Sizes, formula, none_of, table
+from roofline.workload.formulas.registry import Flop, Sizes, formula, given, none_of, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
 STATISTICS_FLOP = 4
@@ -21,7 +21,7 @@ GROUP_FLOP = 3
 
 def normalized(input: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> int:
     """Statistics over each of `groups`, then (x - mean) * scale, then weight and bias."""
-    affine = (weight is not None) + (bias is not None)
+    affine = given(weight, bias)
     # x - mean was already taken for the variance: only the multiplication by the scale is new.
     return input.elements * (STATISTICS_FLOP + 1 + affine) + groups * GROUP_FLOP
 
@@ -55,17 +55,6 @@ def statistics(input: Tensor, each_channel: int) -> int:
     return STATISTICS_FLOP * input.elements + each_channel * input.shape[1]
 
 
-def scaled_and_shifted(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> int:
-    """Two an element, and what makes the scale and the shift of a channel."""
-    return 2 * input.elements + input.shape[1] * (1 + (weight is not None) + (bias is not None))
-
-
-def root_mean_square(input: Tensor, normalized_shape: Sizes, weight: Tensor | None) -> int:
-    """A square, its sum and a product an element, another with a weight; the scale of each row."""
-    rows = rows_of(input, normalized_shape)
-    return input.elements * (3 + (weight is not None)) + rows * GROUP_FLOP
-
-
 table(
     """
 aten._native_batch_norm_legit_no_training = inference(input)
@@ -87,7 +76,7 @@ aten.batch_norm_stats = statistics(input, GROUP_FLOP)
     One worker's mean and 1 / sqrt(variance + epsilon) of each channel.
 aten.batch_norm_update_stats = statistics(input, running(running_mean))
     Mean and variance of each channel, and the running ones moved towards them.
-aten.batch_norm_elemt = scaled_and_shifted(input, weight, bias)
+aten.batch_norm_elemt = 2 * input.elements + input.shape[1] * (1 + given(weight, bias))
     x * scale + shift: two an element.
 
     For each channel scale = weight * r and shift = bias - mean * scale, as far as there are any.
@@ -95,7 +84,8 @@ aten.native_layer_norm = normalized(input, rows_of(input, normalized_shape), wei
     Over the last dimensions, as many as `normalized_shape` has.
 aten.native_group_norm = normalized(input, N * group, weight, bias)
     Over each group of channels of each sample.
-aten.rms_norm aten._fused_rms_norm = root_mean_square(input, normalized_shape, weight)
+aten.rms_norm aten._fused_rms_norm = (
+    input.elements * (3 + given(weight)) + rows_of(input, normalized_shape) * GROUP_FLOP)
     x / sqrt(mean(x * x) + epsilon): a square and its sum, a multiplication by the scale.
 
     Another by the weight; for each row the addition of epsilon, the root and its reciprocal.

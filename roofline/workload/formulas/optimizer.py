@@ -107,9 +107,6 @@ _LISTED = (
 _SINGLE_ARGUMENT = {"scalar": "other", "tensors1": "end", "weights": "weight"}
 """What the operator on one tensor calls an argument, where that is another name."""
 
-_DEFAULTS = {"alpha": 1, "value": 1}
-"""Arguments that the operator on one tensor has, and some of those on lists have not."""
-
 
 def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
     """What the operator on one tensor takes, over all tensors of the lists.
@@ -121,8 +118,7 @@ def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
     results = output or lists[-1]
     return total(
         single.function(
-            **_DEFAULTS
-            | {
+            **{
                 _single_name(single, name): each[index] if _is_list(each) else each
                 for name, each in arguments.items()
             },

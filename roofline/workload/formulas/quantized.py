@@ -84,15 +84,10 @@ quantized.linear_relu_dynamic_fp16 = 0, 1
 )
 
 
-def of_half_bytes(self: Tensor, output: Tensor) -> Flop:
-    """Each weight is scaled and shifted first."""
-    weights = output.shape[-1] * self.shape[-1]
-    return products(output.elements * self.shape[-1], DEQUANTIZE_FLOP * weights)
-
-
 table(
     """
-aten._wrapped_quantized_linear_prepacked = linear(input, output, 5, 1 + 5 + 2)
+aten._wrapped_quantized_linear_prepacked = linear(
+    input, output, QUANTIZE_FLOP, 1 + QUANTIZE_FLOP + DEQUANTIZE_FLOP)
     The input is quantised, and the result from integers made floats again, with a bias.
 aten.fbgemm_linear_int8_weight
 aten.fbgemm_linear_int8_weight_fp32_activation = linear(input, output, DYNAMIC_FLOP, 2)
@@ -109,7 +104,8 @@ aten._weight_int8pack_mm = linear(self, output, 0, 1)
     Floats times int8; the result is scaled for each row of the weight.
 aten._weight_int4pack_mm aten._weight_int4pack_mm_for_cpu
 aten._weight_int4pack_mm_with_scales_and_zeros
-quantized.int4mm_packed_weight_cpu = of_half_bytes(self, output)
+quantized.int4mm_packed_weight_cpu = products(
+    output.elements * self.shape[-1], DEQUANTIZE_FLOP * output.shape[-1] * self.shape[-1])
     Floats times 4-bit integers, each of which is scaled and shifted first.
 quantized.matmul = products(output.elements * qa.shape[-1], QUANTIZE_FLOP * output.elements)
     Integers times integers; the result is quantised.

@@ -110,6 +110,11 @@ def products(macs: int, other: int = 0, least: int | None = None) -> Flop:
     return Flop(macs=macs, other=other, least=FLOP_PER_FMA * least, min_macs=least)
 
 
+def given(*operands: object) -> int:
+    """How many there are."""
+    return sum(each is not None for each in operands)
+
+
 def none_of(*operands: str) -> dict[str, int]:
     """No elements of these operands."""
     return dict.fromkeys(operands, 0)
@@ -284,7 +289,8 @@ def table(
     Args:
         text: rows of ``operators = expression``, and below each, indented, the rule in words. The
             expression is Python, of names of its module and arguments of the operator. Behind
-            ``; complex`` stands what complex numbers take; nothing, where that is the same.
+            ``; complex`` stands what complex numbers take; nothing, where that is the same. What
+            is in parentheses may go on, indented, on the next lines.
         function: counts; it takes the value of the expression (or both), then the arguments of the
             operator by name. None: the value is the `Flop`, or all operations: a number, or a cost.
         type: as of `formula`.
@@ -298,6 +304,9 @@ def table(
     module, file = {**(names or {}), **caller.f_globals}, caller.f_code.co_filename
     for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
         operators, given, rule = match.groups()
+        while given.count("(") > given.count(")") and rule:
+            more, _, rule = rule.partition("\n")
+            given = f"{given} {more.strip()}"
         expression, is_for_complex, of_complex = given.partition("; complex")
         if of_complex.strip():
             expression = f"({expression}), ({of_complex})"
@@ -315,6 +324,10 @@ def table(
         register(row)
 
 
+_DEFAULTS = {"activation": None, "algorithm": "", "alpha": 1, "beta": 1, "bias": None, "value": 1}
+"""Of arguments that some overloads of an operator have, and others have not."""
+
+
 def _row(expression: str, function: Function | None, module: dict[str, Any]) -> Function:
     """The formula of a row: its parameters are the names that its module has not."""
     known = {**vars(builtins), **module}
@@ -329,7 +342,10 @@ def _row(expression: str, function: Function | None, module: dict[str, Any]) -> 
         # A function that is not called is an argument of the same name.
         and not (id(each) in called if callable(known.get(each.id)) else each.id in module)
     ]
-    value = eval(f"lambda {', '.join((*dict.fromkeys(given), '**_'))}: ({expression})", module)
+    named = {each: f"{each}={_DEFAULTS[each]!r}" for each in _DEFAULTS}
+    parameters = [named.get(each, each) for each in dict.fromkeys(given)]
+    head = ", ".join(["*", *parameters, "**_"] if parameters else ["**_"])
+    value = eval(f"lambda {head}: ({expression})", module)
     value.expression = expression
 
     def count(**arguments: Any) -> Flop:
@@ -341,8 +357,8 @@ def _row(expression: str, function: Function | None, module: dict[str, Any]) -> 
         return found if isinstance(found, Flop) else found.flop()
 
     count.__signature__ = inspect.signature(value)  # pyright: ignore[reportFunctionMemberAccess]
-    named = value if function is None else function
-    count.__module__, count.__qualname__ = module["__name__"], named.__qualname__
+    count.__module__ = module["__name__"]
+    count.__qualname__ = (function or value).__qualname__
     return count
 
 
