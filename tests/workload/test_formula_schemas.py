@@ -12,7 +12,8 @@ import torch
 
 from roofline.workload.formulas import find, known
 
-FORMULAS = {key: found for key, found in known().items() if key.startswith("aten.")}
+FORMULAS = {key: found for key, found in known().items() if not key.startswith("torchvision.")}
+"""Schemas of torchvision come only with its compiled part: `test_formulas_detection` has them."""
 
 NOT_IN_THIS_TORCH = frozenset[str]()
 """Keys that no schema of the torch that we test with has."""
@@ -24,14 +25,18 @@ def schemas(key: str) -> Iterator[Any]:
     Comparisons of whole lists, which give one answer, are for TorchScript only, and torch replaces
     what is named ``vec`` before it calls anything; nothing in Python asks for ``vec_out``.
     """
-    name = key.removeprefix("aten.").partition(".")[0]
+    space, name, *_ = key.split(".")
     for functional in (name, f"{name}_"):
-        packet = getattr(torch.ops.aten, functional, None)
+        packet = getattr(getattr(torch.ops, space), functional, None)
         for overload in packet.overloads() if packet is not None else ():
             schema = getattr(packet, overload)._schema
             is_elsewhere = overload.endswith("_list") or overload in ("vec", "vec_out")
-            has_tensors = any("Tensor" in str(each.type) for each in schema.arguments)
-            is_it = find(f"aten.{functional}", overload) is FORMULAS[key]
+            has_tensors = any(
+                name in str(each.type)
+                for each in schema.arguments
+                for name in ("Tensor", "__torch__.torch.classes")
+            )
+            is_it = find(f"{space}.{functional}", overload) is FORMULAS[key]
             if is_it and has_tensors and not is_elsewhere:
                 yield schema
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -15,8 +14,6 @@ from roofline.workload import formulas
 from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import State
 from tests.workload.passes import Function, only, passed
-
-VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 
 
 @pytest.fixture(autouse=True)
@@ -71,43 +68,6 @@ def test_every_formula_is_documented_and_named_like_an_operator() -> None:
         assert key.count(".") in (1, 2), key
         assert each.type, key
         assert each.key == key
-
-
-def test_every_aten_key_is_an_operator_of_torch() -> None:
-    """A misspelt key would count nothing; torchvision's come only with its compiled part."""
-    for key in known():
-        if key.startswith("torchvision."):
-            continue
-        namespace, name, *overload = key.split(".")
-        packet: Any = getattr(getattr(torch.ops, namespace), name)
-        if overload:
-            assert overload[0] in packet.overloads(), key
-
-
-def test_parameters_are_those_of_the_schema() -> None:
-    """What a formula must be given is an argument of its operator, or its output.
-
-    What it may be given is an argument of one of the operators that it serves.
-    """
-    served: dict[Any, set[str]] = {}
-    for key, each in known().items():
-        if key.startswith("torchvision."):
-            continue
-        namespace, name, *_ = key.split(".")
-        packet: Any = getattr(getattr(torch.ops, namespace), name)
-        arguments = {
-            argument.name
-            for overload in packet.overloads()
-            for argument in getattr(packet, overload)._schema.arguments
-        }
-        served.setdefault(each.function, {"output"}).update(arguments)
-        for parameter in inspect.signature(each.function).parameters.values():
-            if parameter.default is parameter.empty and parameter.kind is not VAR_KEYWORD:
-                assert parameter.name in {*arguments, "output"}, key
-    for function, arguments in served.items():
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind is not VAR_KEYWORD:
-                assert parameter.name in arguments, function
 
 
 def test_a_failing_formula_names_itself() -> None:
