@@ -45,6 +45,14 @@ def new_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (parent / str(number) for number in itertools.count())
 
 
+@pytest.fixture
+def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers as a formula is gone after it."""
+    from roofline.workload.formulas import known, registry
+
+    monkeypatch.setattr(registry, "_formulas", dict(known()))
+
+
 @pytest.fixture(autouse=True)
 def no_open_figures() -> Iterator[None]:
     """Closes the figures that `.plot()` left to `matplotlib.pyplot.show`."""

@@ -439,7 +439,12 @@ class _Fusion:
                 places = {
                     value
                     for spec, value, _ in read
-                    if value is not None and self._can_be_placed(value, spec, taken)
+                    if value is not None
+                    and self._kinds[value.writer] is not Kind.OPAQUE
+                    and value.writer not in self._constant
+                    and not value.must_be_stored
+                    and value not in taken
+                    and spec.distinct_elements == value.elements
                 }
                 taken |= places
                 self._placed[index] = places
@@ -449,15 +454,6 @@ class _Fusion:
                 again = (each for r in read for each in self._expanded(r, self._bases))
                 used |= {v for _, v, _ in again if v is not None and self._is_made_in(kernel, v)}
         return live
-
-    def _can_be_placed(self, value: Value, spec: TensorSpec, taken: set[Value]) -> bool:
-        return (
-            self._kinds[value.writer] is not Kind.OPAQUE
-            and value.writer not in self._constant
-            and not value.must_be_stored
-            and value not in taken
-            and spec.distinct_elements == value.elements
-        )
 
     def fused(self) -> tuple[Fused, ...]:
         """One for each record."""

@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from rich.console import Console
 from roofline.cli.main import run
 from roofline.render.console import print_report
 from roofline.result import read_result
-from roofline.workload.formulas import known, registry
+from roofline.workload.formulas import known
 from roofline.workload.formulas.catalogue import Operators, catalogue, matching, shared_rules
 
 MODELS = """
@@ -46,11 +45,7 @@ class Nothing(torch.nn.Module):
 """
 
 
-@pytest.fixture(autouse=True)
-def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_formulas", dict(known()))
-    yield
+pytestmark = pytest.mark.usefixtures("a_registry_of_its_own")
 
 
 @pytest.fixture

@@ -30,13 +30,6 @@ PACKAGE = Path(roofline.__file__).parent
 BYTE_FIELDS = ("elements", "min_elements", "internal_bytes")
 
 
-@pytest.fixture
-def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_formulas", dict(known()))
-    yield
-
-
 def entry(key: str) -> Any:
     return entry_of(known()[key])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -15,12 +14,7 @@ from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import State
 from tests.workload.passes import Function, only, passed
 
-
-@pytest.fixture(autouse=True)
-def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_formulas", dict(known()))
-    yield
+pytestmark = pytest.mark.usefixtures("a_registry_of_its_own")
 
 
 def test_flop_is_two_a_multiply_add_and_the_rest() -> None:

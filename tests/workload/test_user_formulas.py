@@ -7,7 +7,7 @@ import importlib
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,7 @@ from tests.workload.passes import only, passed, trained, working
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operators.md"
 
 
-@pytest.fixture(autouse=True)
-def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_formulas", dict(known()))
-    yield
+pytestmark = pytest.mark.usefixtures("a_registry_of_its_own")
 
 
 @torch.library.custom_op("roofline_user::scale", mutates_args=())

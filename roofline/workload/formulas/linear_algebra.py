@@ -90,10 +90,7 @@ def triangular(size: int, is_unit: bool = False) -> Loops:
 
 
 def ldl(size: int) -> Loops:
-    """As an elimination that computes one half: column by column, a division a row, and a triangle.
-
-    Blocks of 2 x 2 on the diagonal are counted as two of 1 x 1.
-    """
+    """An elimination of one half, by columns; blocks of 2 x 2 count as two of 1 x 1."""
     inner = sum(_triangle(size - j) for j in range(size))
     return Loops(inner + _triangle(size), inner)
 
@@ -135,10 +132,7 @@ def cholesky_inverse(size: int) -> Loops:
 
 
 def _reflected(length: int) -> Loops:
-    """A reflector applied to one column: an inner product, a scale, and what is taken off.
-
-    The reflector's first element is 1.
-    """
+    """A reflector, which begins with 1, on a column: an inner product, a scale, a difference."""
     return Loops(max(0, 2 * length - 1), max(0, 2 * length - 1))
 
 
