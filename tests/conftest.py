@@ -53,6 +53,17 @@ def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_formulas", dict(known()))
 
 
+@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
+def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether layers of attention take torch's fast path, and they do so."""
+    import torch
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(request.param)
+    yield request.param
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
 @pytest.fixture(autouse=True)
 def no_open_figures() -> Iterator[None]:
     """Closes the figures that `.plot()` left to `matplotlib.pyplot.show`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -185,14 +185,6 @@ def test_t5_small() -> None:
     by_hand += out * 512 * 32128
     captured = passed(t5_small(), input_ids="1x128:int64", decoder_input_ids="1x64:int64")
     assert macs(captured) == by_hand
-
-
-@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
-def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(request.param)
-    yield request.param
-    torch.backends.mha.set_fastpath_enabled(before)
 
 
 def test_vit_b_16(fast: bool) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -84,14 +84,6 @@ def ran(module: torch.nn.Module, inputs: Inputs, device: Device, is_trained: boo
 def forward(module: torch.nn.Module, *inputs: Any, **named: Any) -> set[int | None]:
     """Multiply-adds of the forward pass: on CPU and meta, with and without gradients."""
     return {work_of(ran(module, Inputs(*inputs, **named), *way), "forward").macs for way in WAYS}
-
-
-@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
-def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(request.param)
-    yield request.param
-    torch.backends.mha.set_fastpath_enabled(before)
 
 
 # -- all ways to run a model -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ which shows that the loop does what the operator does; the tally shows what that
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -142,6 +143,26 @@ def flat(nested: Any) -> Iterator[Any]:
             yield from flat(each)
     else:
         yield nested
+
+
+def random(*shape: int) -> torch.Tensor:
+    """The same numbers every time."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def every(*sizes: int) -> Iterator[tuple[int, ...]]:
+    """All places of a tensor."""
+    return itertools.product(*map(range, sizes))
+
+
+def columns(rows: Any) -> Any:
+    """The transpose of a matrix."""
+    return [list(each) for each in zip(*rows, strict=True)]
+
+
+def dot(a: Any, b: Any) -> Scalar:
+    """A multiplication and an addition for each pair: an accumulator begins with zero."""
+    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
 
 
 def same(nested: Any, expected: torch.Tensor, tolerance: float = 1e-4) -> bool:

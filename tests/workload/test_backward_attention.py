@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count
 
 from tests.workload.passes import only, passed
-from tests.workload.scalars import Scalar, Tally, exp, numbers, same, sum_of
+from tests.workload.scalars import Scalar, Tally, columns, dot, exp, numbers, same, sum_of
 from tests.workload.schema_calls import counted, spec
 
 sizes = st.integers(1, 4)
@@ -23,15 +23,6 @@ CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 def random(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def dot(a: Any, b: Any) -> Scalar:
-    """A multiplication and an addition for each pair: an accumulator begins with zero."""
-    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
-
-
-def columns(rows: Any) -> Any:
-    return [list(each) for each in zip(*rows, strict=True)]
 
 
 def written_out(head: Any, sums: Any, mask: Any, scale: float) -> Any:

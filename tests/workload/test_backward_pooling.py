@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,19 +15,11 @@ from hypothesis import strategies as st
 from roofline.workload.formulas.registry import find
 from roofline.workload.operators import OperatorRecord, State
 from tests.workload.passes import only, passed
-from tests.workload.scalars import Scalar, Tally, numbers, same
+from tests.workload.scalars import Scalar, Tally, every, numbers, random, same
 from tests.workload.schema_calls import spec
 
 aten: Any = torch.ops.aten
 Place = tuple[int, ...]
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def every(*sizes: int) -> Iterator[Place]:
-    return product(*map(range, sizes))
 
 
 def element(nested: Any, place: Place) -> Scalar:

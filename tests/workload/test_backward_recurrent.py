@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roofline.workload.formulas import Flop
 from tests.workload.passes import total, trained
-from tests.workload.scalars import Scalar, Tally, numbers, same, sum_of, tanh
+from tests.workload.scalars import Scalar, Tally, columns, dot, numbers, same, sum_of, tanh
 from tests.workload.schema_calls import counted, spec
 
 sizes = st.integers(1, 3)
@@ -27,14 +27,6 @@ LAYERS: dict[str, Any] = {
 
 def random(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def dot(a: Any, b: Any) -> Scalar:
-    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
-
-
-def columns(rows: Any) -> Any:
-    return [list(each) for each in zip(*rows, strict=True)]
 
 
 # What each cell keeps of a number of its state, and its way back: the gradients of the gates'

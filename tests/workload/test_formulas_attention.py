@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total, trained, working
-from tests.workload.scalars import Scalar, Tally, exp, largest_of, log, numbers, same, sum_of
+from tests.workload.scalars import (
+    Scalar,
+    Tally,
+    dot,
+    exp,
+    largest_of,
+    log,
+    numbers,
+    random,
+    same,
+    sum_of,
+)
 
 sizes = st.integers(1, 4)
 FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """A multiplication and an addition for each number: the accumulator begins with zero."""
-    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
 
 
 def written_out(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> tuple[Any, Any]:
@@ -257,14 +259,6 @@ def test_empty_and_broadcast_operands(shapes: list[tuple[int, ...]]) -> None:
 
 
 # -- fused layers --------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
-def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(request.param)
-    yield request.param
-    torch.backends.mha.set_fastpath_enabled(before)
 
 
 class SelfAttention(torch.nn.Module):

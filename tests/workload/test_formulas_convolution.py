@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from roofline.workload.formulas.convolution import inner_taps
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total
+from tests.workload.scalars import every
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,6 @@ def cases(draw: st.DrawFn) -> Case:
         dilation=dilation,
         bias=draw(st.booleans()),
     )
-
-
-def every(*sizes: int) -> Iterator[tuple[int, ...]]:
-    return product(*map(range, sizes))
 
 
 @dataclass

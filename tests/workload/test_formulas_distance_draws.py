@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from roofline.workload.operators import State
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import Scalar, Tally, largest_of, numbers, same, sum_of
+from tests.workload.scalars import Scalar, Tally, largest_of, numbers, random, same, sum_of
 
 sizes = st.integers(1, 4)
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def distance(a: list[Scalar], b: list[Scalar], p: float) -> Scalar:

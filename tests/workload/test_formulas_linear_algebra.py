@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from roofline.workload.operators import State
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import Scalar, Tally, flat, numbers, same, sum_of
+from tests.workload.scalars import Scalar, Tally, columns, flat, numbers, same, sum_of
 
 Matrix = list[list[Any]]
 sizes = st.integers(1, 5)
@@ -52,10 +52,6 @@ def solve_lower(a: Matrix, b: list[Any], *, is_unit: bool) -> list[Any]:
 def solve_upper(a: Matrix, b: list[Any]) -> list[Any]:
     mirrored = [row[::-1] for row in a[::-1]]
     return solve_lower(mirrored, b[::-1], is_unit=False)[::-1]
-
-
-def columns(matrix: Matrix) -> Matrix:
-    return [list(each) for each in zip(*matrix, strict=True)]
 
 
 def cholesky(a: Matrix) -> Matrix:

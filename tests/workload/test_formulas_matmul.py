@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import Scalar, Tally, exp, largest_of, numbers, same, sum_of
+from tests.workload.scalars import Scalar, Tally, exp, largest_of, numbers, random, same, sum_of
 
 sizes = st.integers(1, 4)
 
@@ -28,10 +28,6 @@ def dots(a: Any, b: Any) -> list[list[Scalar]]:
         for line in a
         for cols in [len(b[0])]
     ]
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
 @given(m=sizes, k=sizes, n=sizes)

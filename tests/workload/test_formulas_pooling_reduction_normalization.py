@@ -15,15 +15,19 @@ from hypothesis import strategies as st
 
 from roofline.workload.operators import State
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import Scalar, Tally, exp, flat, largest_of, log, numbers, same, sum_of
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
-
-
-def every(*sizes: int) -> Iterator[tuple[int, ...]]:
-    return product(*map(range, sizes))
+from tests.workload.scalars import (
+    Scalar,
+    Tally,
+    every,
+    exp,
+    flat,
+    largest_of,
+    log,
+    numbers,
+    random,
+    same,
+    sum_of,
+)
 
 
 def window(

@@ -14,15 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
-from tests.workload.scalars import Scalar, Tally, numbers, same, sigmoid, sum_of, tanh
+from tests.workload.scalars import Scalar, Tally, dot, numbers, same, sigmoid, sum_of, tanh
 
 sizes = st.integers(1, 3)
 FUSED = "aten.mkldnn_rnn_layer"
 GATES: dict[Any, int] = {torch.nn.LSTM: 4, torch.nn.GRU: 3, torch.nn.RNN: 1}
-
-
-def dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
-    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
 
 
 def split(gates: Any, count: int) -> list[Any]:

@@ -13,11 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workload.passes import only, passed, total
-from tests.workload.scalars import Scalar, Tally, numbers, same, sum_of
-
-
-def random(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+from tests.workload.scalars import Scalar, Tally, numbers, random, same, sum_of
 
 
 def weights_of(mode: str, size: int, outputs: int) -> torch.Tensor:

@@ -61,10 +61,7 @@ def whole(queries: int, keys: int) -> Band:
 
 
 def causal(queries: int, keys: int, *, ends_together: bool = False) -> Band:
-    """Each query sees the keys up to its own number.
-
-    Queries and keys begin together; or they end together, as where the first keys are of the past.
-    """
+    """Each query sees the keys up to its own number, from the first of both, or from the last."""
     offset = keys - queries if ends_together else 0
     return Band(queries=queries, keys=keys, lowest=min(-queries, -keys), highest=offset)
 
@@ -191,10 +188,7 @@ def of_heads(heads: Heads, *, is_masked: bool = False, operations: int = 0) -> F
 
 
 def needed(heads: Heads, **operands: Tensor) -> dict[str, int]:
-    """Elements of ``query``, ``key`` and ``value`` that see or are seen, where not all of them do.
-
-    What heads or samples share is there once.
-    """
+    """Elements of query, key and value that see or are seen, where not all do; each once."""
     band = heads.band
     if band is None or not heads.scores:
         return {}

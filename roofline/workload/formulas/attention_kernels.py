@@ -33,10 +33,7 @@ from roofline.workload.tensors import TensorSpec as Tensor
 
 
 class Packed(NamedTuple):
-    """Sequences one behind another: what shapes know of their lengths.
-
-    ``is_self`` says that each has as many keys as queries.
-    """
+    """What shapes know of the lengths of packed sequences; ``is_self``: as many keys as queries."""
 
     sequences: int
     queries: int
@@ -255,10 +252,7 @@ def cudnn_heads(
     is_causal: bool = False,
     **_: Any,
 ) -> Heads:
-    """Of (samples, heads, sequence, features), or of packed (sequence, heads, features).
-
-    A causal mask begins with the first query and key.
-    """
+    """Of (…, heads, sequence, features), or packed; a causal mask begins with the first of both."""
     packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
     return packed or heads_of(query, key, value, query, is_causal)
 

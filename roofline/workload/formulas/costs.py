@@ -23,10 +23,9 @@ REAL_FMA = 4
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Simple operations, transcendental functions, and of both what no kernel can avoid.
+    """Simple operations, transcendental functions; a sum of costs is one after the other.
 
     ``least`` is what the shortest known way takes, 1 per function; None: all, in the textbook's.
-    A sum of costs is one after the other; a number is as many simple operations.
     """
 
     simple: int

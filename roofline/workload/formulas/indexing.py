@@ -106,11 +106,7 @@ _TOUCHED = (
 
 
 def updated(self: Tensor, output: Tensor, touched: int, least: int, operations: int = 0) -> Flop:
-    """In place, only what is selected is touched; else the whole tensor is copied first.
-
-    It is `least` if all indices are the same. The operations are additions, of which complex
-    numbers take two.
-    """
+    """In place, what is selected (`least` of equal indices); else all is copied. And additions."""
     other = floats(self) * operations * parts(self)
     if not is_in_place(self, output):
         return Flop(other=other)

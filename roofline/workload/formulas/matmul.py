@@ -108,10 +108,7 @@ _TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha
 def of_terms(
     factors: tuple[str, str], output: Tensor, beta: float = 1, alpha: float = 1, **given: Any
 ) -> Flop:
-    """As `_added`; of the operands, ``self`` is the term, and `factors` are multiplied.
-
-    Matrices of a batch whose result is one matrix are summed up.
-    """
+    """As `_added`: ``self`` is the term, `factors` are multiplied, and summed up to one matrix."""
     first = given[factors[0]]
     inner = first.shape[-1] if len(first.shape) > 1 else 1
     summed = first.shape[0] if len(first.shape) > len(output.shape) == 2 else 1

@@ -29,10 +29,7 @@ def _updated(
     grad_scale: Tensor | None = None,
     **_: Any,
 ) -> Flop:
-    """So many operations an element, and values in between, of the gradient's type.
-
-    One operation more each to unscale g and to change its sign.
-    """
+    """Operations an element, one more each to unscale g and change its sign; values in between."""
     operations, values = of
     each = operations + maximize + (grad_scale is not None)
     byte = sum(each.dtype.byte(each.elements) for each in grads)
@@ -109,11 +106,8 @@ _SINGLE_ARGUMENT = {"scalar": "other", "tensors1": "end", "weights": "weight"}
 
 
 def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
-    """What the operator on one tensor takes, over all tensors of the lists.
-
-    In place nothing is returned: the results are the tensors themselves. A scalar may be raised to
-    each tensor of a list.
-    """
+    """What the operator on one tensor takes, over all tensors of the lists."""
+    # In place nothing is returned; and a scalar may be raised to each tensor of a list.
     lists = [arguments[name] for name in ("exponent", "self") if _is_list(arguments.get(name))]
     results = output or lists[-1]
     return total(

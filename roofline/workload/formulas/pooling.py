@@ -156,10 +156,7 @@ def _pairs_and_elements(
 
 
 def scattered(grad_output: Tensor, receivers: int, *, can_meet: bool = True) -> Flop:
-    """Each gradient goes to one element, which values decide: where windows overlap, to the same.
-
-    At most all are added, at least those that exceed the `receivers`.
-    """
+    """Each gradient goes to one element, by values: at the most all meet, at least beyond these."""
     if not can_meet:
         return Flop(elements={"self": 0})
     many = grad_output.elements

@@ -351,10 +351,7 @@ def of_modules(
     batch_first: bool = False,
     **_: Any,
 ) -> Layers:
-    """Layers of a dense ``input``, or of packed ``data`` with a batch size for each step.
-
-    The first of the parameters is the first layer's matrix for the input.
-    """
+    """Layers of a dense ``input``, or of packed ``data`` with a batch size for each step."""
     given = input if input is not None else data
     state = hx if isinstance(hx, Tensor) else hx[0]
     assert given is not None

@@ -18,10 +18,7 @@ _BYTE = "sampling down passes over elements, but each output has at least one of
 
 
 def _weighted(neighbours: int, self: Tensor, output: Tensor, **_: Any) -> Flop:
-    """Each output is a weighted sum of `neighbours`; making the weights is left out.
-
-    An image that keeps its size is only copied.
-    """
+    """A weighted sum of `neighbours`, whose weights are left out; of the same size, a copy."""
     operations = (2 * neighbours - 1) * output.elements if neighbours and floats(output) else 0
     return Flop(
         other=operations,
@@ -225,9 +222,7 @@ aten.upsample_bicubic2d_backward = CUBIC
 )
 
 
-# Images seen through a grid of places. Moving places into the image, where padding asks for it, is
-# left out. Where the places are cannot be known from shapes: only the positions, an FMA a
-# coordinate, are sure to be computed.
+# Images seen through a grid of places.
 
 _BILINEAR, _NEAREST = 0, 1
 """torch's numbers for how a grid is sampled; 2 is bicubic."""
@@ -251,6 +246,8 @@ def grid_sampler(
     A coordinate takes 4 operations to become a position (3 with aligned corners). Nearest: its
     rounding. Linear: floor, two differences; a neighbour's weight is the product of those. Cubic:
     floor, difference, four weights; a sum of four weighted in each of four rows, then of these.
+    Moving places into the image, where padding asks for it, is left out. Where the places are
+    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
     """
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
     position = 3 if align_corners else 4
@@ -309,6 +306,8 @@ def grid_sampler_backward(
     each neighbour the sum over channels of gradient times element; times the slope of its weight
     along each coordinate, summed, times pixels a unit. Nearest has no slope. torch computes the
     gradient of the places whether asked to or not.
+    Moving places into the image, where padding asks for it, is left out. Where the places are
+    cannot be known from shapes: only the positions, an FMA a coordinate, are sure to be computed.
     """
     of_image, of_grid = (each is not None for each in output)
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
