@@ -41,18 +41,10 @@ if TYPE_CHECKING:
 _LONGEST = 300
 
 
-class ExportedModel:
+class _Model:
     """A model with its weights, what it is called with, and what it gives.
 
     ``expected`` are its outputs of one call, and of the call after it where these are others.
-
-    Args:
-        module: with its weights; it is left as it was.
-        arguments: positional ones and keywords.
-        name: what messages call it.
-
-    Raises:
-        ModelError: it rejects its inputs, or gives no tensors.
     """
 
     def __init__(
@@ -131,12 +123,8 @@ class ExportedModel:
         return error if error < 1 else 0.0
 
 
-def _content(subject: ExportedModel, suffix: str, opset: int | None) -> tuple[bytes, int | None]:
-    """What a file holds, and the version of its operators in ONNX.
-
-    Raises:
-        ModelError: torch cannot export the model.
-    """
+def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, int | None]:
+    """What a file holds, and the version of its operators in ONNX."""
     if suffix == ".onnx":
         onnx_package()
     what = "torch.export cannot follow it"
@@ -313,12 +301,8 @@ def _records(asked: Workload, run: Run) -> tuple[tuple[OperatorRecord, ...], tup
     return captured.records, captured.notes
 
 
-def _subject(asked: Workload, run: Run) -> ExportedModel:
-    """The model with its weights, and what it gives.
-
-    Raises:
-        ModelError: it has none, or too many.
-    """
+def _subject(asked: Workload, run: Run) -> _Model:
+    """The model with its weights, and what it gives."""
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
     if not has_room_for(byte):
@@ -332,4 +316,4 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
     module = in_type_of(run, module, name=source.name)
-    return ExportedModel(module, arguments_of(asked.given, run), source.name)
+    return _Model(module, arguments_of(asked.given, run), source.name)

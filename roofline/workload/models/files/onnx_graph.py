@@ -70,16 +70,8 @@ def dtype_of(path: Path, number: int, name: str) -> torch.dtype:
     return found
 
 
-def tensor_of(path: Path, proto: Any) -> torch.Tensor:
-    """A tensor of the file with its values.
-
-    Args:
-        path: the file; values outside of it lie beside it.
-        proto: an ``onnx.TensorProto``.
-
-    Raises:
-        FileFormatError: it has more or fewer values than its shape says, or these lie elsewhere.
-    """
+def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
+    """A tensor of the file with its values; those outside of it lie beside it."""
     name = printable(proto.name)[:80]
     kind = dtype_of(path, proto.data_type, name)
     shape = tuple(proto.dims)
@@ -225,11 +217,7 @@ class Graph:
 
 
 def graph_of(path: Path, model: Any) -> Graph:
-    """The graph of a model, once every value in it is made before it is used.
-
-    Args:
-        path: the file.
-        model: an ``onnx.ModelProto``.
+    """The graph of an ``onnx.ModelProto``, once every value in it is made before it is used.
 
     Raises:
         FileFormatError: the graph is not whole.
@@ -239,7 +227,7 @@ def graph_of(path: Path, model: Any) -> Graph:
     if proto.sparse_initializer:
         raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
     _check_texts(path, proto)
-    weights = {each.name: tensor_of(path, each) for each in proto.initializer}
+    weights = {each.name: _tensor_of(path, each) for each in proto.initializer}
     inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
     nodes: list[Node] = []
     for each in proto.node:
@@ -354,7 +342,7 @@ def _attribute(path: Path, proto: Any) -> Any:
         case 3:
             return proto.s.decode("utf-8", "replace")
         case 4:
-            return tensor_of(path, proto.t)
+            return _tensor_of(path, proto.t)
         case 6:
             return list(proto.floats)
         case 7:

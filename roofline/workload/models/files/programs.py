@@ -176,11 +176,7 @@ _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 
 
 def _program(path: Path, text: bytes) -> Mapping[str, Any]:
-    """The program's description, once nothing in it can run code.
-
-    Raises:
-        FileFormatError: it is damaged, or says what torch.export never writes.
-    """
+    """The program's description, once nothing in it can run code."""
     try:
         program = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -47,12 +47,8 @@ _LONGEST = 200
 
 
 @contextlib.contextmanager
-def reading(path: Path, how: str) -> Iterator[None]:
-    """While torch reads `path` by `how`: silent, and what it raises is one line about the file.
-
-    Raises:
-        FileFormatError: whatever was raised.
-    """
+def _reading(path: Path, how: str) -> Iterator[None]:
+    """While torch reads `path` by `how`: silent, and what it raises is one line about the file."""
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             yield
@@ -97,15 +93,8 @@ _KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
 _PICKLES = ("data.pkl", "constants.pkl")
 
 
-def torchscript_source(archive: Archive) -> Source:
-    """The model in a TorchScript file.
-
-    Its pickles know no other classes than its own, and its code no other functions than torch's
-    operators. Some of it runs while it is read, so that it is looked through before.
-
-    Raises:
-        FileFormatError: it is damaged, or its code opens files.
-    """
+def _torchscript(archive: Archive) -> Source:
+    """The model in a TorchScript file, whose code is looked through: some runs while it is read."""
     path = archive.path
     for name in archive.size_bytes:
         # torch finds members whatever the case of their names.
@@ -113,7 +102,7 @@ def torchscript_source(archive: Archive) -> Source:
         if is_code or name.lower() in _PICKLES:
             content = archive.read(name, max_bytes=_MOST_CODE_BYTE)
             _check_code(path, content.decode("utf-8", "replace"), is_code=is_code)
-    with reading(path, "torch.jit"):
+    with _reading(path, "torch.jit"):
         script: Any = torch.jit.load(str(path), map_location="cpu")
     return Source(name=str(path), module=Scripted(script))
 
@@ -154,12 +143,8 @@ def _check_code(path: Path, text: str, *, is_code: bool) -> None:
             )
 
 
-def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
-    """The model in a .pt2 file, and the inputs that it was exported with.
-
-    Raises:
-        FileFormatError: it is no exported program, or nothing that may be opened.
-    """
+def _exported(path: Path, *, allow_pickle: bool) -> Source:
+    """The model in a .pt2 file, and the inputs that it was exported with."""
     archive = archive_in(path)
     types = output_types(check_program_file(archive, allow_pickle=allow_pickle))
     if any(each.startswith("transformers.") for each in types):
@@ -170,7 +155,7 @@ def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
                 f"{path}: it gives {types[0]}, and transformers is not available: {reason}"
             )
         importlib.import_module("transformers.modeling_outputs")
-    with reading(path, "torch.export"):
+    with _reading(path, "torch.export"):
         exported = torch.export.load(path)
         try:
             module = torch.export.unflatten(exported)
@@ -218,29 +203,24 @@ def _inputs(
 # -- what torch.save wrote: unpickled only where the user says so ----------------------------------
 
 
-class NeedsPickleError(FileFormatError):
+class _NeedsPickleError(FileFormatError):
     """Only unpickling a file, which runs what it says, would tell what is in it."""
 
 
 def _plain(path: Path) -> Any:
-    """Return what is in a file, where that can be told without running code.
-
-    Raises:
-        NeedsPickleError: it cannot; the message names what unpickling would import.
-        FileFormatError: it is damaged.
-    """
+    """What is in a file, where that can be told without running code."""
     is_zip = kind_of(path) == ZIP
     if is_zip and "data.pkl" not in archive_in(path):
         raise FileFormatError(
             f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
         )
     try:
-        with reading(path, "torch.load"):
+        with _reading(path, "torch.load"):
             return torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
     except FileFormatError as error:
         if "Weights only load failed" not in str(error.__cause__):
             raise
-        raise NeedsPickleError(
+        raise _NeedsPickleError(
             f"{path}: a pickle{refused_import(error.__cause__)}, and unpickling runs what a file"
             " says; add --allow-pickle if you trust it, or save it with torch.export.save, or its"
             " state_dict()"
@@ -248,17 +228,12 @@ def _plain(path: Path) -> Any:
 
 
 def _unpickled(path: Path) -> Any:
-    with reading(path, "torch.load"):
+    with _reading(path, "torch.load"):
         return torch.load(path, weights_only=False, map_location="cpu")
 
 
-def pickled_source(path: Path, *, allow_pickle: bool) -> Source:
-    """Return the module that `torch.save` pickled into a file.
-
-    Raises:
-        FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
-        ModelError: it holds weights alone, or something else than a module.
-    """
+def _pickled(path: Path, *, allow_pickle: bool) -> Source:
+    """The module that `torch.save` pickled into a file."""
     found = _unpickled(path) if allow_pickle else _plain(path)
     if isinstance(found, torch.nn.Module):
         return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
@@ -270,19 +245,15 @@ def pickled_source(path: Path, *, allow_pickle: bool) -> Source:
     raise ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
 
 
-def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
-    """Return the weights that a file holds by their names, as ``state_dict`` gives them.
+def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
+    """The weights that a file holds by their names, as ``state_dict`` gives them.
 
     A checkpoint that keeps them under ``"state_dict"``, ``"model"`` or ``"model_state_dict"`` is
     taken apart.
-
-    Raises:
-        FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
-        ModelError: there are no weights in it.
     """
     kind = kind_of(path)
     if path.suffix.lower() == ".safetensors":
-        with reading(path, "safetensors"):
+        with _reading(path, "safetensors"):
             if found := load_file(path):
                 return found
         raise ModelError(f"{path}: there are no weights in it")
@@ -299,7 +270,7 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
         )
     try:
         found = _plain(path)
-    except NeedsPickleError:
+    except _NeedsPickleError:
         if not allow_pickle:
             raise
         found = _unpickled(path)
@@ -319,17 +290,8 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
     return found
 
 
-def with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]) -> Source:
-    """The model with these weights in it.
-
-    Args:
-        source: the model, as its factory makes it.
-        path: where they are from, for messages.
-        weights: by name; types are changed into the model's.
-
-    Raises:
-        ModelError: names or shapes are others than the model's.
-    """
+def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]) -> Source:
+    """The model with weights from a file in it; types are changed into the model's."""
     own = source.module.state_dict()
     missing = [each for each in own if each not in weights]
     unexpected = [each for each in weights if each not in own]
@@ -403,14 +365,14 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
     if kind == ZIP:
         archive = archive_in(path)
         if suffix in PROGRAM or archive.within("models/"):
-            return exported_program_source(path, allow_pickle=allow_pickle)
+            return _exported(path, allow_pickle=allow_pickle)
         if archive.within("code/"):
-            return torchscript_source(archive)
+            return _torchscript(archive)
     elif suffix in PROGRAM:
         raise FileFormatError(f"{path}: not a zip, which every .pt2 file is; {READ}")
     elif kind != PICKLE:
         raise FileFormatError(f"{path}: neither a zip nor a pickle, as torch writes them; {READ}")
-    return pickled_source(path, allow_pickle=allow_pickle)
+    return _pickled(path, allow_pickle=allow_pickle)
 
 
 def stored_source(model: StoredModel, load: Callable[[str], Source]) -> Source:
@@ -430,5 +392,5 @@ def stored_source(model: StoredModel, load: Callable[[str], Source]) -> Source:
             f"--weights {model.weights}: '{model}' brings its own; give what makes the model,"
             " as in file.py:Model, or leave --weights out"
         )
-    weights = weights_in(model.weights, allow_pickle=model.allow_pickle)
-    return with_weights(load(str(model)), model.weights, weights)
+    weights = _weights_in(model.weights, allow_pickle=model.allow_pickle)
+    return _with_weights(load(str(model)), model.weights, weights)

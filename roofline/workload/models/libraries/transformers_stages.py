@@ -67,12 +67,8 @@ class Past:
             yield InputSpec(name=f"past_{kind}", shape=(layers, *shape), dtype=of)
 
 
-def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
-    """The cache that a model has after a prompt.
-
-    Raises:
-        ModelError: the model raised, needs values, or keeps no cache with layers.
-    """
+def _past_of(source: Source, context: int, batch: int, run: Run) -> Past:
+    """The cache that a model has after a prompt."""
     ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
     prompt = Inputs(input_ids=ids, use_cache=True)
     result = result_on_fakes(source.module, prompt, name=source.name, run=run)
@@ -189,7 +185,7 @@ def staged_source(
     specs = (InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64")),)
     given = Inputs(input_ids=ids, **options)
     if stage == "decode":
-        past = past_of(source, context, batch, run)
+        past = _past_of(source, context, batch, run)
         given = Inputs(input_ids=ids, past=dict(past.requests))
         specs = (*specs, *past.specs())
         decoding = functools.partial(_decoding, past=past, options=options)
