@@ -212,6 +212,9 @@ aten._cholesky_solve_helper = output, 2 * order(self) * triangular(self.shape[-2
     Two triangles a right side: 2 n^2.
 aten.cholesky_inverse = self, cholesky_inverse(order(self)); complex
     About 2 n^3 / 3: the inverse of L, and half of the product of its transpose with it.
+aten.linalg_solve_triangular = output, output.shape[-1 if left else -2] * (
+    triangular(order(self), unitriangular)); complex
+    A right side takes n^2: an FMA an element off the diagonal, a division an element on it.
 aten.triangular_solve = output[0], order(output[0]) * triangular(order(A), unitriangular); complex
     As `triangular_solution`.
 aten.linalg_ldl_factor_ex = self, ldl(order(self)); complex
@@ -237,15 +240,6 @@ aten.lu_unpack = 0
 """,
     type="data movement",
 )
-
-
-@formula("aten.linalg_solve_triangular", is_for_complex=True)
-def triangular_solution(
-    self: Tensor, output: Tensor, left: bool = True, unitriangular: bool = False, **_: Any
-) -> Flop:
-    """A right side takes n^2: an FMA an element off the diagonal, a division an element on it."""
-    columns = output.shape[-1] if left else output.shape[-2]
-    return Flop(other=flop_of(output, columns * triangular(order(self), unitriangular)))
 
 
 @formula("aten._linalg_slogdet", is_for_complex=True)

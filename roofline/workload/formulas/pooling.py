@@ -155,7 +155,7 @@ def _pairs_and_elements(
     return _over(inner_taps, planes, along), _over(touched, planes, along)
 
 
-def scattered(grad_output: Tensor, receivers: int, *, can_meet: bool = True) -> Flop:
+def scattered(grad_output: Tensor, receivers: int, can_meet: bool = True) -> Flop:
     """Each gradient goes to one element, by values: at the most all meet, at least beyond these."""
     if not can_meet:
         return Flop(elements={"self": 0})
@@ -170,7 +170,7 @@ def scattered(grad_output: Tensor, receivers: int, *, can_meet: bool = True) -> 
 def max_pool_backward(grad_output: Tensor, **given: Any) -> Flop:
     """Each gradient goes where the index says; side by side, no two windows share an element."""
     pairs, elements = _pairs_and_elements(grad_output, **given)
-    return scattered(grad_output, elements, can_meet=pairs > elements)
+    return scattered(grad_output, elements, pairs > elements)
 
 
 @formula(
@@ -193,18 +193,13 @@ def max_pool_without_indices(grad_output: Tensor, kernel_size: Sizes, **given: A
 def avg_pool_backward(grad_output: Tensor, **given: Any) -> Flop:
     """Each gradient is divided once and added to the elements of its window, not to padding."""
     pairs, elements = _pairs_and_elements(grad_output, **given)
-    return Flop(other=grad_output.elements + pairs - elements, elements={"self": 0})
+    return averaged(grad_output, pairs, elements)
 
 
-def _adaptive_avg_backward(dimensions: int, grad_output: Tensor, self: Tensor, **_: Any) -> Flop:
-    # Every element lies in some window, if there is one.
-    added = max(0, adaptive(self, grad_output, dimensions) - self.elements)
+def averaged(grad_output: Tensor, pairs: int, receivers: int) -> Flop:
+    """Each gradient is divided once, and added to those that came before."""
+    added = max(0, pairs - receivers)
     return Flop(other=grad_output.elements + added, elements={"self": 0})
-
-
-def _adaptive_max_backward(dimensions: int, grad_output: Tensor, self: Tensor, **_: Any) -> Flop:
-    overlap = adaptive(self, grad_output, dimensions) > self.elements
-    return scattered(grad_output, self.elements, can_meet=overlap)
 
 
 table(
@@ -212,26 +207,18 @@ table(
 aten.fractional_max_pool2d_backward
 aten.fractional_max_pool3d_backward = scattered(grad_output, self.elements)
     Each gradient goes where the index says; random samples say which windows overlap.
-""",
-    byte=_BYTE,
-)
-table(
-    """
-aten._adaptive_avg_pool2d_backward aten.mkldnn_adaptive_avg_pool2d_backward = 2
+aten._adaptive_avg_pool2d_backward aten.mkldnn_adaptive_avg_pool2d_backward = averaged(
+    grad_output, adaptive(self, grad_output, 2), self.elements)
     Each gradient is divided once and added to the elements of its window.
-aten._adaptive_avg_pool3d_backward aten.adaptive_avg_pool3d_backward = 3
+aten._adaptive_avg_pool3d_backward aten.adaptive_avg_pool3d_backward = averaged(
+    grad_output, adaptive(self, grad_output, 3), self.elements)
     As `adaptive_avg_pool2d`, in three dimensions.
-""",
-    _adaptive_avg_backward,
-    byte=_BYTE,
-)
-table(
-    """
-aten.adaptive_max_pool2d_backward = 2
+aten.adaptive_max_pool2d_backward = scattered(
+    grad_output, self.elements, adaptive(self, grad_output, 2) > self.elements)
     Each gradient goes where the index says; windows overlap unless their number divides.
-aten.adaptive_max_pool3d_backward = 3
+aten.adaptive_max_pool3d_backward = scattered(
+    grad_output, self.elements, adaptive(self, grad_output, 3) > self.elements)
     As `adaptive_max_pool2d`, in three dimensions.
 """,
-    _adaptive_max_backward,
     byte=_BYTE,
 )
