@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from roofline.result import read_result as read_result
     from roofline.scaling.result import Scaling as Scaling
     from roofline.substitution.result import Optimization as Optimization
-    from roofline.substitution.rules.registry import register_rule as register_rule
     from roofline.substitution.rules.rule import Rule as Rule
+    from roofline.substitution.rules.rule import register_rule as register_rule
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
@@ -105,7 +105,7 @@ _HOME = {
     "quantize": "roofline.pipeline.quantizing",
     "read_result": "roofline.result",
     "read_analysis": "roofline.analysis",
-    "register_rule": "roofline.substitution.rules.registry",
+    "register_rule": "roofline.substitution.rules.rule",
     "scale": "roofline.pipeline.scaling",
     "sweep": "roofline.pipeline.sweeps",
     "track": "roofline.pipeline.tracking",

@@ -155,7 +155,7 @@ def optimize(
 
 def _list_rules(names: str) -> None:
     from roofline.foundation.blocks import Report, safe, table
-    from roofline.substitution.rules.registry import rules_named
+    from roofline.substitution.rules.rule import rules_named
 
     rules = rules_named(names)
     columns = {"rule": "name", "safety": "safety", "effect": "summary"}

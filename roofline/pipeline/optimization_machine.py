@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
@@ -26,7 +27,6 @@ from roofline.foundation.text import printable
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
@@ -45,18 +45,21 @@ from roofline.pipeline.predictions import last_level_bytes
 from roofline.pipeline.timing import Bench, bench
 from roofline.placement import Roof
 from roofline.run import Run
-from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
-from roofline.substitution.costs.cost import CostBasis, Costs
-from roofline.substitution.costs.counted import CountGraph
-from roofline.substitution.costs.launches import launches_on
-from roofline.substitution.costs.measurements import MeasuredCosts, TimeCalls
-from roofline.substitution.costs.predictions import PredictedCosts
+from roofline.substitution.costs import (
+    BoundCosts,
+    CostBasis,
+    Costs,
+    CountGraph,
+    FusedCosts,
+    MeasuredCosts,
+    PredictedCosts,
+    TimeCalls,
+    launches_on,
+)
 from roofline.substitution.result import Decision, Rounds
 
 if TYPE_CHECKING:
     import torch
-
-    from roofline.latency.measuring.calls import Call
 
 
 DEFAULT_ROUNDS = 7
@@ -114,10 +117,7 @@ def check_bench(*, force: bool, say: Say | None) -> None:
 
 
 def eager_trials(
-    candidates: Sequence[Candidate],
-    *,
-    rounds: int | None = None,
-    **how: Any,
+    candidates: Sequence[Candidate], *, rounds: int | None = None, **how: Any
 ) -> Trials:
     """All of them as eager torch runs them, once in each round, each time in a new process.
 
@@ -188,18 +188,15 @@ def compiled_rounds(
     import torch
     from torch._inductor import config
 
-    from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds, team
-    from roofline.machine.measuring.pace_gauge import pace_gauge
+    from roofline.latency.measuring.rounds import Effort, run_rounds, team
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
 
     effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
     cores, threads = here.topology.cores, candidates[0].threads
-    found: list[tuple[RoundTime, ...]] = []
-    # One process compiles: workers would outlive it, and take the cores of what is timed.
-    settings = config.patch({"freezing": True, "compile_threads": 1})
     with (
-        settings,
+        # One process compiles: workers would outlive it, and take the cores of what is timed.
+        config.patch({"freezing": True, "compile_threads": 1}),
         team(threads, cores),
         pace_gauge(cores[:threads]) as pace,
         ExitStack() as stages,
@@ -207,56 +204,50 @@ def compiled_rounds(
         subjects: list[Callable[[], object]] = []
         for each in candidates:
             stage = stages.enter_context(staged(each.model, each.inputs, each.run, Reals(each.run)))
-            compiled: Any = torch.compile(stage.model)
-            args, kwargs = stage.args, dict(stage.kwargs)
-            subjects.append(
-                lambda compiled=compiled, args=args, kwargs=kwargs: compiled(*args, **kwargs)
-            )
+            subjects.append(partial(torch.compile(stage.model), *stage.args, **stage.kwargs))
             try:
                 # Twice: the second pass may be of other strides, and compile once more.
                 subjects[-1]()
                 subjects[-1]()
             except Exception as error:
                 raise RooflineError(said_by(error) or type(error).__name__) from error
+        found: list[tuple[RoundTime, ...]] = []
         gauges = replace(Gauges(), pace=pace)
         for _ in range(count):
             rounds = run_rounds(subjects, gauges, effort)
+            times = [rounds.times_s(place) for place in range(len(subjects))]
             clock_hz = rounds.pace.clock_hz
-            found.append(
-                tuple(
-                    RoundTime(times_s=rounds.times_s(place), clock_hz=clock_hz)
-                    for place in range(len(subjects))
-                )
-            )
+            found.append(tuple(RoundTime(times_s=each, clock_hz=clock_hz) for each in times))
     return tuple(found)
 
 
 def _trials(
     measured: MeasuredRounds, baseline: Literal["eager", "compile"], candidates: Sequence[Candidate]
 ) -> Trials:
-    rounds: list[Rounds] = []
-    for place, each in enumerate(candidates[1:], start=1):
-        ratio = measured.ratio(0, place)
-        low, high = ratio.interval or (ratio.value, ratio.value)
-        rounds.append(
+    samples = [measured.sample(place) for place in range(measured.models)]
+    ratios = [measured.ratio(0, place) for place in range(1, len(candidates))]
+    return Trials(
+        samples=tuple(samples),
+        rounds=tuple(
             Rounds(
                 baseline=baseline,
                 candidate=each.name,
-                before_s=measured.sample(0).median_s,
-                after_s=measured.sample(place).median_s,
+                before_s=samples[0].median_s,
+                after_s=sample.median_s,
                 speedup=ratio.value,
                 # One round says nothing of the next one.
-                speedup_low=low if ratio.interval else 0.0,
-                speedup_high=high,
+                speedup_low=ratio.interval[0] if ratio.interval else 0.0,
+                speedup_high=ratio.interval[1] if ratio.interval else ratio.value,
                 rounds=len(measured.rounds),
                 allocator=measured.allocator,
             )
-        )
-    return Trials(
-        samples=tuple(measured.sample(place) for place in range(measured.models)),
-        rounds=tuple(rounds),
+            for each, sample, ratio in zip(candidates[1:], samples[1:], ratios, strict=True)
+        ),
         conditions=measured.conditions,
     )
+
+
+# -- the machine, and costs on it ------------------------------------------------------------------
 
 
 def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
@@ -436,19 +427,14 @@ def _timed_calls(
         Store(host_latency_file(), host_environment()) as store,
         pace_gauge(here.topology.cores[:threads]) as pace,
     ):
-        gauges = replace(Gauges(), pace=pace)
-
-        def time(calls: Sequence[Call]) -> list[IsolatedSample | None]:
-            return measure_unique(
-                calls,
-                store=store,
-                threads=threads,
-                last_level_bytes=last_level_bytes(machine.profile),
-                pass_bytes=pass_bytes,
-                cores=here.topology.cores,
-                gauges=gauges,
-                progress=lambda _, what: progress(what),
-                say=say,
-            )
-
-        yield time
+        yield partial(
+            measure_unique,
+            store=store,
+            threads=threads,
+            last_level_bytes=last_level_bytes(machine.profile),
+            pass_bytes=pass_bytes,
+            cores=here.topology.cores,
+            gauges=replace(Gauges(), pace=pace),
+            progress=lambda _, what: progress(what),
+            say=say,
+        )

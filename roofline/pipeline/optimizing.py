@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards, silent
+from roofline.foundation.sampling import Sample
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
-    Counts,
-    RememberedCosts,
+    Proven,
     Searched,
     analysis_of,
     figures_of,
     is_slower,
     made,
     rejected,
-    searched,
     weight_bytes,
 )
 from roofline.pipeline.optimization_machine import (
@@ -48,31 +48,40 @@ from roofline.run import (
     check_switches,
     takes,
 )
-from roofline.substitution.costs.cost import CostBasis
-from roofline.substitution.costs.measurements import MeasuredCosts
+from roofline.substitution.costs import CostBasis, MeasuredCosts, RememberedCosts
+from roofline.substitution.pieces import DEFAULT_PIECE, search_in_pieces
 from roofline.substitution.result import Optimization
-from roofline.substitution.rules.guarded import guarded
-from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.rules.rule import Rule
-from roofline.substitution.search.backtracking import DEFAULT_ALPHA, DEFAULT_BUDGET, check
-from roofline.substitution.search.found import Found
-from roofline.substitution.search.in_pieces import DEFAULT_PIECE, search_in_pieces
+from roofline.substitution.rules.rule import Rule, guarded, rules_named
+from roofline.substitution.search import DEFAULT_ALPHA, DEFAULT_BUDGET, Found, check
+from roofline.substitution.search import Candidate as GraphCandidate
 from roofline.workload.residency import residency
 
 if TYPE_CHECKING:
     import torch
 
-    from roofline.substitution.graphs.capturing import CapturedModel
     from roofline.substitution.graphs.graph import Graph
 
     Model = torch.nn.Module | Callable[..., Any] | str
 
 Baseline = Literal["eager", "compile"]
 
+DEFAULT_TIME_LIMIT_S = 60.0
+"""A search among torchvision's models takes seconds; what takes longer is cut off here with the
+best so far, and the result says so."""
+
+_SEARCHED = 0.4
+"""The share of the work that is done when the search is."""
+
+_OWN_IS_FASTER = (
+    "what was found costs less than the graph, and no less than the model itself, which calls fewer"
+    " operators than its graph has (torch's fast path for transformers, or it writes into parts of"
+    " tensors where the graph copies)"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizing:
-    """One model, one machine, and how it is searched."""
+class _Optimizing:
+    """One model, one machine, and how it is searched; ``baseline`` is None where none is timed."""
 
     asked: Workload
     run: Run
@@ -80,11 +89,8 @@ class Optimizing:
     rules: tuple[Rule, ...]
     alpha: float
     budget: int
-    split: int | None
-    time_limit_s: float | None
-    baseline: Baseline
-    is_timed: bool
-    not_timed: str
+    search: Callable[..., Found]
+    baseline: Baseline | None
     rounds: int | None
     force: bool
     progress: Progress
@@ -101,8 +107,9 @@ class Optimizing:
         from roofline.substitution.graphs.capturing import captured
         from roofline.substitution.graphs.counting import records
         from roofline.substitution.graphs.operators import Operators
+        from roofline.substitution.proof import Prover
 
-        asked, name = self.asked, self.asked.source.name
+        asked, machine, name = self.asked, self.machine, self.asked.source.name
         self.progress(0.0, f"capturing {name}")
         first = asked.capture(self.run)
         original = real_model(asked)
@@ -114,152 +121,132 @@ class Optimizing:
         def count(graph: Graph, /, *, around_bytes: int = 0) -> Any:
             return records(graph, operators, around_bytes=around_bytes)
 
-        def counts(graph: Graph) -> Counts:
-            return Counts(
-                graph=graph, counted=count(graph), weight_bytes=weight_bytes(graph, model)
+        def analyzed(graph_records: Any) -> Any:
+            return analysis_of(graph_records, first, asked, machine)
+
+        def figures(each: GraphCandidate, analysis: Any, sample: Sample | None) -> Any:
+            return figures_of(each.cost, analysis, weight_bytes(each.graph, model), sample)
+
+        def search(rules: tuple[Rule, ...]) -> Found:
+            return self.search(
+                model.graph,
+                rules,
+                costs,
+                operators.complete,
+                progress=lambda done, what: self.progress(
+                    _SEARCHED * done, f"searching {name}: {what}"
+                ),
             )
 
-        before = counts(model.graph)
-        reuse = residency(before.counted.records)
+        before = count(model.graph)
+        activation_bytes = residency(before.records).peak_activation_bytes
         with costs_on(
-            self.machine,
+            machine,
             count,
-            pass_bytes=before.weight_bytes + first.input_bytes + reuse.peak_activation_bytes,
+            pass_bytes=weight_bytes(model.graph, model) + first.input_bytes + activation_bytes,
             force=self.force,
             progress=lambda what: self.progress(0.0, what),
             say=self.say,
-        ) as costs:
-            search_result = self._searched(typed, model, operators, RememberedCosts(costs))
-        measured = costs if isinstance(costs, MeasuredCosts) else None
-        candidates = tuple(
-            Candidate(
-                name=each_name,
-                model=module,
-                inputs=asked.given,
-                batch=None,
-                seq=None,
-                run=self.run,
-                threads=self.machine.roof.threads,
+        ) as basis:
+            costs = RememberedCosts(basis)
+            searched = Searched(
+                tuple(map(guarded, self.rules)),
+                search,
+                Prover(
+                    typed,
+                    model,
+                    asked.given,
+                    told=lambda: self.progress(_SEARCHED, f"comparing outputs of {name}"),
+                ),
+                operators.complete,
+                costs=costs,
+                with_alternatives=self.baseline is not None,
             )
-            for each_name, module in (
-                (name, original),
-                *((each.name, built(model, each.candidate.graph)) for each in search_result.proven),
-            )
-        )
-        eager, compiled, notes = self._timed(candidates)
-        place, decision = decided([each.is_tried for each in search_result.proven], eager, compiled)
-        found = search_result.found
-        chosen, lost = found.original, search_result.proven
-        analysis = analysis_of(before.counted.records, first, asked, self.machine)
+        found, chosen, lost = searched.found, searched.found.original, searched.proven
+        modules = [original, *(built(model, each.candidate.graph) for each in lost)]
+        eager, compiled, notes = self._timed((name, *(each.name for each in lost)), modules)
+        place, decision = decided([each.is_tried for each in lost], eager, compiled)
+        analysis = analyzed(before.records)
         if decision == "predicted faster" and place is not None:
             # The graph may have more operators than the model calls: what gains on the one may not
             # on the other.
-            chosen_there = count(search_result.proven[place].candidate.graph)
-            result = analysis_of(chosen_there.records, first, asked, self.machine)
-            own = analysis_of(first.records, first, asked, self.machine)
-            if is_slower(result, analysis, own):
-                place, decision, lost = None, "nothing found", ()
+            there = analyzed(count(lost[place].candidate.graph).records)
+            if is_slower(there, analysis, analyzed(first.records)):
+                place, decision, lost = None, "nothing found", []
                 notes = (*notes, _OWN_IS_FASTER)
         is_kept = decision in ("not faster", "nothing found")
-        figures = figures_of(
-            found.original.cost, analysis, before, eager.samples[0] if eager else None
-        )
-        after, after_analysis, after_figures = before, analysis, figures
+        samples = eager.samples if eager else (None,) * len(modules)
+        own_figures = figures(found.original, analysis, samples[0])
+        after_analysis, after_figures = analysis, own_figures
         substitutions, proofs = (), ()
         if place is not None:
-            proven = search_result.proven[place]
-            after = counts(proven.candidate.graph)
-            after_analysis = analysis_of(after.counted.records, first, asked, self.machine)
-            sample = eager.samples[place + 1] if eager else None
-            after_figures = figures_of(proven.candidate.cost, after_analysis, after, sample)
-            substitutions = made(
-                proven.candidate, self.rules, before, after, measured, is_applied=not is_kept
-            )
-            proofs = proven.proofs
-            chosen = proven.candidate
-            lost = tuple(each for each in search_result.proven if each is not proven)
-            found = proven.found
+            proven = lost[place]
+            found, chosen, proofs = proven.found, proven.candidate, proven.proofs
+            after = count(chosen.graph)
+            after_analysis = analyzed(after.records)
+            after_figures = figures(chosen, after_analysis, samples[place + 1])
+            timed = basis if isinstance(basis, MeasuredCosts) else None
+            substitutions = made(chosen, self.rules, before, after, timed, is_applied=not is_kept)
+            lost = [each for each in lost if each is not proven]
         return Optimization(
             model=name,
             decision=decision,
-            cost=self.machine.basis,
+            cost=machine.basis,
             alpha=self.alpha,
             budget=self.budget,
             rules=tuple(rule.name for rule in self.rules),
-            is_fused=self.machine.is_fused,
+            is_fused=machine.is_fused,
             captured_by=model.by,
             before=analysis,
             after=after_analysis,
-            figures_before=figures,
+            figures_before=own_figures,
             figures_after=after_figures,
             substitutions=substitutions,
-            rejected=rejected(found, chosen, search_result.rolled_back, lost),
+            rejected=rejected(found, chosen, searched.rolled_back, lost),
             proofs=proofs,
-            rounds=(*(eager.rounds if eager else ()), *(compiled.rounds if compiled else ())),
+            rounds=tuple(each for trials in (eager, compiled) if trials for each in trials.rounds),
             statistics=found.statistics,
             warnings=tuple(
                 dict.fromkeys(
                     (
-                        *self._notes(model, search_result),
+                        *asked.notes,
+                        *model.notes,
+                        *machine.notes,
+                        *searched.notes,
+                        *self._notes(searched.found, searched.proven),
                         *analysis.warnings,
                         *(eager.conditions if eager else ()),
                         *notes,
                     )
                 )
             ),
-            not_timed="" if eager or not search_result.proven else self.not_timed,
-            module=original if is_kept or place is None else candidates[place + 1].model,
+            not_timed="" if eager or not searched.proven else self._not_timed,
+            module=original if is_kept or place is None else modules[place + 1],
             arguments=(args, kwargs),
         )
 
-    def _searched(
-        self,
-        original: torch.nn.Module,
-        model: CapturedModel,
-        operators: Any,
-        costs: RememberedCosts,
-    ) -> Searched:
-        from roofline.substitution.proof import Prover
-
-        prover = Prover(original, model, self.asked.given)
-
-        rules = tuple(map(guarded, self.rules))
-
-        def search_with(allowed: tuple[Rule, ...]) -> Found:
-            return search_in_pieces(
-                model.graph,
-                allowed,
-                costs,
-                operators.complete,
-                threshold=DEFAULT_PIECE if self.split is None else self.split,
-                alpha=self.alpha,
-                budget=self.budget,
-                time_limit_s=self.time_limit_s,
-                progress=lambda done, what: self.progress(
-                    _SEARCHED * done, f"searching {model.name}: {what}"
-                ),
-            )
-
-        def prove(graph: Graph) -> Any:
-            self.progress(_SEARCHED, f"comparing outputs of {model.name}")
-            return prover.prove(graph)
-
-        return searched(
-            rules,
-            search_with,
-            prove,
-            prover.fails,
-            operators.complete,
-            costs=costs,
-            with_alternatives=self.is_timed,
-        )
+    @property
+    def _not_timed(self) -> str:
+        return "it was not asked for" if self.machine.is_host else "another machine"
 
     def _timed(
-        self, candidates: tuple[Candidate, ...]
+        self, names: Sequence[str], modules: Sequence[Any]
     ) -> tuple[Trials | None, Trials | None, tuple[str, ...]]:
         """End to end in eager torch, and where asked for under torch.compile; and what to say."""
-        if len(candidates) < 2 or not self.is_timed:
+        if len(modules) < 2 or self.baseline is None:
             return None, None, ()
+        candidates = tuple(
+            Candidate(
+                name=name,
+                model=module,
+                inputs=self.asked.given,
+                batch=None,
+                seq=None,
+                run=self.run,
+                threads=self.machine.roof.threads,
+            )
+            for name, module in zip(names, modules, strict=True)
+        )
         eager = eager_trials(
             candidates,
             rounds=self.rounds,
@@ -279,40 +266,23 @@ class Optimizing:
             return eager, None, (f"{error}; the decision is by eager torch",)
         return eager, compiled, compiled.conditions
 
-    def _notes(self, model: CapturedModel, result: Searched) -> list[str]:
-        notes = [*self.asked.notes, *model.notes, *self.machine.notes, *result.notes]
-        if self.machine.launches_said:
-            notes.append(self.machine.launches_said)
-        unknown = result.found.original.cost.unknown
+    def _notes(self, found: Found, proven: Sequence[Proven]) -> list[str]:
+        notes = [self.machine.launches_said] if self.machine.launches_said else []
+        unknown = found.original.cost.unknown
         if unknown:
             names = ", ".join(dict.fromkeys(unknown))
             notes.append(
                 f"the time of {len(unknown)} operators is not known ({names}): costs leave them out"
             )
-        for each in result.proven:
+        for each in proven:
             types = {proof.dtype for proof in each.proofs}
-            missing = [each for each in ("float64", "float32") if each not in types]
+            missing = [dtype for dtype in ("float64", "float32") if dtype not in types]
             if missing:
                 notes.append(
                     f"outputs were not compared in {' and '.join(missing)}: the model does not run"
                     " in that type"
                 )
         return notes
-
-
-_OWN_IS_FASTER = (
-    "what was found costs less than the graph, and no less than the model itself, which calls fewer"
-    " operators than its graph has (torch's fast path for transformers, or it writes into parts of"
-    " tensors where the graph copies)"
-)
-
-_SEARCHED = 0.4
-"""The share of the work that is done when the search is."""
-
-
-DEFAULT_TIME_LIMIT_S = 60.0
-"""A search among torchvision's models takes seconds; what takes longer is cut off here with the
-best so far, and the result says so."""
 
 
 @takes(InferenceKeywords)
@@ -405,21 +375,23 @@ def optimize(
     if is_timed:
         # Before minutes go into a search whose result could not be timed.
         check_bench(force=force, say=say)
-    optimizing = Optimizing(
+    return _Optimizing(
         asked=asked,
         run=task,
         machine=machine,
         rules=chosen,
         alpha=alpha,
         budget=budget,
-        split=split,
-        time_limit_s=time_limit_s,
-        baseline=baseline,
-        is_timed=is_timed,
-        not_timed="another machine" if not machine.is_host else "it was not asked for",
+        search=partial(
+            search_in_pieces,
+            threshold=DEFAULT_PIECE if split is None else split,
+            alpha=alpha,
+            budget=budget,
+            time_limit_s=time_limit_s,
+        ),
+        baseline=baseline if is_timed else None,
         rounds=rounds,
         force=force,
         progress=onwards(progress),
         say=say or silent,
-    )
-    return optimizing.result()
+    ).result()

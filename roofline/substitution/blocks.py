@@ -23,7 +23,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import launches_on
 
 if TYPE_CHECKING:
     from roofline.substitution.result import Figures, Optimization, Proof, Rounds, Substitution

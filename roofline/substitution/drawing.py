@@ -23,8 +23,7 @@ from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.moves import Move, draw_moves, spot_key
 from roofline.plots.roof import Spot
 from roofline.plots.style import GREEN, Style
-from roofline.substitution.costs.bounds import kernel_bound_s
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import kernel_bound_s, launches_on
 from roofline.substitution.result import Optimization, Substitution
 
 TimeKind = Literal["measured", "predicted", "bound"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,17 +15,23 @@ from torch.utils import _pytree as pytree
 from roofline.run import Run
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel
-from roofline.substitution.graphs.graph import Graph
-from roofline.substitution.graphs.trial_inputs import most_indices, trials
-from roofline.substitution.graphs.trial_weights import (
-    in_type,
-    random_weights,
-    weights_in_type,
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Argument,
+    Graph,
+    TensorType,
+    Value,
+    Weight,
+    mapped,
+    values_in,
 )
 from roofline.substitution.result import Proof
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import staged
-from roofline.workload.inputs import Inputs
+from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+_SEED = 0
 
 LIMITS = {"float64": 1e-10, "float32": 1e-5}
 """What the largest difference may be, as a fraction of the largest reference value."""
@@ -36,7 +43,210 @@ may be as many times its own error away: both round, in another order."""
 _LEAST_ERROR = 1e-70
 """Smaller errors are 0: files hold no such numbers."""
 
-_SEED = 0
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+# -- inputs of every kind, and other weights -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of inputs: normal noise is multiplied by ``scale``, or all elements are ``value``."""
+
+    name: str
+    scale: float = 1.0
+    value: float | None = None
+    is_negative: bool = False
+
+
+KINDS = (
+    Kind(name="noise"),
+    Kind(name="zeros", value=0.0),
+    Kind(name="ones", value=1.0),
+    Kind(name="large", scale=1e3),
+    Kind(name="tiny", scale=1e-6),
+    Kind(name="negative", is_negative=True),
+)
+
+
+def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
+    """Inputs of every kind, the plain noise first; last those that the user gave.
+
+    Args:
+        inputs: types and sizes, and values where tensors were given.
+        most: how many rows the tables have that inputs are indices of, see `most_indices`.
+    """
+    places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
+    for kind in KINDS:
+        generator = torch.Generator().manual_seed(_SEED)
+        made = Inputs()
+        made.args, made.kwargs = inputs.made(
+            lambda request, kind=kind, generator=generator: InputRequest(
+                shape=request.shape,
+                like=_made(request, kind, generator, most.get(places[id(request)], 2)),
+            )
+        )
+        yield kind.name, made
+    if any(_is_given(request) for _, request in inputs.requests()):
+        yield "given", inputs
+
+
+def _is_given(request: InputRequest) -> bool:
+    return request.like is not None and tuple(request.like.shape) == request.shape
+
+
+def _made(request: InputRequest, kind: Kind, generator: torch.Generator, most: int) -> torch.Tensor:
+    """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
+    dtype = dtype_for(request, None)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        if request.like is not None and _is_given(request):
+            return request.like
+        if dtype == torch.bool:
+            return torch.ones(request.shape, dtype=dtype)
+        if kind.value is not None:
+            return torch.full(request.shape, min(int(kind.value), most - 1), dtype=dtype)
+        return torch.randint(0, most, request.shape, generator=generator, dtype=dtype)
+    if kind.value is not None:
+        return torch.full(request.shape, kind.value, dtype=dtype)
+    noise = torch.randn(request.shape, generator=generator, dtype=torch.float64)
+    noise = -noise.abs() if kind.is_negative else noise
+    return (noise * kind.scale).to(dtype)
+
+
+def most_indices(graph: Graph) -> dict[int, int]:
+    """How many rows the tables have that the inputs of a graph are indices of, by input.
+
+    Inputs are numbered in their order; those that are no indices are not there.
+    """
+    found: dict[int, int] = {}
+    inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
+    for place, start in enumerate(inputs):
+        reached = {start}
+        for number, node in graph.nodes.items():
+            taken = [value for value in node.values() if value.node in reached]
+            if not taken:
+                continue
+            outputs = [each for each in node.outputs if each is not None]
+            if node.op == "aten.embedding":
+                indices, table = node.get("indices"), node.get("weight")
+                is_index = any(value.node in reached for value in values_in(indices))
+                if is_index and isinstance(table, (Weight, Value)):
+                    rows = graph.type_of(table).shape[0]
+                    found[place] = min(rows, found.get(place, rows))
+            elif not any("float" in each.dtype or "complex" in each.dtype for each in outputs):
+                reached.add(number)
+    return found
+
+
+def random_weights(captured: CapturedModel) -> dict[str, torch.Tensor]:
+    """Other numbers for a model's parameters and for the statistics of its norms.
+
+    Variances and the scales of norms are positive, matrices as large as keeps what they are
+    multiplied with about as large. Other buffers mean something (masks, positions), and stay.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    roles = _roles(captured.graph)
+    found: dict[str, torch.Tensor] = {}
+    made: dict[tuple[object, ...], torch.Tensor] = {}
+    for name, tensor in captured.weights.items():
+        role, shape = roles.get(name), tensor.shape
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), shape)
+        is_kept = role is None and key not in made
+        if is_kept or not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        if key not in made:
+            if role == "positive":
+                numbers = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
+            else:
+                is_small = role == "mean" or tensor.dim() < 2
+                scale = 0.1 if is_small else 1.5 / math.sqrt(max(1, math.prod(shape[1:])))
+                numbers = scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+            made[key] = torch.empty_like(tensor).copy_(numbers)
+        found[name] = made[key]
+    return found
+
+
+_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
+
+
+def _roles(graph: Graph) -> dict[str, str]:
+    """What weights are, by name: positive (variances, scales of norms), means, or parameters."""
+    found: dict[str, str] = {}
+    for node in graph.nodes.values():
+        is_norm = any(each in node.op for each in _NORMS)
+        names = {
+            name: {each.name for each in value.originals()}
+            for name, value in node.arguments
+            if isinstance(value, Weight)
+        }
+        originals = [each for weight in node.weights() for each in weight.originals()]
+        for name in (each.name for each in originals if each.is_parameter):
+            found.setdefault(name, "parameter")
+        # A variance is one wherever else it is taken, and then a mean.
+        for name in names.get("running_mean", ()):
+            if found.get(name) != "positive":
+                found[name] = "mean"
+        positive = names.get("running_var", set[str]())
+        if is_norm:
+            positive |= names.get("weight", set[str]())
+        found |= dict.fromkeys(positive, "positive")
+    return found
+
+
+def weights_in_type(
+    captured: CapturedModel, weights: Mapping[str, torch.Tensor] | None, dtype: str
+) -> dict[str, torch.Tensor]:
+    """A model's weights, or others, in one floating type, those that are tied staying so."""
+    to = torch_dtype(dtype)
+    made: dict[int, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in (weights or captured.weights).items():
+        if not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.detach().to(to)
+        found[name] = made[id(tensor)]
+    return found
+
+
+def in_type(graph: Graph, dtype: str) -> Graph:
+    """A graph that computes all that is floating in one type, and makes its weights in it."""
+    types = {torch_dtype(name): torch_dtype(dtype) for name in _FLOATING}
+    weights: dict[str, Weight] = {}
+
+    def changed_type(type: TensorType) -> TensorType:
+        return replace(type, dtype=dtype) if type.dtype in _FLOATING else type
+
+    def changed(part: Argument) -> Argument:
+        if isinstance(part, Weight):
+            return changed_weight(part)
+        return types.get(part, part) if isinstance(part, torch.dtype) else part
+
+    def changed_weight(weight: Weight) -> Weight:
+        if weight.key not in weights:
+            weights[weight.key] = Weight(
+                type=changed_type(weight.type),
+                is_parameter=weight.is_parameter,
+                name=weight.name,
+                made_by=weight.made_by,
+                of=tuple(map(changed_weight, weight.of)),
+                options=weight.options,
+            )
+        return weights[weight.key]
+
+    nodes = {
+        number: replace(
+            node,
+            arguments=tuple((name, mapped(each, changed)) for name, each in node.arguments),
+            outputs=tuple(each and changed_type(each) for each in node.outputs),
+        )
+        for number, node in graph.nodes.items()
+    }
+    return replace(graph, nodes=nodes, outputs=tuple(map(changed, graph.outputs)))
+
+
+# -- proofs ----------------------------------------------------------------------------------------
 
 
 class _Listener:
@@ -66,9 +276,18 @@ class Prover:
         original: the model, with its weights; it is left as it was.
         captured: what was captured of it.
         inputs: what it is called with: types and sizes, and values where tensors were given.
+        told: called before each graph is compared.
     """
 
-    def __init__(self, original: torch.nn.Module, captured: CapturedModel, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        original: torch.nn.Module,
+        captured: CapturedModel,
+        inputs: Inputs,
+        *,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._told = told
         self._original = original
         self._captured = captured
         self._trials = dict(trials(inputs, most_indices(captured.graph)))
@@ -80,6 +299,7 @@ class Prover:
 
         None are in a type that the model itself cannot run in.
         """
+        self._told()
         found: list[Proof] = []
         for weights in ("own", "random"):
             for dtype in LIMITS:

@@ -12,8 +12,7 @@ from roofline.foundation.blocks import Block, View
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_ratio, format_s
 from roofline.result import Result
-from roofline.substitution.costs.cost import CostBasis
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import CostBasis, launches_on
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -372,7 +371,7 @@ class Optimization(Result):
         """
         if format != "pt2":
             return Result.render(self, format, view, **picture)
-        from roofline.substitution.graphs.saving import exported_program
+        from roofline.substitution.graphs.building import exported_program
 
         if self.module is None or self.arguments is None:
             raise InputError(

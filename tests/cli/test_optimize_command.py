@@ -198,7 +198,7 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     from roofline.pipeline.optimization_machine import DEFAULT_ROUNDS
     from roofline.pipeline.optimizing import DEFAULT_TIME_LIMIT_S
-    from roofline.substitution.search.backtracking import DEFAULT_BUDGET
+    from roofline.substitution.search import DEFAULT_BUDGET
 
     assert run(["optimize", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -34,11 +34,10 @@ from roofline.pipeline.optimization_machine import (
 )
 from roofline.pipeline.optimizing import optimize
 from roofline.run import Run
-from roofline.substitution.costs.cost import Cost
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.costs import Cost
+from roofline.substitution.graphs.graph import Editor, Graph, Value
 from roofline.substitution.result import Rounds
-from roofline.substitution.rules import registry
+from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.layout import is_channels_last
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from roofline.workload.inputs import Inputs

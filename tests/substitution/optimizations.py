@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline.analysis import Analysis
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import launches_on
 from roofline.substitution.result import (
     Figures,
     Optimization,

@@ -11,11 +11,11 @@ import torch
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import INPUT, Graph
+from roofline.substitution.graphs.counting import records
+from roofline.substitution.graphs.graph import INPUT, Editor, Graph
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.rules.rule import Match, Rule
+from roofline.substitution.rules.rule import Match, Rule, rules_named
+from roofline.workload.operators import State
 
 OPERATORS = Operators()
 """Shared by all tests: what was called once is known."""
@@ -78,6 +78,14 @@ def applied_everywhere(graph: Graph, name: str, *, most: int = 100) -> tuple[Gra
 def in_float64(module: torch.nn.Module) -> torch.nn.Module:
     """A copy of a module for float64, in evaluation."""
     return copy.deepcopy(module).double().eval()
+
+
+def counts(graph: Graph) -> tuple[int, int, int]:
+    """Launches, byte, and FLOP of convolutions."""
+    found = records(graph, OPERATORS).records
+    working = [each for each in found if each.state is not State.FREE]
+    flop = [each.work.flop for each in working if "conv" in each.op]
+    return len(working), sum(each.work.traffic_bytes for each in working), sum(filter(None, flop))
 
 
 def graph_of(module: torch.nn.Module, *inputs: Any) -> Graph:

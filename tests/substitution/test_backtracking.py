@@ -12,12 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
-from roofline.substitution.graphs.editing import Editor, RewriteError
-from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.graphs.graph import Editor, Graph, RewriteError, Value
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search.backtracking import search
-from roofline.substitution.search.exploration import UNKNOWN_TIME, Around
-from roofline.substitution.search.found import Found
+from roofline.substitution.search import UNKNOWN_TIME, Around, Found, search
 from tests.substitution.toy_graphs import (
     Builder,
     ToyCosts,

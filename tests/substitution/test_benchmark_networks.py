@@ -12,9 +12,9 @@ from torch import nn
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import captured
-from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import Editor
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.registry import rules_named
+from roofline.substitution.rules.rule import rules_named
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "networks"
 

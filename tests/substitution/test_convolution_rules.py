@@ -12,15 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from roofline.substitution.costs.counted import known_flop, launched
-from roofline.substitution.graphs.counting import records
-from roofline.substitution.graphs.graph import Graph
 from tests.substitution.rewriting import (
-    OPERATORS,
     applied,
     applied_everywhere,
     assert_rewrites,
     assert_same_outputs,
+    counts,
     graph_of,
     ops,
     places,
@@ -440,21 +437,12 @@ def test_the_counts_of_a_fire_module_are_those_worked_by_hand() -> None:
     # 4-byte elements: x has 432 byte, what an expansion gives 576, their kernels 48 and 432.
     # Two convolutions, two activations over what they gave, one concatenation.
     before = (432 + 48 + 576) + (432 + 432 + 576) + 2 * (576 + 576) + (1152 + 1152)
-    assert _counts(graph) == (5, before, 2 * 36 * 4 * 3 * (1 + 9))
+    assert counts(graph) == (5, before, 2 * 36 * 4 * 3 * (1 + 9))
     for rule in ("enlarge-and-merge", "eliminate-split-concat"):
         graph, _ = applied_everywhere(graph, rule)
     # One convolution with eight kernels of 3x3, one activation.
     after = (432 + 8 * 3 * 9 * 4 + 1152) + (1152 + 1152)
-    assert _counts(graph) == (2, after, 2 * 36 * 8 * 3 * 9)
-
-
-def _counts(graph: Graph) -> tuple[int, int, int]:
-    """Launches, byte, and FLOP of convolutions."""
-    working = launched(records(graph, OPERATORS).records)
-    convolutions = [each for each in working if "conv" in each.op]
-    flop = known_flop(convolutions)
-    assert flop is not None
-    return len(working), sum(each.work.traffic_bytes for each in working), flop
+    assert counts(graph) == (2, after, 2 * 36 * 8 * 3 * 9)
 
 
 def test_kernels_of_complex_numbers_are_left_alone() -> None:

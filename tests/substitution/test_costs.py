@@ -18,10 +18,14 @@ from roofline.latency.samples import IsolatedSample, OperatorSample, RunSample
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
 from roofline.machine.pace import Pace
 from roofline.placement import Roof, place
-from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
-from roofline.substitution.costs.launches import Launches, launches_on
-from roofline.substitution.costs.measurements import MeasuredCosts
-from roofline.substitution.costs.predictions import PredictedCosts
+from roofline.substitution.costs import (
+    BoundCosts,
+    FusedCosts,
+    Launches,
+    MeasuredCosts,
+    PredictedCosts,
+    launches_on,
+)
 from roofline.substitution.graphs.capturing import captured
 from roofline.substitution.graphs.counting import Counted, records
 from roofline.substitution.graphs.graph import Graph

@@ -12,10 +12,9 @@ from torch import nn
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph
+from roofline.substitution.graphs.graph import Editor, Graph
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules import registry
+from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Match, Rule
 
 ROOT = Path(__file__).parents[2]

@@ -16,13 +16,10 @@ from torch import fx, nn
 
 from roofline.errors import InputError, ModelError
 from roofline.substitution.graphs.building import built, plain
-from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.graphs.capturing import CapturedModel, captured, structure_of
+from roofline.substitution.graphs.graph import Editor, Graph, TensorType, Value, Weight, contiguous
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.graphs.structure import structure_of
-from roofline.substitution.graphs.weights import TensorType, Weight, contiguous
-from roofline.substitution.rules import registry
+from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Chain, Rule, Step
 
 _operators = Operators()

@@ -16,10 +16,8 @@ from roofline.latency.measuring.calls import CallLog
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import captured
 from roofline.substitution.graphs.counting import AROUND, Counted, records
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import INPUT, Graph, Node, Value
+from roofline.substitution.graphs.graph import INPUT, Editor, Graph, Node, Value, contiguous
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.graphs.weights import contiguous
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.libraries.availability import library_or_reason

@@ -13,8 +13,7 @@ from torch import nn
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.editing import Editor, RewriteError
-from roofline.substitution.graphs.graph import INPUT, Graph, Value
+from roofline.substitution.graphs.graph import INPUT, Editor, Graph, RewriteError, Value
 from roofline.substitution.graphs.operators import Operators
 
 _operators = Operators()

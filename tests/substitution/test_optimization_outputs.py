@@ -24,7 +24,7 @@ from roofline.substitution.blocks import (
     rejected_line,
     saving_of,
 )
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import launches_on
 from roofline.substitution.result import Figures, Optimization, Substitution
 from tests.substitution.optimizations import (
     hostile,

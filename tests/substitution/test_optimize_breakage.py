@@ -15,12 +15,9 @@ import torch
 
 import roofline
 from roofline.errors import InputError, ModelError, RooflineError
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Value
-from roofline.substitution.rules import registry
-from roofline.substitution.rules.guarded import guarded
-from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.rules.rule import Chain, Match, Rule, Step
+from roofline.substitution.graphs.graph import Editor, Graph, Value
+from roofline.substitution.rules import rule as registry
+from roofline.substitution.rules.rule import Chain, Match, Rule, Step, guarded, rules_named
 
 _RELU = Chain(steps=(Step(role="relu", ops=frozenset({"aten.relu"})),))
 

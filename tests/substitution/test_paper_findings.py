@@ -13,16 +13,14 @@ import torch
 
 from roofline.machine import catalog
 from roofline.placement import Roof
-from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
-from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.costs import BoundCosts, FusedCosts, launches_on
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel, captured
 from roofline.substitution.graphs.counting import Counted, records
 from roofline.substitution.graphs.graph import Graph
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.search.backtracking import search
-from roofline.substitution.search.found import Found
+from roofline.substitution.rules.rule import rules_named
+from roofline.substitution.search import Found, search
 from roofline.workload.models.libraries.availability import library_or_reason
 
 PROFILES = Path(__file__).parents[2] / "benchmarks" / "hardware"

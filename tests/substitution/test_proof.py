@@ -9,11 +9,17 @@ import torch
 from torch import nn
 
 from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Value
-from roofline.substitution.graphs.trial_inputs import KINDS, most_indices
-from roofline.substitution.graphs.trial_weights import in_type, random_weights
-from roofline.substitution.proof import LIMITS, Prover, largest_error, same_argmax
+from roofline.substitution.graphs.graph import Editor, Graph, Value
+from roofline.substitution.proof import (
+    KINDS,
+    LIMITS,
+    Prover,
+    in_type,
+    largest_error,
+    most_indices,
+    random_weights,
+    same_argmax,
+)
 from roofline.workload.inputs import Inputs
 from tests.substitution.rewriting import OPERATORS, rule_named
 

@@ -10,17 +10,18 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Value
-from roofline.substitution.graphs.weights import Weight
-from roofline.substitution.rules import registry
-from roofline.substitution.rules.registry import (
+from roofline.substitution.graphs.graph import Editor, Value, Weight
+from roofline.substitution.rules import rule as registry
+from roofline.substitution.rules.rule import (
+    Chain,
+    Match,
+    Rule,
+    Step,
     constructor,
     known_rules,
     register_rule,
     rules_named,
 )
-from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from tests.substitution.rewriting import assert_rewrites, ops, random
 
 OWN = [
@@ -175,7 +176,7 @@ def test_a_rule_that_cannot_be_registered(rule: Rule, said: str) -> None:
 
 FILE = """
 from tests.substitution.test_rule_registry import own_rule
-from roofline.substitution.rules.registry import register_rule
+from roofline.substitution.rules.rule import register_rule
 
 register_rule(own_rule({names!r}))
 """

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
-from roofline.substitution.costs.cost import Cost
-from roofline.substitution.graphs.editing import Editor, RewriteError
-from roofline.substitution.graphs.graph import INPUT, Graph, Value
+from roofline.substitution.costs import Cost
+from roofline.substitution.graphs.graph import INPUT, Editor, Graph, RewriteError, Value
+from roofline.substitution.pieces import search_in_pieces
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
-from roofline.substitution.search.backtracking import search
-from roofline.substitution.search.in_pieces import search_in_pieces
+from roofline.substitution.search import search
 from tests.substitution.toy_graphs import (
     Builder,
     ToyCosts,

@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
-from roofline.substitution.graphs.graph import INPUT, Graph, Node, Value, values_in
-from roofline.substitution.graphs.weights import Weight, contiguous
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Graph,
+    Node,
+    Value,
+    Weight,
+    contiguous,
+    values_in,
+)
+from roofline.substitution.pieces import Piece, band, cut, piece_of, split
 from roofline.substitution.rules.rule import Match
-from roofline.substitution.search.splitting import Piece, band, cut, piece_of, split
 from tests.substitution.toy_graphs import Builder, random_graph
 
 OPS = ("a", "b", "c")

@@ -8,10 +8,17 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from roofline.substitution.costs.cost import Cost, CostBasis
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
-from roofline.substitution.graphs.weights import TensorType, contiguous
+from roofline.substitution.costs import Cost, CostBasis
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Argument,
+    Editor,
+    Graph,
+    Node,
+    TensorType,
+    Value,
+    contiguous,
+)
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 
 TYPE = contiguous((4,), "float32")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from roofline.substitution.graphs.counting import records as records_of
-from roofline.substitution.rules.registry import rules_named
+from roofline.substitution.rules.rule import rules_named
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
 from roofline.workload.operators import OperatorRecord, State

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import io
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,23 +18,134 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from roofline.errors import InputError, ModelError, said_by
-from roofline.substitution.graphs.bindings import binding
-from roofline.substitution.graphs.capturing import CallForm, CapturedModel
-from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
-from roofline.substitution.graphs.operators import Operators, gives_one
-from roofline.substitution.graphs.storages import Storages, storages_of
-from roofline.substitution.graphs.structure import Structure
-from roofline.substitution.graphs.weights import Weight
+from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.substitution.graphs.capturing import CallForm, CapturedModel, Structure
+from roofline.substitution.graphs.counting import Storages
+from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value, Weight
+from roofline.substitution.graphs.operators import (
+    Operators,
+    Outcome,
+    Place,
+    Plan,
+    function_of,
+    gives_one,
+    outcome_of,
+    places_of,
+    with_tensors,
+)
 from roofline.workload.torch_dtypes import torch_dtype
 
+# -- how operators are called ----------------------------------------------------------------------
 
-class Made:
-    """The tensors that weights stand for, each made once.
 
-    Args:
-        tensors: the model's own, by name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Binding:
+    """A function, or a method by name, and which of the arguments of the schema it is given.
+
+    ``positional`` are positions in the schema, ``named`` those that it takes by name. Defaults in
+    ``given`` are left out: behind the last other position, and by name.
     """
+
+    target: Callable[..., Any] | str
+    positional: tuple[int, ...]
+    named: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(
+        cls, target: Callable[..., Any] | str, overload: Any, given: Mapping[str, Argument]
+    ) -> _Binding:
+        arguments = _arguments(overload)
+        positional = [number for number, each in enumerate(arguments) if not each.kwarg_only]
+        while positional and _is_default(arguments[positional[-1]], given):
+            positional.pop()
+        named = tuple(
+            (each.name, number)
+            for number, each in enumerate(arguments)
+            if each.kwarg_only and not _is_default(each, given)
+        )
+        return cls(target=target, positional=tuple(positional), named=named)
+
+    def outcome(self, arguments: Sequence[Argument], places: tuple[Place, ...]) -> Outcome | None:
+        """What it gives; None: it does not take what the overload takes."""
+
+        def call(tensors: Sequence[Any]) -> Any:
+            given = [with_tensors(each, tensors) for each in arguments]
+            args = [given[each] for each in self.positional]
+            kwargs = {name: given[each] for name, each in self.named}
+            if isinstance(self.target, str):
+                return getattr(args[0], self.target)(*args[1:], **kwargs)
+            return self.target(*args, **kwargs)
+
+        try:
+            return outcome_of(call, places)
+        except RooflineError:
+            raise
+        # It says so in one of many ways.
+        except Exception:
+            return None
+
+
+@functools.cache
+def _arguments(overload: Any) -> tuple[Any, ...]:
+    return tuple(overload._schema.arguments)
+
+
+def _is_default(each: Any, given: Mapping[str, Argument]) -> bool:
+    if each.name not in given or not each.has_default_value():
+        return False
+    default, value = each.default_value, given[each.name]
+    default = tuple(default) if isinstance(default, list) else default
+    return type(default) is type(value) and default == value
+
+
+_NEURAL: Any = getattr(torch._C, "_nn")  # noqa: B009  it is not in torch's stubs
+
+_bindings: dict[tuple[Any, ...], _Binding] = {}
+
+
+def _binding(plan: Plan, *, in_place: bool) -> _Binding:
+    """How to call the operator of a node: by a plain function of torch where that is the same call.
+
+    Calling an overload as an object costs a microsecond or two more than calling torch's function
+    of that name, which for small operators is as much as they take. A function is used only where
+    it leaves the very same records as the overload: the same operators with the same arguments.
+    """
+    node = plan.node
+    places = places_of(plan.operands, plan.types)
+    key = (node.op, node.overload, in_place, repr(plan.arguments), places)
+    if key not in _bindings:
+        overload = function_of(node.op, node.overload, in_place=in_place)
+        whole = _Binding.of(overload, overload, {})
+        expected = whole.outcome(plan.arguments, places)
+        names = [each.name for each in _arguments(overload)]
+        given = dict(zip(names, plan.arguments, strict=True))
+        shorter = (_Binding.of(each, overload, given) for each in _candidates(overload))
+        same = (
+            each
+            for each in shorter
+            if expected is not None and each.outcome(plan.arguments, places) == expected
+        )
+        _bindings[key] = next(same, whole)
+    return _bindings[key]
+
+
+def _candidates(overload: Any) -> Iterator[Callable[..., Any] | str]:
+    if overload.namespace != "aten":
+        return
+    name = overload._opname
+    for home in (torch, _NEURAL):
+        function = getattr(home, name, None)
+        if isinstance(function, types.BuiltinFunctionType):
+            yield function
+    if _arguments(overload) and hasattr(torch._C.TensorBase, name):
+        yield name
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+class _Made:
+    """The tensors that weights stand for, each made once of the model's own, by name."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
@@ -67,25 +182,25 @@ class Made:
         while waiting:
             each = waiting[-1]
             missing = [part for part in each.of if part.made_by and part.key not in self._made]
-            if each.key in self._made:
-                waiting.pop()
-            elif missing:
+            if missing and each.key not in self._made:
                 waiting += missing
-            else:
+                continue
+            if each.key not in self._made:
                 self._made[each.key] = self._computed(each)
-                waiting.pop()
+            waiting.pop()
         return self._made[weight.key]
 
-    def _cast(self, weight: Weight) -> torch.Tensor:
-        own = self._own(weight).detach()
-        return own.to(torch.float64) if own.is_floating_point() else own
-
     def _computed(self, weight: Weight) -> torch.Tensor:
-        # The model's own are cast each time: all of them in float64 at once may be too much.
-        of = [self._made[each.key] if each.made_by else self._cast(each) for each in weight.of]
+        from roofline.substitution.rules.rule import constructor
+
+        of: list[torch.Tensor] = []
+        for each in weight.of:
+            # The model's own are cast each time: all of them in float64 at once may be too much.
+            own = self._made[each.key] if each.made_by else self._own(each).detach()
+            of.append(own.to(torch.float64) if own.is_floating_point() and each.name else own)
         try:
             with torch.no_grad():
-                made: Any = _constructor(weight.made_by)(*of, **dict(weight.options))
+                made: Any = constructor(weight.made_by)(*of, **dict(weight.options))
         # A constructor is a user's, perhaps.
         except Exception as error:
             raise ModelError(
@@ -100,30 +215,20 @@ class Made:
         return made
 
 
-def _constructor(name: str) -> Callable[..., Any]:
-    from roofline.substitution.rules.registry import constructor
-
-    return constructor(name)
-
-
 _TAKEN = frozenset(dir(fx.GraphModule)) | {"graph", "code", "recipe", "names", "casts"}
 """Attributes that weights of a module cannot be called."""
 
 
-def name_of(weight: Weight, user: Node | None, argument: str) -> str:
-    """The model's own name, or one that says which rule made a weight, and for what."""
-    if weight.name:
-        return weight.name
-    parts = (weight.made_by, user.module_path if user else "", argument)
-    return re.sub(r"\W+", "_", "_".join(part for part in parts if part)).strip("_")
-
-
-def free_name(name: str, taken: Mapping[str, Any]) -> str:
-    """That name, or one like it that no other attribute has."""
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    """That name, or one like it that no other attribute, or submodule that it lies in, has."""
     first, dot, rest = name.partition(".")
     if first in _TAKEN or not first:
         name = f"{first}_{dot}{rest}"
-    places = {*taken, *(part for each in taken for part in _places_of(each))}
+    places = {
+        ".".join(parts[:count])
+        for parts in (each.split(".") for each in taken)
+        for count in range(1, len(parts) + 1)
+    }
     free, number = name, 1
     while free in places or any(free.startswith(f"{each}.") for each in taken):
         number += 1
@@ -131,11 +236,7 @@ def free_name(name: str, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _places_of(name: str) -> Iterator[str]:
-    """The submodules that an attribute of that name lies in."""
-    parts = name.split(".")
-    return (".".join(parts[:count]) for count in range(1, len(parts)))
-
+# -- modules ---------------------------------------------------------------------------------------
 
 _operators = Operators()
 """Calls operators for those who have none of their own."""
@@ -164,34 +265,26 @@ def built(
         ModelError: a weight cannot be made.
         RewriteError: an operator does not take what it is given.
     """
-    made = Made({**captured.weights, **(weights or {})})
-    recipe = Recipe(form=captured.form, graph=graph)
-    return _Building(recipe, made.tensor, operators or _operators).module()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What a module is built of, but for its weights."""
-
-    form: CallForm
-    graph: Graph
+    made = _Made({**captured.weights, **(weights or {})})
+    return _Building(captured.form, graph, made.tensor, operators or _operators).module()
 
 
 class BuiltModule(fx.GraphModule):
     """A module that was built of a graph of operators.
 
-    It is copied and pickled as its recipe and its weights, and when it is cast to another type, so
+    It is copied and pickled as its graph and its weights, and when it is cast to another type, so
     are the types that operators name.
     """
 
-    recipe: Recipe
+    recipe: tuple[CallForm, Graph]
     names: Mapping[str, str]
     """Of its weights, by key."""
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...] = ()
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
-        types = {each: fn(torch.empty(0, dtype=each)).dtype for each in _FLOATING}
+        floating = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+        types = {each: fn(torch.empty(0, dtype=each)).dtype for each in floating}
         if any(before != after for before, after in types.items()):
             self.cast(types)
         return self
@@ -221,16 +314,13 @@ class BuiltModule(fx.GraphModule):
         return _again, (self.recipe, tensors, self.casts, self.training)
 
 
-_FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
 def _again(
-    recipe: Recipe,
+    recipe: tuple[CallForm, Graph],
     tensors: Mapping[str, torch.Tensor],
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...],
     training: bool,
 ) -> BuiltModule:
-    module = _Building(recipe, lambda weight: tensors[weight.key], _operators).module()
+    module = _Building(*recipe, lambda weight: tensors[weight.key], _operators).module()
     for each in casts:
         module.cast(each)
     module.train(training)
@@ -263,14 +353,49 @@ def plain(module: torch.nn.Module) -> torch.nn.Module:
     return same
 
 
+def exported_program(
+    module: torch.nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], *, name: str
+) -> bytes:
+    """What ``torch.export.load`` reads: the module with its weights, for inputs of these shapes.
+
+    Args:
+        module: in the mode in which it shall run.
+        arguments: positional ones and keywords that it is called with.
+        name: what it is called in errors.
+
+    Raises:
+        ModelError: torch cannot export it.
+    """
+    positional, keywords = arguments
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        # It warns of its own deprecated parts, and of what it cannot tell apart in a graph.
+        warnings.simplefilter("ignore")
+        try:
+            with torch.no_grad():
+                program = torch.export.export(plain(module), positional, keywords)
+                torch.export.save(program, content)
+        except Exception as error:
+            why = said_by(error)[:200]
+            raise ModelError(
+                f"{name}: torch.export cannot save it ({type(error).__name__}: {why}); leave the"
+                " .pt2 file out, and pickle the module that roofline.optimize gives"
+            ) from None
+    return content.getvalue()
+
+
 class _Building:
     def __init__(
-        self, recipe: Recipe, tensor: Callable[[Weight], torch.Tensor], operators: Operators
+        self,
+        form: CallForm,
+        graph: Graph,
+        tensor: Callable[[Weight], torch.Tensor],
+        operators: Operators,
     ) -> None:
-        self._recipe = recipe
-        self._graph = recipe.graph
+        self._form = form
+        self._graph = graph
         self._tensor = tensor
-        self._storages: Storages = storages_of(recipe.graph, operators)
+        self._storages = Storages(graph, operators)
         self._fx = fx.Graph()
         self._found: dict[Value, fx.Node] = {}
         self._weights: dict[str, fx.Node] = {}
@@ -278,10 +403,9 @@ class _Building:
         self._names: dict[str, str] = {}
 
     def module(self) -> BuiltModule:
-        """The module."""
         inputs = [number for number, node in self._graph.nodes.items() if node.op == INPUT]
-        form = self._recipe.form
-        placeholders = [_placeholder(self._fx, each) for each in form.parameters]
+        form = self._form
+        placeholders = [self._placeholder(each) for each in form.parameters]
         given = dict(form.arguments)
         for parameter, node in zip(form.parameters, placeholders, strict=True):
             self._given(node, parameter, given.get(parameter.name), inputs)
@@ -291,8 +415,15 @@ class _Building:
         flat = [self._argument(each, None) for each in self._graph.outputs]
         self._fx.output(self._result(form.result, flat))
         module = BuiltModule(self._attributes, self._fx, BuiltModule.__name__)
-        module.recipe, module.names = self._recipe, self._names
+        module.recipe, module.names = (form, self._graph), self._names
         return module.eval()
+
+    def _placeholder(self, parameter: inspect.Parameter) -> fx.Node:
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+        name = stars.get(parameter.kind, "") + parameter.name
+        if parameter.default is inspect.Parameter.empty:
+            return self._fx.placeholder(name)
+        return self._fx.placeholder(name, default_value=_plain_default(parameter))
 
     def _given(
         self,
@@ -303,7 +434,8 @@ class _Building:
     ) -> None:
         """The graph's inputs, as they lie in what a parameter is given."""
         if structure is None:
-            default = _NOTHING.get(parameter.kind, _plain_default(parameter))
+            nothing: dict[Any, Any] = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}
+            default = nothing.get(parameter.kind, _plain_default(parameter))
             self._fx.call_function(same_argument, (node, default, parameter.name))
             return
         for path, part in structure.leaves():
@@ -318,10 +450,10 @@ class _Building:
 
     def _call(self, number: int, node: Node) -> None:
         plan = self._storages.plans[number]
-        bound = binding(plan, in_place=number in self._storages.overwriting)
-        arguments = [(name, self._argument(each, node, name)) for name, each in node.arguments]
-        args = tuple(arguments[each][1] for each in bound.positional)
-        kwargs = {name: arguments[each][1] for name, each in bound.named}
+        bound = _binding(plan, in_place=number in self._storages.overwriting)
+        arguments = [self._argument(each, node, name) for name, each in node.arguments]
+        args = tuple(arguments[each] for each in bound.positional)
+        kwargs = {name: arguments[each] for name, each in bound.named}
         if isinstance(bound.target, str):
             called = self._fx.call_method(bound.target, args, kwargs)
         else:
@@ -347,7 +479,12 @@ class _Building:
         return argument
 
     def _weight(self, weight: Weight, user: Node | None, argument: str) -> fx.Node:
-        name = free_name(name_of(weight, user, argument), self._attributes)
+        name = weight.name
+        if not name:
+            # Which rule made it, and for what.
+            parts = (weight.made_by, user.module_path if user else "", argument)
+            name = re.sub(r"\W+", "_", "_".join(filter(None, parts))).strip("_")
+        name = _free_name(name, self._attributes)
         self._attributes[name] = self._tensor(weight)
         self._names[weight.key] = name
         return self._fx.get_attr(name)
@@ -375,21 +512,6 @@ class _Building:
 
 
 _PLAIN = (bool, int, float, str)
-_NOTHING: Mapping[Any, Any] = {
-    inspect.Parameter.VAR_POSITIONAL: (),
-    inspect.Parameter.VAR_KEYWORD: {},
-}
-_STARS: Mapping[Any, str] = {
-    inspect.Parameter.VAR_POSITIONAL: "*",
-    inspect.Parameter.VAR_KEYWORD: "**",
-}
-
-
-def _placeholder(graph: fx.Graph, parameter: inspect.Parameter) -> fx.Node:
-    name = _STARS.get(parameter.kind, "") + parameter.name
-    if parameter.default is inspect.Parameter.empty:
-        return graph.placeholder(name)
-    return graph.placeholder(name, default_value=_plain_default(parameter))
 
 
 def _plain_default(parameter: inspect.Parameter) -> Any:

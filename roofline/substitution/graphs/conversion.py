@@ -2,28 +2,78 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from roofline.errors import ModelError
-from roofline.substitution.graphs.editing import RewriteError
-from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
-from roofline.substitution.graphs.operators import Operators, gives_one
-from roofline.substitution.graphs.outcomes import end_byte
-from roofline.substitution.graphs.programs import (
-    PREFIX,
-    NotExpressibleError,
-    module_path,
-    names_of,
-    overload_that_gives,
-    place_of,
-    type_of,
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Argument,
+    Graph,
+    Node,
+    TensorType,
+    Value,
+    Weight,
+    needed,
+    type_among,
 )
-from roofline.substitution.graphs.weights import TensorType, Weight
+from roofline.substitution.graphs.operators import Operators, end_byte, gives_one
+from roofline.substitution.graphs.operators import type_of as known_type
+
+_PREFIX = "model."
+"""What the names of the model's own weights and modules begin with in a program."""
+
+
+class NotExpressibleError(Exception):
+    """Says what a program does that a graph of these operators cannot."""
+
+
+@functools.cache
+def _overload_that_gives(func: Any) -> Any:
+    """The operator that gives what `func` writes, with the same arguments; mostly so called.
+
+    Raises:
+        NotExpressibleError: there is none.
+    """
+
+    def takes(func: Any) -> list[tuple[str, str]]:
+        # The first may have another name where it is written.
+        first, *others = func._schema.arguments
+        return [("", str(first.type)), *((each.name, str(each.type)) for each in others)]
+
+    packet = getattr(getattr(torch.ops, func.namespace), func._opname.removesuffix("_"), None)
+    names = packet.overloads() if packet is not None else ()
+    found = [getattr(packet, each) for each in names if takes(getattr(packet, each)) == takes(func)]
+    if not found:
+        raise NotExpressibleError(f"{func.namespace}.{func._opname} has no form that only gives")
+    return next((each for each in found if each._overloadname == func._overloadname), found[0])
+
+
+def _module_path(node: Any) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{stack[-1][0]}.".removeprefix(_PREFIX).rstrip(".") if stack else ""
+
+
+def _type_of(tensor: torch.Tensor) -> TensorType:
+    if not isinstance(tensor, torch.Tensor) or any(
+        isinstance(size, torch.SymInt) for size in tensor.shape
+    ):
+        raise ModelError("a size in it depends on the values in a tensor")
+    return known_type(tensor)
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies: the same for tied ones."""
+    if not tensor.numel():
+        return (id(tensor),)
+    storage = tensor.untyped_storage()
+    return (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 class Overwriting:
@@ -94,18 +144,16 @@ class Overwriting:
 
 
 _NOTHING = frozenset(
-    {
-        *("aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift", "aten.alias"),
-        "aten.detach_",
-    }
+    f"aten.{name}" for name in ("lift_fresh", "lift_fresh_copy", "lift", "alias", "detach_")
 )
 """Operators that give what they take; a model that runs eagerly does not call them."""
 
 _CHECKS = frozenset(
-    {
-        *("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"),
-        *("aten.sym_constrain_range", "aten.sym_constrain_range_for_size"),
-    }
+    f"aten.{name}"
+    for name in (
+        *("_assert_async", "_assert_scalar", "_assert_tensor_metadata"),
+        *("sym_constrain_range", "sym_constrain_range_for_size"),
+    )
 )
 """Operators that give nothing, and only check."""
 
@@ -137,7 +185,14 @@ class Conversion:
         self._program = program
         self._inputs = iter(inputs)
         self._operators = operators
-        self._names = names_of(model)
+        self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        """The names of the model's tensors by where they lie, in its order."""
+        for name, tensor in chain(
+            model.named_parameters(remove_duplicate=False),
+            model.named_buffers(remove_duplicate=False),
+        ):
+            place = _place_of(tensor)
+            self._names[place] = (*self._names.get(place, ()), name)
         self._found: dict[Any, Any] = {}
         self._nodes: dict[int, Node] = {}
         self._memory = Overwriting(self._type)
@@ -145,7 +200,11 @@ class Conversion:
         self._lifted: set[Weight] = set()
         self.weights: dict[str, torch.Tensor] = {}
         self.notes: list[str] = []
-        self._check_mutations()
+        for each in program.graph_signature.output_specs:
+            if each.kind is OutputKind.BUFFER_MUTATION:
+                self._refuse_changed(each.target.removeprefix(_PREFIX))
+            if each.kind is OutputKind.USER_INPUT_MUTATION:
+                self._note_input()
         specs = iter(program.graph_signature.input_specs)
         for node in program.graph.nodes:
             if node.op == "placeholder":
@@ -159,13 +218,6 @@ class Conversion:
                 if kind is OutputKind.USER_OUTPUT
             )
         )
-
-    def _check_mutations(self) -> None:
-        for each in self._program.graph_signature.output_specs:
-            if each.kind is OutputKind.BUFFER_MUTATION:
-                self._refuse_changed(each.target.removeprefix(PREFIX))
-            if each.kind is OutputKind.USER_INPUT_MUTATION:
-                self._note_input()
 
     def _refuse_changed(self, name: str) -> None:
         raise ModelError(
@@ -182,7 +234,7 @@ class Conversion:
         if spec.kind is InputKind.USER_INPUT:
             arguments = (("name", next(self._inputs)), ("role", "input"))
             return self._put(
-                Node(op=INPUT, arguments=arguments, outputs=(type_of(node.meta["val"]),))
+                Node(op=INPUT, arguments=arguments, outputs=(_type_of(node.meta["val"]),))
             )
         program = self._program
         known = program.state_dict if spec.target in program.state_dict else program.constants
@@ -192,19 +244,19 @@ class Conversion:
         return self._weight(tensor, spec.target, is_parameter=spec.kind is InputKind.PARAMETER)
 
     def _weight(self, tensor: torch.Tensor, target: str, *, is_parameter: bool) -> Weight:
-        names = self._names.get(place_of(tensor), (target.removeprefix(PREFIX),))
+        names = self._names.get(_place_of(tensor), (target.removeprefix(_PREFIX),))
         first, *others = names
         if others:
             self._tied.update(names)
         weight = Weight(
-            type=type_of(tensor),
+            type=_type_of(tensor),
             is_parameter=is_parameter,
             is_trained=tensor.requires_grad,
             name=first,
         )
         self.weights[weight.name] = tensor
         self._memory.put(weight)
-        if not target.startswith(PREFIX):
+        if not target.startswith(_PREFIX):
             self._lifted.add(weight)
         return weight
 
@@ -278,16 +330,16 @@ class Conversion:
         if written and (written != [schema[0].name] or not op.endswith("_")):
             raise NotExpressibleError(f"{op} writes several tensors at once")
         moves_view = torch.Tag.inplace_view in func.tags
-        giving = overload_that_gives(func) if written else func
+        giving = _overload_that_gives(func) if written else func
         names = [each.name for each in giving._schema.arguments]
         made = Node(
             op=op.removesuffix("_") if written else op,
             overload=giving._overloadname,
             arguments=(*zip(names, args, strict=False), *kwargs.items()),
-            module_path=module_path(node),
+            module_path=_module_path(node),
             in_place=bool(written) and not moves_view,
         )
-        plan = self._operators.plan(made, self._type_of)
+        plan = self._operators.plan(made, self._type)
         number = self._put(plan.node).node
         values = tuple(Value(number, output) for output in range(len(plan.node.outputs)))
         for value, base, offset_bytes in zip(values, plan.bases, plan.offsets_bytes, strict=True):
@@ -323,33 +375,20 @@ class Conversion:
         return self._memory.current(found) if isinstance(found, (Value, Weight)) else found
 
     def _type(self, value: Value | Weight) -> TensorType:
-        return value.type if isinstance(value, Weight) else self._type_of(value)
-
-    def _type_of(self, value: Value) -> TensorType:
-        found = self._nodes[value.node].outputs[value.output]
-        if found is None:
-            raise RewriteError(f"{self._nodes[value.node].op} gives no tensor there")
-        return found
+        return type_among(self._nodes, value)
 
     def _without_dead(self, outputs: tuple[Value | Weight, ...]) -> Graph:
-        needed = {number for number, node in self._nodes.items() if node.op == INPUT}
-        waiting = [each.node for each in outputs if isinstance(each, Value)]
-        while waiting:
-            number = waiting.pop()
-            if number not in needed:
-                needed.add(number)
-                waiting += [each.node for each in self._nodes[number].values()]
-        dead = sorted({node.op for each, node in self._nodes.items() if each not in needed})
+        kept = needed(self._nodes, outputs)
+        dead = sorted({node.op for each, node in self._nodes.items() if each not in kept})
         if dead:
-            self.notes.append(f"operators whose results nobody takes are left out: {_said(dead)}")
-        nodes = {number: node for number, node in self._nodes.items() if number in needed}
-        taken = {
-            weight.name
-            for node in nodes.values()
-            for each in node.weights()
-            for weight in each.originals()
-        }
-        taken |= {each.name for each in outputs if isinstance(each, Weight)}
+            more = f" and {len(dead) - 5} more" if len(dead) > 5 else ""
+            self.notes.append(
+                f"operators whose results nobody takes are left out: {', '.join(dead[:5])}{more}"
+            )
+        nodes = {number: node for number, node in self._nodes.items() if number in kept}
+        returned = [each for each in outputs if isinstance(each, Weight)]
+        weights = (*chain.from_iterable(node.weights() for node in nodes.values()), *returned)
+        taken = {original.name for each in weights for original in each.originals()}
         self.weights = {name: each for name, each in self.weights.items() if name in taken}
         return Graph(
             nodes=nodes,
@@ -357,7 +396,3 @@ class Conversion:
             tied=frozenset(self._tied),
             next_number=len(self._nodes),
         )
-
-
-def _said(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,18 +1,150 @@
-"""The records that a graph would leave in a capture, without running it."""
+"""Where the values of a graph lie, and the records that it would leave in a capture."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from roofline.foundation.dtypes import dtype
 from roofline.latency.measuring.calls import Call
-from roofline.substitution.graphs.graph import INPUT, Graph, Value
-from roofline.substitution.graphs.operators import Operators, Plan, is_trained
-from roofline.substitution.graphs.outcomes import Outcome, Place
-from roofline.substitution.graphs.storages import Storages, storages_of
+from roofline.substitution.graphs.graph import INPUT, Graph, RewriteError, Value, Weight
+from roofline.substitution.graphs.operators import (
+    Nth,
+    Operators,
+    Outcome,
+    Place,
+    Plan,
+    end_byte,
+    function_of,
+    is_trained,
+    role_of,
+)
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
+
+_NEVER = 2**62
+"""The position of the last use of what outlives the pass."""
+
+
+class Storages:
+    """Where the values of a graph lie when it runs in its order.
+
+    ``plans`` are the plans of its operators in their order, by the number of the node. ``places``
+    are the number of the storage and the byte where a value or weight begins in it; ``roles`` are
+    by storage, ``last_uses`` the position in the graph of the last node that needs it.
+    ``overwriting`` are the nodes that overwrite their first operand, and thus give what lies there.
+
+    Args:
+        graph: a model, or a piece of one.
+        operators: calls operators.
+
+    Raises:
+        RewriteError: an operator does not take what it is given.
+    """
+
+    def __init__(self, graph: Graph, operators: Operators) -> None:
+        self._graph = graph
+        self.plans: dict[int, Plan] = {}
+        self.places: dict[Value | Weight, tuple[int, int]] = {}
+        self.roles: list[Role] = []
+        self.overwriting: set[int] = set()
+        self._uses: list[list[tuple[int, Value | Weight]]] = []
+        for position, (number, node) in enumerate(graph.nodes.items()):
+            if node.op == INPUT:
+                is_inner = node.get("role") == "activation"
+                self._new(Value(number), Role.ACTIVATION if is_inner else Role.INPUT, position)
+            else:
+                self.plans[number] = operators.plan(node, graph.type_of)
+                self._called(number, self.plans[number], position)
+        for each in graph.outputs:
+            self._used(each, 0, _NEVER)
+        self.last_uses = [
+            _NEVER if role.persists else uses[-1][0]
+            for role, uses in zip(self.roles, self._uses, strict=True)
+        ]
+        self._overwrite()
+
+    def _new(self, value: Value | Weight, role: Role, position: int, offset_bytes: int = 0) -> None:
+        self.places[value] = len(self.roles), offset_bytes
+        self.roles.append(role)
+        self._uses.append([(position, value)])
+
+    def _used(self, value: Value | Weight, position: int, used_at: int) -> None:
+        if isinstance(value, Weight) and value not in self.places:
+            self._new(value, role_of(value), position)
+        self._uses[self.places[value][0]].append((used_at, value))
+
+    def _called(self, number: int, plan: Plan, position: int) -> None:
+        for each in plan.operands:
+            self._used(each, position, position)
+        gives = zip(plan.bases, plan.offsets_bytes, strict=True)
+        for output, (base, offset_bytes) in enumerate(gives):
+            value = Value(number, output)
+            if base is None:
+                self._new(value, Role.ACTIVATION, position, offset_bytes)
+            else:
+                storage, begin_byte = self.places[plan.operands[base]]
+                self.places[value] = storage, begin_byte + offset_bytes
+                self._uses[storage].append((position, value))
+
+    def _overwrite(self) -> None:
+        """Puts what operators write over their first operand where that lies."""
+        joined: dict[int, tuple[int, int]] = {}
+        for position, number in enumerate(self._graph.nodes):
+            plan = self.plans.get(number)
+            if plan is None or not plan.node.in_place or not self._may_overwrite(plan, position):
+                continue
+            self.overwriting.add(number)
+            storage, begin_byte = self.places[_first_operand(plan)]
+            outer, more_bytes = joined.get(storage, (storage, 0))
+            own = self.places[Value(number)][0]
+            joined[own] = outer, more_bytes + begin_byte
+            self.last_uses[outer] = max(self.last_uses[outer], self.last_uses[own])
+        for value, (storage, begin_byte) in self.places.items() if joined else ():
+            if storage in joined:
+                outer, more_bytes = joined[storage]
+                self.places[value] = outer, begin_byte + more_bytes
+
+    def _may_overwrite(self, plan: Plan, position: int) -> bool:
+        """Whether nobody needs what lies there any more once the operator has run."""
+        old = _first_operand(plan)
+        if not isinstance(old, Value) or plan.bases[0] is not None:
+            return False
+        if plan.node.outputs[0] != self._graph.type_of(old):
+            return False
+        try:
+            function_of(plan.node.op, plan.node.overload, in_place=True)
+        except RewriteError:
+            return False
+        storage, _ = self.places[old]
+        if self.roles[storage].persists:
+            return False
+        begin_byte, end = self._reach(old)
+        for used_at, value in reversed(self._uses[storage]):
+            if used_at < position:
+                break
+            if used_at == position and value == old:
+                continue
+            its_begin, its_end = self._reach(value)
+            if its_begin < end and begin_byte < its_end:
+                return False
+        return True
+
+    def _reach(self, value: Value | Weight) -> tuple[int, int]:
+        """The bytes of its storage from its first element to its last."""
+        _, begin_byte = self.places[value]
+        return begin_byte, end_byte(self._graph.type_of(value), begin_byte)
+
+
+def _first_operand(plan: Plan) -> Value | Weight:
+    first = plan.arguments[0]
+    assert isinstance(first, Nth)
+    return plan.operands[first.number]
+
+
+# -- records ---------------------------------------------------------------------------------------
 
 _ALIGNMENT_BYTE = 64
 """Of what torch's allocator gives: which part of a storage is called makes no other call."""
@@ -41,110 +173,80 @@ def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Cou
         graph: a model, or a piece of one.
         operators: calls operators; those that are known are not called again.
         around_bytes: what the rest of the model touches between two passes of a piece: a last
-        record
-            reads as much of what persists, so that what the piece finds in caches at its next pass
-            is what it finds there in the model; 0: there is no rest.
+            record reads as much of what persists, so that what the piece finds in caches at its
+            next pass is what it finds there in the model; 0: there is no rest.
 
     Raises:
         RewriteError: an operator does not take what it is given.
     """
-    counting = _Counting(operators, storages_of(graph, operators))
+    counting = _Counting(graph, operators)
     for position, (number, node) in enumerate(graph.nodes.items()):
         if node.op != INPUT:
             counting.add(number, position)
-    return counting.counted(around_bytes)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Pending:
-    """A record whose end is not known yet: which storages go before the next one."""
-
-    like: OperatorRecord
-    module_path: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    freed: list[int]
-
-    def record(self, index: int) -> OperatorRecord:
-        like = self.like
-        return OperatorRecord(
-            index=index,
-            op=like.op,
-            type=like.type,
-            module_path=self.module_path,
-            phase=like.phase,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            attributes=like.attributes,
-            state=like.state,
-            work=like.work,
-            formula=like.formula,
-            freed=tuple(sorted(self.freed)),
-        )
+    if around_bytes:
+        counting.add_rest(around_bytes)
+    return Counted(
+        records=tuple(
+            replace(like, index=index, freed=tuple(sorted(freed)), **changed)
+            for index, (like, changed, freed) in enumerate(counting.pending)
+        ),
+        node_of=tuple(counting.node_of),
+        calls=tuple(counting.calls),
+    )
 
 
 class _Counting:
-    def __init__(self, operators: Operators, storages: Storages) -> None:
+    """Records whose end is not known yet: what differs from a known one, and which storages go
+    before the next one."""
+
+    def __init__(self, graph: Graph, operators: Operators) -> None:
         self._operators = operators
-        self._storages = storages
+        self._storages = Storages(graph, operators)
         self._numbers: dict[object, int] = {}
-        self._pending: list[_Pending] = []
-        self._nodes: list[int] = []
-        self._calls: list[Call | None] = []
+        self.pending: list[tuple[OperatorRecord, dict[str, Any], list[int]]] = []
+        self.node_of: list[int] = []
+        self.calls: list[Call | None] = []
         self._ends: dict[int, list[int]] = {}
-        for storage, last in enumerate(storages.last_uses):
+        for storage, last in enumerate(self._storages.last_uses):
             self._ends.setdefault(last, []).append(storage)
 
     def add(self, number: int, position: int) -> None:
         """The records of a node, after which goes what no other needs."""
         storages = self._storages
         plan = storages.plans[number]
-        places = [storages.places[each] for each in plan.operands]
-        owners, shifts, key = self._called_with(places)
+        owners, shifts, key = self._called_with([storages.places[each] for each in plan.operands])
         outcome = self._outcome(plan, key, in_place=number in storages.overwriting)
         table: dict[int, object] = dict(enumerate(owners))
         for output, found in enumerate(outcome.outputs):
             if found is not None and found.storage >= len(owners):
                 table[found.storage] = storages.places[Value(number, output)][0]
         for record, call in zip(outcome.records, outcome.calls, strict=True):
-            self._pending.append(
-                _Pending(
-                    like=record,
-                    module_path=plan.node.module_path,
-                    inputs=self._moved(record.inputs, table, shifts),
-                    outputs=self._moved(record.outputs, table, shifts),
-                    freed=[self._number(table, each) for each in record.freed],
-                )
-            )
-            self._nodes.append(number)
-            self._calls.append(call)
-        if self._pending:
-            last = self._ends.get(position, ())
-            self._pending[-1].freed += [
-                self._numbers[each] for each in last if each in self._numbers
-            ]
+            changed = {
+                "module_path": plan.node.module_path,
+                "inputs": self._moved(record.inputs, table, shifts),
+                "outputs": self._moved(record.outputs, table, shifts),
+            }
+            freed = [self._number(table, each) for each in record.freed]
+            self.pending.append((record, changed, freed))
+            self.node_of.append(number)
+            self.calls.append(call)
+        if self.pending:
+            ends = (self._numbers.get(each) for each in self._ends.get(position, ()))
+            self.pending[-1][2].extend(each for each in ends if each is not None)
 
     def _called_with(
-        self, places: list[tuple[int, int]]
+        self, places: Sequence[tuple[int, int]]
     ) -> tuple[list[int], list[int], tuple[tuple[int, int, Role], ...]]:
         """The storages of a call, where in each it begins, and what tells the call from others."""
-        owners: list[int] = []
-        begins: list[int] = []
-        numbered: list[int] = []
+        begins: dict[int, int] = {}
         for storage, begin_byte in places:
-            if storage in owners:
-                number = owners.index(storage)
-                begins[number] = min(begins[number], begin_byte)
-            else:
-                number = len(owners)
-                owners.append(storage)
-                begins.append(begin_byte)
-            numbered.append(number)
-        shifts = [each // _ALIGNMENT_BYTE * _ALIGNMENT_BYTE for each in begins]
-        roles = self._storages.roles
+            begins[storage] = min(begins.get(storage, begin_byte), begin_byte)
+        owners = list(begins)
+        shifts = [each // _ALIGNMENT_BYTE * _ALIGNMENT_BYTE for each in begins.values()]
         key = tuple(
-            (number, begin_byte - shifts[number], roles[storage])
-            for number, (storage, begin_byte) in zip(numbered, places, strict=True)
+            (number, begin_byte - shifts[number], self._storages.roles[storage])
+            for storage, begin_byte in places
+            for number in (owners.index(storage),)
         )
         return owners, shifts, key
 
@@ -154,62 +256,52 @@ class _Counting:
         found = plan.outcomes.get((in_place, key))
         if found is None:
             node = plan.node
+            places = tuple(
+                Place(type, *place, is_trained(each))
+                for each, type, place in zip(plan.operands, plan.types, key, strict=True)
+            )
             found = plan.outcomes[in_place, key] = self._operators.outcome(
-                node.op,
-                node.overload,
-                plan.arguments,
-                tuple(
-                    Place(type, *place, is_trained(each))
-                    for each, type, place in zip(plan.operands, plan.types, key, strict=True)
-                ),
-                in_place=in_place,
+                node.op, node.overload, plan.arguments, places, in_place=in_place
             )
         return found
 
     def _number(self, table: dict[int, object], local: int) -> int:
-        owner = table.get(local)
-        if owner is None:
-            # What lives within the operator alone.
-            owner = table[local] = object()
+        # What is not in the table lives within the operator alone.
+        owner = table.setdefault(local, object())
         return self._numbers.setdefault(owner, len(self._numbers))
 
     def _moved(
         self, specs: tuple[TensorSpec, ...], table: dict[int, object], shifts: list[int]
     ) -> tuple[TensorSpec, ...]:
-        moved: list[TensorSpec] = []
-        for each in specs:
-            number = self._number(table, each.storage)
-            shift = shifts[each.storage] if each.storage < len(shifts) else 0
-            moved.append(self._operators.moved(each, number, shift))
-        return tuple(moved)
-
-    def counted(self, around_bytes: int) -> Counted:
-        if around_bytes:
-            spec = TensorSpec(
-                shape=(around_bytes,),
-                dtype=dtype("uint8"),
-                distinct_elements=around_bytes,
-                storage=len(self._numbers),
-                role=Role.BUFFER,
+        return tuple(
+            self._operators.moved(
+                each,
+                self._number(table, each.storage),
+                shifts[each.storage] if each.storage < len(shifts) else 0,
             )
-            like = OperatorRecord(
-                index=0,
-                op=AROUND,
-                type=AROUND,
-                module_path="",
-                phase="forward",
-                inputs=(spec,),
-                outputs=(),
-                state=State.COUNTED,
-                work=Work(parameter_bytes=around_bytes),
-            )
-            self._pending.append(
-                _Pending(like=like, module_path="", inputs=(spec,), outputs=(), freed=[])
-            )
-            self._nodes.append(-1)
-            self._calls.append(None)
-        return Counted(
-            records=tuple(each.record(index) for index, each in enumerate(self._pending)),
-            node_of=tuple(self._nodes),
-            calls=tuple(self._calls),
+            for each in specs
         )
+
+    def add_rest(self, around_bytes: int) -> None:
+        """The record that stands for the rest of a model."""
+        spec = TensorSpec(
+            shape=(around_bytes,),
+            dtype=dtype("uint8"),
+            distinct_elements=around_bytes,
+            storage=len(self._numbers),
+            role=Role.BUFFER,
+        )
+        record = OperatorRecord(
+            index=0,
+            op=AROUND,
+            type=AROUND,
+            module_path="",
+            phase="forward",
+            inputs=(spec,),
+            outputs=(),
+            state=State.COUNTED,
+            work=Work(parameter_bytes=around_bytes),
+        )
+        self.pending.append((record, {}, []))
+        self.node_of.append(-1)
+        self.calls.append(None)

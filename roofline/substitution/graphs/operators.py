@@ -1,9 +1,9 @@
-"""Operators by name: their arguments, what they give, and what they do to storages."""
+"""Operators by name, called on fake tensors: what they give, and what they do to storages."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,14 +11,173 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
 )
 
 from roofline.errors import said_by
-from roofline.substitution.graphs.editing import RewriteError
-from roofline.substitution.graphs.graph import INPUT, Argument, Node, Value
-from roofline.substitution.graphs.outcomes import Nth, Outcome, Place, outcome_of, with_tensors
-from roofline.substitution.graphs.weights import TensorType, Weight
+from roofline.latency.measuring.calls import Call, call_of
+from roofline.run import Run
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Argument,
+    Node,
+    RewriteError,
+    TensorType,
+    Value,
+    Weight,
+    mapped,
+)
+from roofline.workload.capture.fakes import Fakes, silent_torch
+from roofline.workload.capture.module_stack import ModuleStack
+from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.recorder import Recorder
+from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.torch_dtypes import torch_dtype
+
+# -- what a call gives -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that an operator is called with: its type, and where it lies.
+
+    ``storage`` numbers the storages of the call by first appearance; ``role`` is the storage's.
+    ``is_trained`` says of a parameter that it takes gradients.
+    """
+
+    type: TensorType
+    storage: int
+    offset_bytes: int
+    role: Role
+    is_trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Nth:
+    """Stands among arguments for the tensor of that number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A tensor that an operator gives: its type, and the number of the storage that it lies in.
+
+    Storages of the tensors that it was given come first; the others are its own.
+    """
+
+    type: TensorType
+    storage: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a call of an operator gives, and what it leaves in a capture.
+
+    In records, storages are numbered as in `Place`, and those that appear in between follow.
+    ``calls`` are one for each record.
+    """
+
+    outputs: tuple[Output | None, ...]
+    records: tuple[OperatorRecord, ...]
+    calls: tuple[Call, ...]
+
+
+def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
+    """What `call` gives for tensors in these places, and the records that it leaves.
+
+    Raises:
+        Exception: whatever it raises.
+    """
+    fakes = Fakes(Run())
+    calls: list[Call] = []
+
+    def note(
+        func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
+    ) -> None:
+        calls.append(call_of(func, args, kwargs, roles))
+
+    with torch.no_grad(), silent_torch():
+        tensors = _tensors(fakes, places)
+        operands = Operands(fakes.roles)
+        # Numbers the storages in the order of the places.
+        operands.storages(tensors)
+        recorder = Recorder(fakes, ModuleStack({}), operands, note)
+        with fakes.mode, recorder:
+            result = call(tensors)
+            recorder.note_dropped()
+        given: Sequence[Any] = result if isinstance(result, (list, tuple)) else (result,)
+        outputs = tuple(_output(each, operands) for each in given)
+    return Outcome(outputs=outputs, records=tuple(recorder.records), calls=tuple(calls))
+
+
+def with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
+    """An argument as torch takes it, with tensors in the place of `Nth`."""
+    if isinstance(argument, Nth):
+        return tensors[argument.number]
+    if isinstance(argument, tuple):
+        return [with_tensors(each, tensors) for each in cast("tuple[Argument, ...]", argument)]
+    return argument
+
+
+def end_byte(type: TensorType, offset_bytes: int = 0) -> int:
+    """Where in its storage a tensor's last element ends."""
+    if 0 in type.shape:
+        return offset_bytes
+    reach = sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
+    return offset_bytes + (1 + reach) * torch_dtype(type.dtype).itemsize
+
+
+def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
+    ends: dict[int, int] = {}
+    for each in places:
+        ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_bytes))
+    bases = {
+        number: torch.empty(byte, dtype=torch.uint8, device="meta") for number, byte in ends.items()
+    }
+    tensors: list[torch.Tensor] = []
+    for each in places:
+        dtype = torch_dtype(each.type.dtype)
+        plain = torch.empty(0, dtype=dtype, device="meta")
+        plain.set_(
+            bases[each.storage].untyped_storage(),
+            each.offset_bytes // dtype.itemsize,
+            each.type.shape,
+            each.type.stride,
+        )
+        fake: Any = FakeTensor(fakes.mode, plain, torch.device("cpu"))
+        if each.role is Role.PARAMETER:
+            fake._is_param = True
+            fake.requires_grad = each.is_trained and dtype.is_floating_point
+        if each.role is not Role.ACTIVATION:
+            fakes.roles[fake.untyped_storage()._cdata] = each.role
+        tensors.append(fake)
+    return tensors
+
+
+def _output(value: Any, operands: Operands) -> Output | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    (number,) = operands.storages(tensors_in(value))
+    return Output(
+        type=type_of(value),
+        storage=number,
+        offset_bytes=int(value.storage_offset()) * value.element_size(),
+    )
+
+
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """The type of a tensor whose sizes are numbers."""
+    return TensorType(
+        shape=tuple(map(int, tensor.shape)),
+        stride=tuple(map(int, tensor.stride())),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+    )
+
+
+# -- operators -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,13 +255,18 @@ class Operators:
         known = self._plans.get(id(node))
         if known is not None and known.node is node and known.is_for(type_of):
             return known
-        arguments = _all_arguments(node)
         numbers: dict[Value | Weight, int] = {}
-        given = tuple(_numbered(each, numbers) for _, each in arguments)
+
+        def numbered(part: Argument) -> Argument:
+            if isinstance(part, (Value, Weight)):
+                return Nth(numbers.setdefault(part, len(numbers)))
+            return part
+
+        arguments = _all_arguments(node)
+        given = tuple(mapped(each, numbered) for _, each in arguments)
         operands = tuple(numbers)
         types = tuple(each.type if isinstance(each, Weight) else type_of(each) for each in operands)
-        places = places_of(operands, types)
-        outcome = self.outcome(node.op, node.overload, given, places)
+        outcome = self.outcome(node.op, node.overload, given, places_of(operands, types))
         outputs = tuple(each and each.type for each in outcome.outputs)
         if (arguments, outputs) != (node.arguments, node.outputs):
             node = replace(node, arguments=arguments, outputs=outputs)
@@ -136,8 +300,7 @@ class Operators:
         """What a call gives.
 
         Args:
-            op: the operator, as nodes name it.
-            overload: which of its forms.
+            op, overload: the operator, as nodes name it.
             arguments: all of them, in the order of the schema, with `Nth` for tensors.
             places: the tensors.
             in_place: it overwrites the first of them.
@@ -145,7 +308,9 @@ class Operators:
         Raises:
             RewriteError: the operator does not take these.
         """
-        key = (op, overload, in_place, _keyed(arguments), places)
+        # 1, 1.0 and True are equal, and give other types.
+        typed = mapped(arguments, lambda x: (type(x), x) if isinstance(x, (bool, float)) else x)
+        key = (op, overload, in_place, typed, places)
         known = self._known.get(key)
         if known is None:
             try:
@@ -173,15 +338,6 @@ class Operators:
 
 _MOST_PLANS = 200_000
 """Nodes that are remembered; a search makes thousands of graphs that share most of theirs."""
-
-
-def _numbered(argument: Argument, numbers: dict[Value | Weight, int]) -> Argument:
-    if isinstance(argument, (Value, Weight)):
-        return Nth(numbers.setdefault(argument, len(numbers)))
-    if isinstance(argument, tuple):
-        inside = cast("tuple[Argument, ...]", argument)
-        return tuple(_numbered(each, numbers) for each in inside)
-    return argument
 
 
 def places_of(
@@ -230,7 +386,7 @@ def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
                 raise RewriteError(f"{node.op} lacks its argument '{name}'")
             arguments.append((name, default))
             continue
-        value = _plain(given.pop(name))
+        value: Any = _plain(given.pop(name))
         if length and length > 1:
             if isinstance(value, int):
                 value = (value,) * length
@@ -250,13 +406,6 @@ def _plain(argument: Any) -> Argument:
     return argument
 
 
-def _keyed(argument: Argument) -> Argument:
-    """What tells arguments apart: 1, 1.0 and True are equal, and give other types."""
-    if isinstance(argument, tuple):
-        return tuple(map(_keyed, cast("tuple[Argument, ...]", argument)))
-    return (type(argument), argument) if isinstance(argument, (bool, float)) else argument
-
-
 def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
     """What an overload gives.
 
@@ -265,33 +414,23 @@ def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...
     """
 
     def call(tensors: Sequence[Any]) -> Any:
-        args, kwargs = _as_called(func, arguments, tensors)
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for each, argument in zip(func._schema.arguments, arguments, strict=True):
+            value = with_tensors(argument, tensors)
+            if each.kwarg_only:
+                kwargs[each.name] = value
+            else:
+                args.append(value)
         return func(*args, **kwargs)
 
     try:
         return outcome_of(call, places)
     # Operators refuse in many ways, and all of them are told in words.
-    except _OF_VALUES as error:
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise RewriteError(
             f"what {getattr(error.func, '_name', error.func)} gives depends on the values in a"
             " tensor"
         ) from None
     except Exception as error:
         raise RewriteError(f"{func.namespace}.{func._opname}: {said_by(error)}") from None
-
-
-_OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
-
-
-def _as_called(
-    func: Any, arguments: tuple[Argument, ...], tensors: Sequence[Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for each, argument in zip(func._schema.arguments, arguments, strict=True):
-        value = with_tensors(argument, tensors)
-        if each.kwarg_only:
-            kwargs[each.name] = value
-        else:
-            args.append(value)
-    return args, kwargs

@@ -6,34 +6,36 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Node, Value
-from roofline.substitution.graphs.weights import Weight
-from roofline.substitution.rules.activations_behind import is_activation
-from roofline.substitution.rules.batch_norm import NORM, has_other_channels, not_in_evaluation
+from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight
 from roofline.substitution.rules.convolutions import (
     CONVOLUTIONS,
+    NORM,
     TRANSPOSED,
+    has_other_channels,
     kernel_size,
+    not_in_evaluation,
     not_plain,
     sizes_said,
 )
-from roofline.substitution.rules.kernels import (
+from roofline.substitution.rules.matching import (
+    called,
+    first_reason,
+    is_activation,
+    tied,
+    used_elsewhere,
+)
+from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+from roofline.substitution.rules.weights import (
     CONSTRUCTORS,
     enlarged,
     identity_kernel,
     normed,
     summed,
 )
-from roofline.substitution.rules.refusals import called, tied, used_elsewhere
-from roofline.substitution.rules.registry import register_rule
-from roofline.substitution.rules.rule import Match, Rule
-
-ADD = "aten.add"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class _Term:
     """What is added: a convolution, a batch norm, one behind the other, or the value itself.
 
     ``activation`` stands behind them: such a term is not linear.
@@ -44,31 +46,23 @@ class Term:
     activation: int | None = None
 
     @property
-    def is_identity(self) -> bool:
-        """Whether it is the value itself."""
-        return self.convolution is None and self.norm is None
-
-    @property
     def numbers(self) -> tuple[int, ...]:
-        """Its nodes."""
         found = (self.convolution, self.norm, self.activation)
         return tuple(number for number in found if number is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
+class _Sum:
     """Additions of whole tensors, the last one first, and what they add.
 
     Attributes:
         adds: the additions; all but the first have no other user than the next.
-        source: the value of which the terms are convolutions, norms, or which they are.
-        terms: those.
+        terms: convolutions or norms of one value, or that itself.
         rest: what else is added.
     """
 
     adds: tuple[int, ...]
-    source: Value
-    terms: tuple[Term, ...]
+    terms: tuple[_Term, ...]
     rest: tuple[Value, ...]
 
     @property
@@ -79,10 +73,21 @@ class Sum:
     @property
     def branches(self) -> int:
         """Terms that compute something."""
-        return sum(not each.is_identity for each in self.terms)
+        return sum(each.convolution is not None or each.norm is not None for each in self.terms)
+
+    @property
+    def match(self) -> Match:
+        """The nodes that go, by their kinds."""
+        roles = (
+            ("adds", self.adds),
+            ("convolutions", self.convolutions),
+            ("norms", tuple(each.norm for each in self.terms if each.norm is not None)),
+            ("activations", tuple(t.activation for t in self.terms if t.activation is not None)),
+        )
+        return Match(nodes=tuple((role, numbers) for role, numbers in roles if numbers))
 
 
-def whole_addition(graph: Graph, node: Node) -> str:
+def _not_whole(graph: Graph, node: Node) -> str:
     """Why it is not ``a + b`` of two tensors of one size and data type; ``""``: it is."""
     if node["alpha"] != 1:
         return f"an addition multiplies by alpha={node['alpha']}"
@@ -94,7 +99,7 @@ def whole_addition(graph: Graph, node: Node) -> str:
     return ""
 
 
-def sums(graph: Graph, of: int | None = None) -> Iterator[Sum]:
+def _sums(graph: Graph, of: int | None = None) -> Iterator[_Sum]:
     """All sums with a convolution of a value and another term of the same, as they run.
 
     Args:
@@ -102,14 +107,12 @@ def sums(graph: Graph, of: int | None = None) -> Iterator[Sum]:
         of: only those with this as their last addition.
     """
     for number in graph.nodes if of is None else (of,):
-        if not _adds_values(graph.nodes[number]) or _is_added_on(graph, number):
-            continue
-        adds, added = _flattened(graph, number)
-        yield from _by_source(graph, adds, added)
+        if _adds_values(graph.nodes[number]) and not _is_added_on(graph, number):
+            yield from _by_source(graph, *_flattened(graph, number))
 
 
 def _adds_values(node: Node) -> bool:
-    return node.op == ADD and node.overload == "Tensor" and len(tuple(node.values())) == 2
+    return node.op == "aten.add" and node.overload == "Tensor" and len(tuple(node.values())) == 2
 
 
 def _is_added_on(graph: Graph, number: int) -> bool:
@@ -120,12 +123,11 @@ def _is_added_on(graph: Graph, number: int) -> bool:
     if len({value.node for value in graph.nodes[user].values()}) == 1:
         # Each of such additions would double what is added.
         return False
-    return not whole_addition(graph, graph.nodes[user]) and not whole_addition(
-        graph, graph.nodes[number]
-    )
+    return not any(_not_whole(graph, graph.nodes[each]) for each in (user, number))
 
 
 def _flattened(graph: Graph, root: int) -> tuple[tuple[int, ...], tuple[Value, ...]]:
+    """The additions, and what they add."""
     adds: list[int] = []
     added: list[Value] = []
     waiting = [Value(root)]
@@ -140,27 +142,23 @@ def _flattened(graph: Graph, root: int) -> tuple[tuple[int, ...], tuple[Value, .
     return tuple(adds), tuple(added)
 
 
-def _by_source(graph: Graph, adds: tuple[int, ...], added: tuple[Value, ...]) -> Iterator[Sum]:
-    sources: dict[Value, dict[int, Term]] = {}
+def _by_source(graph: Graph, adds: tuple[int, ...], added: tuple[Value, ...]) -> Iterator[_Sum]:
+    sources: dict[Value, dict[int, _Term]] = {}
     for place, value in enumerate(added):
         for source, term in _terms(graph, value):
             # A convolution with a norm behind it is more than that norm of what it gives.
             sources.setdefault(source, {}).setdefault(place, term)
-    for source, found in sources.items():
+    for found in sources.values():
         linear = {place: term for place, term in found.items() if term.activation is None}
         for terms in (linear, found):
-            given = Sum(
-                adds=adds,
-                source=source,
-                terms=tuple(terms.values()),
-                rest=tuple(value for place, value in enumerate(added) if place not in terms),
-            )
+            rest = tuple(value for place, value in enumerate(added) if place not in terms)
+            given = _Sum(adds=adds, terms=tuple(terms.values()), rest=rest)
             if given.convolutions and len(given.terms) > 1:
                 yield given
                 break
 
 
-def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, Term]]:
+def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, _Term]]:
     """All ways to see an addend as a term of some value; first those with the most nodes."""
     node, activation, norm, inner = graph.nodes[value.node], None, None, value
     if is_activation(node):
@@ -170,37 +168,14 @@ def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, Term]]:
         norm, inner = inner.node, node["input"]
         node = graph.nodes[inner.node]
     if node.op in CONVOLUTIONS | TRANSPOSED and isinstance(node["input"], Value):
-        yield node["input"], Term(convolution=inner.node, norm=norm, activation=activation)
+        yield node["input"], _Term(convolution=inner.node, norm=norm, activation=activation)
     if norm is not None:
-        yield inner, Term(norm=norm, activation=activation)
-    yield value, Term()
+        yield inner, _Term(norm=norm, activation=activation)
+    yield value, _Term()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Finds sums; a match has the nodes that go, by their kinds."""
-
-    wanted: Callable[[Sum], bool]
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        for each in sums(graph):
-            if self.wanted(each):
-                yield _matched(each)
-
-    def found(self, graph: Graph, match: Match) -> Sum:
-        """The sum that a match is of."""
-        return next(each for each in sums(graph, match["adds"]) if _matched(each) == match)
-
-
-def _matched(found: Sum) -> Match:
-    terms = found.terms
-    roles = (
-        ("adds", found.adds),
-        ("convolutions", found.convolutions),
-        ("norms", tuple(term.norm for term in terms if term.norm is not None)),
-        ("activations", tuple(term.activation for term in terms if term.activation is not None)),
-    )
-    return Match(nodes=tuple((role, numbers) for role, numbers in roles if numbers))
+def _found(graph: Graph, match: Match) -> _Sum:
+    return next(each for each in _sums(graph, match["adds"]) if each.match == match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +183,7 @@ class _Spatial:
     """How the terms of a sum lie in one dimension.
 
     ``offsets`` are twice the places of the kernels' centres at the first output, from the first
-    input on; the value itself has 0.
+    input on; the value itself has 0. ``dilations`` are of kernels of more than one element.
     """
 
     size: int
@@ -224,25 +199,26 @@ class _Spatial:
         return (self.dilation * (self.size - 1) - min(self.offsets)) // 2
 
 
-def _spatial(graph: Graph, nodes: list[Node], dim: int) -> _Spatial:
-    """That of convolutions; dilation is nothing where a kernel has one element."""
-    found = [
-        (kernel_size(graph, node)[dim], node["padding"][dim], node["dilation"][dim])
-        for node in nodes
+def _spatials(graph: Graph, added: _Sum) -> list[_Spatial]:
+    nodes = [graph.nodes[number] for number in added.convolutions]
+    settings = [(kernel_size(graph, node), node["padding"], node["dilation"]) for node in nodes]
+    dims = [
+        [(size[dim], padding[dim], dilation[dim]) for size, padding, dilation in settings]
+        for dim in range(len(settings[0][0]))
     ]
-    return _Spatial(
-        size=max(size for size, _, _ in found),
-        dilations=frozenset(dilation for size, _, dilation in found if size > 1),
-        offsets=frozenset(dilation * (size - 1) - 2 * padding for size, padding, dilation in found),
-    )
+    return [
+        _Spatial(
+            size=max(size for size, _, _ in found),
+            dilations=frozenset(dilation for size, _, dilation in found if size > 1),
+            offsets=frozenset(
+                dilation * (size - 1) - 2 * padding for size, padding, dilation in found
+            ),
+        )
+        for found in dims
+    ]
 
 
-def _spatials(graph: Graph, found: Sum) -> list[_Spatial]:
-    nodes = [graph.nodes[number] for number in found.convolutions]
-    return [_spatial(graph, nodes, dim) for dim in range(len(kernel_size(graph, nodes[0])))]
-
-
-def _cannot_add(graph: Graph, found: Sum) -> str:
+def _cannot_add(graph: Graph, found: _Sum) -> str:
     """Why the kernels cannot be added up; ``""``: they can."""
     nodes = [graph.nodes[number] for number in found.convolutions]
     for name in ("stride", "groups"):
@@ -265,22 +241,16 @@ def _cannot_add(graph: Graph, found: Sum) -> str:
         return f"one kernel of {sizes_said([size])} has more work than {sizes_said(kernels)}"
     if all(term.convolution is not None for term in found.terms):
         return ""
-    return _moves(nodes[0], size)
-
-
-def _moves(node: Node, size: tuple[int, ...]) -> str:
-    """Why the sum's convolution cannot give the value itself; ``""``: it can.
-
-    That channels and sizes stay is known: what it gives is added to the value.
-    """
-    if any(each != 1 for each in node["stride"]):
-        return f"a stride of {sizes_said([node['stride']])} leaves elements out"
+    # It must give the value itself. That channels and sizes stay is known: it is added to that.
+    stride = nodes[0]["stride"]
+    if any(each != 1 for each in stride):
+        return f"a stride of {sizes_said([stride])} leaves elements out"
     if any(each % 2 == 0 for each in size):
         return f"a kernel of {sizes_said([size])} moves what it takes"
     return ""
 
 
-def _term_refuses(graph: Graph, term: Term, spatial: int) -> str:
+def _term_refuses(graph: Graph, term: _Term, spatial: int) -> str:
     if term.activation is not None:
         return f"{called(graph, term.activation)} stands before the addition"
     found = "" if term.convolution is None else not_plain(graph, term.convolution)
@@ -291,24 +261,22 @@ def _term_refuses(graph: Graph, term: Term, spatial: int) -> str:
     return not_in_evaluation(graph, term.norm)
 
 
-def _refuses(graph: Graph, match: Match, pattern: _Sums) -> str:
-    found = pattern.found(graph, match)
+def _refuses(graph: Graph, match: Match) -> str:
+    found = _found(graph, match)
     spatial = len(kernel_size(graph, graph.nodes[found.convolutions[0]]))
-    reasons = [whole_addition(graph, graph.nodes[found.adds[0]])]
-    reasons += [_term_refuses(graph, term, spatial) for term in found.terms]
-    reasons += [
-        used_elsewhere(graph, number, match.numbers)
-        for term in found.terms
-        for number in term.numbers
-    ]
+    inside = (number for term in found.terms for number in term.numbers)
     return (
-        next(filter(None, reasons), "") or _cannot_add(graph, found) or tied(graph, match.numbers)
+        _not_whole(graph, graph.nodes[found.adds[0]])
+        or first_reason(_term_refuses(graph, term, spatial) for term in found.terms)
+        or first_reason(used_elsewhere(graph, number, match.numbers) for number in inside)
+        or _cannot_add(graph, found)
+        or tied(graph, match.numbers)
     )
 
 
-def _rewrite(editor: Editor, match: Match, pattern: _Sums) -> None:
+def _rewrite(editor: Editor, match: Match) -> None:
     graph = editor.graph
-    found = pattern.found(graph, match)
+    found = _found(graph, match)
     spatials = _spatials(graph, found)
     size = tuple(each.size for each in spatials)
     made = [_made(graph, found, term, size) for term in found.terms]
@@ -326,7 +294,7 @@ def _rewrite(editor: Editor, match: Match, pattern: _Sums) -> None:
 
 
 def _made(
-    graph: Graph, found: Sum, term: Term, size: tuple[int, ...]
+    graph: Graph, found: _Sum, term: _Term, size: tuple[int, ...]
 ) -> tuple[Weight, Weight | None]:
     """The kernel and bias of a term, in the sum's size."""
     if term.convolution is None:
@@ -341,29 +309,28 @@ def _made(
     return enlarged(kernel, size), bias
 
 
-def _rule(name: str, summary: str, wanted: Callable[[Sum], bool]) -> Rule:
-    pattern = _Sums(wanted)
-    return Rule(
-        name=name,
-        summary=summary,
-        pattern=pattern,
-        refuses=lambda graph, match: _refuses(graph, match, pattern),
-        rewrite=lambda editor, match: _rewrite(editor, match, pattern),
-        constructors=CONSTRUCTORS,
-    )
+def _with_branches(are_wanted: Callable[[int], bool]) -> Finds:
+    return Finds(lambda graph: (each.match for each in _sums(graph) if are_wanted(each.branches)))
 
 
 register_rule(
-    _rule(
-        "sum-convolutions",
-        "convolutions, batch norms and identity of one value that are added become one convolution",
-        lambda found: found.branches > 1,
+    Rule(
+        name="sum-convolutions",
+        summary="convolutions, batch norms and identity of one value that are added become one"
+        " convolution",
+        pattern=_with_branches(lambda branches: branches > 1),
+        refuses=_refuses,
+        rewrite=_rewrite,
+        constructors=CONSTRUCTORS,
     )
 )
 register_rule(
-    _rule(
-        "absorb-residual",
-        "a value that is added to its own convolution becomes part of the kernel",
-        lambda found: found.branches == 1,
+    Rule(
+        name="absorb-residual",
+        summary="a value that is added to its own convolution becomes part of the kernel",
+        pattern=_with_branches(lambda branches: branches == 1),
+        refuses=_refuses,
+        rewrite=_rewrite,
+        constructors=CONSTRUCTORS,
     )
 )

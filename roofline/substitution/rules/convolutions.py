@@ -1,34 +1,46 @@
-"""Convolutions as rules see them: sizes, and what makes one that cannot be rewritten."""
+"""Rules of convolutions: batch norms folded into them, and those of one value made one.
+
+Kernels of other sizes get zeros around them, so that convolutions of one value get equal ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
-from roofline.substitution.graphs.graph import Graph, Node
-from roofline.substitution.graphs.weights import Weight
-from roofline.substitution.rules.kernels import zeros
-from roofline.substitution.rules.refusals import called, not_floating, not_weights
+from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight
+from roofline.substitution.rules.matching import (
+    SIBLINGS,
+    Siblings,
+    called,
+    not_floating,
+    not_weights,
+    other_activations,
+    split_again,
+    tied,
+    used_elsewhere,
+)
+from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, register_rule
+from roofline.substitution.rules.weights import (
+    CONSTRUCTORS,
+    biases,
+    concatenated,
+    enlarged,
+    normed,
+)
 
 CONVOLUTIONS = frozenset({"aten.conv1d", "aten.conv2d", "aten.conv3d"})
 TRANSPOSED = frozenset({"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"})
+NORM = "aten.batch_norm"
 
 
 def kernel_size(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The spatial sizes of its kernel."""
+    """The spatial sizes of a convolution's kernel."""
     return graph.type_of(node["weight"]).shape[2:]
 
 
-def channel_dim(graph: Graph, node: Node) -> int:
-    """The dimension of its output's channels: 1, or 0 where it takes no batch."""
-    return len(node.type.shape) - len(kernel_size(graph, node)) - 1
-
-
-def bias_of(node: Node) -> Weight:
-    """Its bias, zeros where it has none."""
-    if node["bias"] is not None:
-        return node["bias"]
-    kernel: Weight = node["weight"]
-    return zeros(kernel.type.shape[0], kernel.type.dtype)
+def sizes_said(sizes: Sequence[tuple[int, ...]]) -> str:
+    """Sizes for a sentence: ``"1x3, 3x1"``, each once."""
+    return ", ".join(dict.fromkeys("x".join(map(str, each)) for each in sizes))
 
 
 def not_foldable(graph: Graph, number: int) -> str:
@@ -48,6 +60,193 @@ def not_plain(graph: Graph, number: int) -> str:
     return found
 
 
-def sizes_said(sizes: Sequence[tuple[int, ...]]) -> str:
-    """Sizes for a sentence: ``"1x3, 3x1"``, each once."""
-    return ", ".join(dict.fromkeys("x".join(map(str, each)) for each in sizes))
+# -- batch norms -----------------------------------------------------------------------------------
+
+
+def not_in_evaluation(graph: Graph, number: int) -> str:
+    """Why a batch norm is not the same scale and shift at every pass; ``""``: it is."""
+    node = graph.nodes[number]
+    if node["training"]:
+        return f"{called(graph, number)} takes its statistics from what it is given"
+    if node["running_mean"] is None or node["running_var"] is None:
+        return f"{called(graph, number)} has no running statistics"
+    return not_weights(
+        graph, number, ("weight", "bias", "running_mean", "running_var")
+    ) or not_floating(node.weights())
+
+
+def has_other_channels(graph: Graph, node: Node, spatial: int) -> bool:
+    """Whether the second dimension of what a norm takes is not the channels before it."""
+    return len(graph.type_of(node["input"]).shape) != spatial + 2
+
+
+def _fold_refuses(graph: Graph, match: Match) -> str:
+    number, norm = match["product"], match["norm"]
+    if has_other_channels(graph, graph.nodes[norm], len(kernel_size(graph, graph.nodes[number]))):
+        return f"{called(graph, norm)} takes other channels than {called(graph, number)} gives"
+    return (
+        not_foldable(graph, number)
+        or not_in_evaluation(graph, norm)
+        or used_elsewhere(graph, number, (norm,))
+        or tied(graph, match.numbers)
+    )
+
+
+def _fold(editor: Editor, match: Match) -> None:
+    node, norm = (editor.node(match[role]) for role in ("product", "norm"))
+    kernel, bias = normed(node["weight"], node["bias"], norm)
+    new = editor.add_like(node, weight=kernel, bias=bias)
+    editor.replace(Value(match["norm"]), Value(new))
+
+
+for name, kind, ops in (
+    ("fold-batch-norm", "convolution", CONVOLUTIONS | TRANSPOSED),
+    ("fold-linear-batch-norm", "linear", frozenset({"aten.linear"})),
+):
+    register_rule(
+        Rule(
+            name=name,
+            summary=f"batch norm in evaluation is folded into the {kind} before it",
+            pattern=Chain(
+                steps=(
+                    Step(role="product", ops=ops),
+                    Step(role="norm", ops=frozenset({NORM}), after="product", at="input"),
+                )
+            ),
+            refuses=_fold_refuses,
+            rewrite=_fold,
+            constructors=CONSTRUCTORS,
+        )
+    )
+
+
+# -- convolutions of one value ---------------------------------------------------------------------
+
+
+def _agree(graph: Graph, node: Node) -> Hashable:
+    names = ("stride", "padding", "dilation", "groups")
+    settings = tuple(node[name] for name in names)
+    return (kernel_size(graph, node), graph.type_of(node["weight"]).dtype, *settings)
+
+
+def _aligned(graph: Graph, node: Node) -> Hashable:
+    """Equal for convolutions whose kernels have their centres at the same places."""
+    if isinstance(node["padding"], str) or any(each != 1 for each in node["dilation"]):
+        return None
+    kernel = kernel_size(graph, node)
+    before = tuple(2 * padding - k for padding, k in zip(node["padding"], kernel, strict=True))
+    return (before, graph.type_of(node["weight"]).dtype, node["stride"], node["groups"])
+
+
+def _have_other_kernels(graph: Graph, numbers: tuple[int, ...]) -> bool:
+    return len({kernel_size(graph, graph.nodes[number]) for number in numbers}) > 1
+
+
+def _common_kernel(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
+    kernels = [kernel_size(graph, graph.nodes[number]) for number in numbers]
+    return tuple(map(max, zip(*kernels, strict=True)))
+
+
+def _grown(graph: Graph, node: Node, size: tuple[int, ...]) -> tuple[Weight, tuple[int, ...]]:
+    """Its kernel and its padding at another size, which leaves what it gives as it is."""
+    padding = zip(node["padding"], kernel_size(graph, node), size, strict=True)
+    grown = tuple(before + (new - old) // 2 for before, old, new in padding)
+    return enlarged(node["weight"], size), grown
+
+
+_SIMILAR = Siblings(ops=CONVOLUTIONS, shared="input", agree=_aligned, wanted=_have_other_kernels)
+
+
+def _smaller(graph: Graph) -> Iterator[Match]:
+    """Convolutions with smaller kernels than siblings that they could merge with.
+
+    Each convolution once for each size to which it may grow: with the siblings that ask for it.
+    """
+    for family in _SIMILAR.families(graph):
+        for number in family:
+            kernel = _common_kernel(graph, (number,))
+            partners: dict[tuple[int, ...], list[int]] = {}
+            for other in family:
+                size = _common_kernel(graph, (number, other))
+                if size != kernel:
+                    partners.setdefault(size, []).append(other)
+            for asking in partners.values():
+                yield Match(nodes=(("convolution", (number,)), ("partners", tuple(asking))))
+
+
+def _cannot_join(graph: Graph, numbers: Sequence[int]) -> str:
+    """Why convolutions of one value must not become one; ``""``: they may."""
+    for number in numbers:
+        if found := not_plain(graph, number):
+            return found
+        if graph.nodes[number]["groups"] != 1:
+            return f"{called(graph, number)} has groups: a merged one would mix them up"
+    return other_activations(graph, numbers) or tied(graph, numbers)
+
+
+def _merge_refuses(graph: Graph, match: Match) -> str:
+    return _cannot_join(graph, match.all(SIBLINGS))
+
+
+def _merge(editor: Editor, match: Match) -> None:
+    graph, numbers = editor.graph, match.all(SIBLINGS)
+    nodes = [graph.nodes[number] for number in numbers]
+    grown = [_grown(graph, node, _common_kernel(graph, numbers)) for node in nodes]
+    kernels = [kernel for kernel, _ in grown]
+    sizes = [kernel.type.shape[0] for kernel in kernels]
+    merged = editor.add_like(
+        nodes[0],
+        weight=concatenated(kernels),
+        bias=biases([node["bias"] for node in nodes], sizes, kernels[0].type.dtype),
+        padding=grown[0][1],
+    )
+    # Channels are the first dimension where it takes no batch.
+    channel_dim = len(nodes[0].type.shape) - len(kernel_size(graph, nodes[0])) - 1
+    split_again(editor, match, merged, sizes, channel_dim)
+
+
+def _enlarge_refuses(graph: Graph, match: Match) -> str:
+    number = match["convolution"]
+    reasons = [_cannot_join(graph, (number, partner)) for partner in match.all("partners")]
+    return "" if "" in reasons else reasons[0]
+
+
+def _enlarge(editor: Editor, match: Match) -> None:
+    number = match["convolution"]
+    node, size = editor.node(number), _common_kernel(editor.graph, (number, match["partners"]))
+    kernel, padding = _grown(editor.graph, node, size)
+    editor.replace(Value(number), Value(editor.add_like(node, weight=kernel, padding=padding)))
+
+
+register_rule(
+    Rule(
+        name="merge-convolutions",
+        summary="convolutions of one value with equal kernels become one, split behind it",
+        pattern=Siblings(ops=CONVOLUTIONS | TRANSPOSED, shared="input", agree=_agree),
+        refuses=_merge_refuses,
+        rewrite=_merge,
+        constructors=CONSTRUCTORS,
+    )
+)
+register_rule(
+    Rule(
+        name="enlarge-kernel",
+        summary="a kernel gets zeros around it, to the size of a sibling's",
+        safety="adds work",
+        pattern=Finds(_smaller),
+        refuses=_enlarge_refuses,
+        rewrite=_enlarge,
+        constructors=CONSTRUCTORS,
+    )
+)
+register_rule(
+    Rule(
+        name="enlarge-and-merge",
+        summary="convolutions of one value with different kernels get equal ones and become one",
+        safety="adds work",
+        pattern=_SIMILAR,
+        refuses=_merge_refuses,
+        rewrite=_merge,
+        constructors=CONSTRUCTORS,
+    )
+)

@@ -1,41 +1,42 @@
-"""Rules that take operators away which give what they are given."""
+"""Rules that take operators away: those that give what they are given, and splits of what was
+several with concatenations of what was one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import INPUT, Graph, Node, Value
-from roofline.substitution.graphs.weights import Weight
-from roofline.substitution.rules.registry import register_rule
-from roofline.substitution.rules.rule import Match, Rule
-
-_DROPOUTS = frozenset(
-    {
-        "aten.dropout",
-        "aten.feature_dropout",
-        "aten.alpha_dropout",
-        "aten.feature_alpha_dropout",
-        "aten.native_dropout",
-    }
+from roofline.substitution.graphs.graph import (
+    INPUT,
+    Editor,
+    Graph,
+    Node,
+    Value,
+    Weight,
+    contiguous,
+    parts_of,
 )
+from roofline.substitution.rules.matching import (
+    Piece,
+    aten,
+    called,
+    first_reason,
+    piece,
+    used_elsewhere,
+)
+from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+
+_DROPOUTS = aten("dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout")
+_CONVERSIONS = aten("contiguous clone")
 
 
-def source(node: Node) -> Value | Weight | None:
+def _source(node: Node) -> Value | Weight | None:
     """The first tensor among a node's arguments; None: it takes none."""
-    for _, argument in node.arguments:
-        if isinstance(argument, (Value, Weight)):
-            return argument
-        if isinstance(argument, tuple):
-            first = next(iter(cast("tuple[Any, ...]", argument)), None)
-            if isinstance(first, (Value, Weight)):
-                return first
-    return None
-
-
-_CONVERSIONS = frozenset({"aten.contiguous", "aten.clone"})
+    first = (next(parts_of(argument), None) for _, argument in node.arguments)
+    return next((each for each in first if isinstance(each, (Value, Weight))), None)
 
 
 def _same(graph: Graph, number: int) -> Value | Weight:
@@ -45,18 +46,18 @@ def _same(graph: Graph, number: int) -> Value | Weight:
         ValueError: it takes no tensor.
     """
     node = graph.nodes[number]
-    given = source(node)
+    given = _source(node)
     if given is None:
         raise ValueError(f"{node.op} takes no tensor")
     if node.op in _CONVERSIONS and isinstance(given, Value):
         there = graph.nodes[given.node]
-        before = source(there) if there.op in _CONVERSIONS else None
+        before = _source(there) if there.op in _CONVERSIONS else None
         if before is not None and graph.type_of(before) == node.type:
             return before
     return given
 
 
-def same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
+def _same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
     """Says, as a refusal, that the model would return a tensor that is not its own any more.
 
     Whoever writes to what a model returns must not write to its inputs, its weights or its other
@@ -75,68 +76,15 @@ def same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
     return ""
 
 
-def _needs_mask(graph: Graph, number: int) -> bool:
-    return bool(graph.users(Value(number, 1))) or graph.is_returned(Value(number, 1))
-
-
-def _dropout_refuses(graph: Graph, match: Match) -> str:
-    for number in match.all("dropout"):
-        if graph.nodes[number]["train"] is not False:
-            return "training mode: it drops values"
-        if _needs_mask(graph, number):
-            return "the mask of what it drops is used"
-    return ""
-
-
-def _rewrite(editor: Editor, match: Match) -> None:
-    for number in match.numbers:
-        editor.replace(Value(number), _same(editor.graph, number))
-
-
-@dataclass(frozen=True, slots=True)
-class _AtOnce:
-    """What `find` finds, all at once where nothing speaks against it, the others one by one.
-
-    One by one, each of them would be a graph of its own to a search, with and without each other.
-    """
-
-    role: str
-    find: Callable[[Graph], Iterator[int]]
-    refuses: Callable[[Graph, Match], str]
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        together: list[int] = []
-        alone: list[Match] = []
-        for number in self.find(graph):
-            match = Match(nodes=((self.role, (number,)),))
-            if graph.is_returned(number) or self.refuses(graph, match):
-                alone.append(match)
-            else:
-                together.append(number)
-        if together:
-            yield Match(nodes=((self.role, tuple(together)),))
-        yield from alone
-
-
-def _dropouts(graph: Graph) -> Iterator[int]:
-    for number, node in graph.nodes.items():
-        if node.op in _DROPOUTS:
-            yield number
-
-
-register_rule(
-    Rule(
-        name="drop-dropout",
-        summary="takes away dropout that drops nothing, since the model is in eval mode",
-        pattern=_AtOnce("dropout", _dropouts, _dropout_refuses),
-        refuses=_dropout_refuses,
-        rewrite=_rewrite,
-    )
-)
+# -- operators that give what they are given -------------------------------------------------------
 
 
 def _is_number(argument: object, number: float) -> bool:
     return isinstance(argument, (int, float)) and argument == number
+
+
+def _always(node: Node) -> bool:
+    return True
 
 
 def _adds_nothing(node: Node) -> bool:
@@ -147,95 +95,328 @@ def _multiplies_by_one(node: Node) -> bool:
     return _is_number(node["other"], 1) and node.get("rounding_mode") is None
 
 
-def _takes_one(node: Node) -> bool:
-    tensors: tuple[Any, ...] = node["tensors"]
-    return len(tensors) == 1
-
-
-def _pads_nothing(node: Node) -> bool:
-    return not any(node["pad"])
-
-
 def _keeps_all(node: Node) -> bool:
     # A piece that is as long as the whole starts where it starts.
     return len(node.outputs) == 1 and node.get("step", 1) == 1
 
 
-def _always(node: Node) -> bool:
-    return True
+def _holding(*rows: tuple[str, Callable[[Node], bool]]) -> Mapping[str, Callable[[Node], bool]]:
+    return {op: holds for names, holds in rows for op in aten(names)}
 
 
-_VIEWS = (
-    "reshape view view_as _unsafe_view flatten unflatten squeeze expand expand_as contiguous "
-    "permute transpose t alias detach movedim swapaxes ravel"
-)
-# An average or maximum over windows of one element each.
-_POOLINGS = "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d"
-_FRESH: Mapping[str, Callable[[Node], bool]] = {
-    "aten.add": _adds_nothing,
-    "aten.sub": _adds_nothing,
-    "aten.mul": _multiplies_by_one,
-    "aten.div": _multiplies_by_one,
-    "aten.pow": lambda node: _is_number(node["exponent"], 1),
-    "aten.cat": _takes_one,
-    "aten.concat": _takes_one,
-    "aten.concatenate": _takes_one,
-    "aten.pad": _pads_nothing,
-    "aten.constant_pad_nd": _pads_nothing,
-    "aten.clone": _always,
-    "aten._to_copy": _always,
-    **{name: lambda node: _is_number(node["p"], 0) for name in _DROPOUTS},
-    **{f"aten.{name}": _always for name in _POOLINGS.split()},
+_CATS = aten("cat concat concatenate")
+_FRESH = {
+    **_holding(
+        ("add sub", _adds_nothing),
+        ("mul div", _multiplies_by_one),
+        ("pow", lambda node: _is_number(node["exponent"], 1)),
+        ("pad constant_pad_nd", lambda node: not any(node["pad"])),
+        # An average or maximum over windows of one element each.
+        ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d clone _to_copy", _always),
+    ),
+    **dict.fromkeys(_CATS, lambda node: len(node["tensors"]) == 1),
+    **dict.fromkeys(_DROPOUTS, lambda node: _is_number(node["p"], 0)),
 }
 """Operators that give a tensor of their own, and when its values are those of what they take."""
 
-_ALIASES: Mapping[str, Callable[[Node], bool]] = {
-    **{f"aten.{name}": _always for name in _VIEWS.split()},
-    **{
-        f"aten.{name}": _keeps_all
-        for name in ["slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split"]
-    },
-    "aten.to": _always,
-}
+_ALIASES = _holding(
+    ("reshape view view_as _unsafe_view flatten unflatten squeeze expand expand_as", _always),
+    ("contiguous permute transpose t alias detach movedim swapaxes ravel to", _always),
+    ("slice narrow split split_with_sizes chunk tensor_split", _keeps_all),
+)
 """Operators that give what they take itself, or another view of it, and when that is the same."""
 
 
-def _identities(graph: Graph) -> Iterator[int]:
-    """Operators whose result has the values, sizes, strides and data type of what they take."""
-    for number, node in graph.nodes.items():
-        holds = _FRESH.get(node.op) or _ALIASES.get(node.op)
-        if holds is None or source(node) is None or not holds(node):
-            continue
-        if node.outputs[0] == graph.type_of(_same(graph, number)):
-            yield number
+def _is_identity(graph: Graph, number: int) -> bool:
+    """Whether its result has the values, sizes, strides and data type of what it takes."""
+    node = graph.nodes[number]
+    holds = _FRESH.get(node.op) or _ALIASES.get(node.op)
+    if holds is None or _source(node) is None or not holds(node):
+        return False
+    return node.outputs[0] == graph.type_of(_same(graph, number))
 
 
-def _identity_refuses(graph: Graph, match: Match) -> str:
-    return next(filter(None, (_stays(graph, each) for each in match.all("identity"))), "")
+def _needs_mask(graph: Graph, number: int) -> str:
+    mask = Value(number, 1)
+    is_needed = graph.users(mask) or graph.is_returned(mask)
+    return "the mask of what it drops is used" if is_needed else ""
 
 
-def _stays(graph: Graph, number: int) -> str:
+def _identity_stays(graph: Graph, number: int) -> str:
     node, given = graph.nodes[number], _same(graph, number)
-    if _needs_mask(graph, number):
-        return "the mask of what it drops is used"
+    if reason := _needs_mask(graph, number):
+        return reason
     # Both say where tensors lie, and a graph does not.
     if node.get("device") is not None or node.overload == "other":
         return "it may move the tensor to another device"
     if node.get("layout") is not None:
         return "it may give the tensor another layout"
-    is_own = node.op in _FRESH or node.get("copy") or given != source(node)
-    if is_own:
-        return same_tensor_twice(graph, Value(number), given)
+    if node.op in _FRESH or node.get("copy") or given != _source(node):
+        return _same_tensor_twice(graph, Value(number), given)
     return ""
+
+
+def _dropout_stays(graph: Graph, number: int) -> str:
+    if graph.nodes[number]["train"] is not False:
+        return "training mode: it drops values"
+    return _needs_mask(graph, number)
+
+
+def _drop(editor: Editor, match: Match) -> None:
+    for number in match.numbers:
+        editor.replace(Value(number), _same(editor.graph, number))
+
+
+def _register(
+    name: str,
+    summary: str,
+    is_wanted: Callable[[Graph, int], bool],
+    stays: Callable[[Graph, int], str],
+) -> None:
+    """Registers a rule for what is wanted: at once where nothing is against it, else one by one.
+
+    One by one, each of them would be a graph of its own to a search, with and without each other.
+    """
+    role = name.removeprefix("drop-")
+
+    def matches(graph: Graph) -> Iterator[Match]:
+        found = [number for number in graph.nodes if is_wanted(graph, number)]
+        alone = [each for each in found if graph.is_returned(each) or stays(graph, each)]
+        if together := tuple(each for each in found if each not in alone):
+            yield Match(nodes=((role, together),))
+        for number in alone:
+            yield Match(nodes=((role, (number,)),))
+
+    def refuses(graph: Graph, match: Match) -> str:
+        return first_reason(stays(graph, number) for number in match.all(role))
+
+    register_rule(
+        Rule(name=name, summary=summary, pattern=Finds(matches), refuses=refuses, rewrite=_drop)
+    )
+
+
+_register(
+    "drop-dropout",
+    "takes away dropout that drops nothing, since the model is in eval mode",
+    lambda graph, number: graph.nodes[number].op in _DROPOUTS,
+    _dropout_stays,
+)
+_register(
+    "drop-identity",
+    "takes away operators that give what they take: + 0, * 1, a reshape to the same shape, a whole"
+    " slice, a concatenation of one",
+    _is_identity,
+    _identity_stays,
+)
+
+
+# -- splits and concatenations ---------------------------------------------------------------------
+
+
+def _parts(node: Node) -> tuple[Value | Weight, ...]:
+    return cast("tuple[Value | Weight, ...]", node["tensors"])
+
+
+def _dim(node: Node) -> int:
+    """The dimension of the result along which it joins."""
+    return cast(int, node["dim"]) % len(node.type.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbours among the parts of a concatenation that lie side by side in one tensor.
+
+    They are the parts from number `first` on to `last`, without that, and its elements from `start`
+    to `end`.
+    """
+
+    first: int
+    last: int
+    of: Value | Weight
+    start: int
+    end: int
+
+    def is_all(self, graph: Graph, dim: int) -> bool:
+        """Whether they are the whole tensor."""
+        return self.start == 0 and self.end == graph.type_of(self.of).shape[dim]
+
+
+def _covers(graph: Graph, node: Node) -> list[_Run]:
+    """The longest runs of two or more parts that are all of a tensor, or all that is concatenated:
+    only these save something."""
+    dim, is_stack, parts = _dim(node), node.op == "aten.stack", _parts(node)
+    found: list[_Run] = []
+    for place, part in enumerate(parts):
+        now = piece(graph, part)
+        if now is None or now.dim != dim or now.is_one != is_stack:
+            continue
+        run = _Run(place, place + 1, now.of, now.start, now.start + now.length)
+        last = found[-1] if found else None
+        if last and (last.last, last.of, last.end) == (place, now.of, now.start):
+            found[-1] = _Run(last.first, place + 1, now.of, last.start, run.end)
+        else:
+            found.append(run)
+    return [
+        run
+        for run in found
+        if run.last - run.first > 1
+        and (run.last - run.first == len(parts) or (not is_stack and run.is_all(graph, dim)))
+    ]
+
+
+def _inner(graph: Graph, number: int) -> tuple[int, ...]:
+    """Concatenations along the same dimension among the parts of one."""
+    node = graph.nodes[number]
+    if node.op == "aten.stack":
+        return ()
+    nodes = dict.fromkeys(part.node for part in _parts(node) if isinstance(part, Value))
+    return tuple(
+        each
+        for each in nodes
+        if graph.nodes[each].op in _CATS and _dim(graph.nodes[each]) == _dim(node)
+    )
+
+
+def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
+    """What is cut from a concatenation, and which of its parts that is; empty: not only parts."""
+    node = graph.nodes[number]
+    dim, is_stack = _dim(node), node.op == "aten.stack"
+    lengths = [1 if is_stack else graph.type_of(part).shape[dim] for part in _parts(node)]
+    bounds = list(accumulate(lengths, initial=0))
+
+    def is_cut(cut: Piece | None) -> bool:
+        return (
+            cut is not None
+            and (cut.of, cut.dim, cut.is_one) == (Value(number), dim, is_stack)
+            and cut.start in bounds
+            and cut.start + cut.length in bounds
+            # An empty part begins where its neighbour does.
+            and cut.length > 0
+            and 0 not in lengths
+        )
+
+    found: list[tuple[Value, int, int]] = []
+    for user in graph.users(Value(number)):
+        for output, type in enumerate(graph.nodes[user].outputs):
+            value = Value(user, output)
+            cut = piece(graph, value) if type is not None else None
+            if cut is None or not is_cut(cut):
+                return []
+            end = cut.start + cut.length
+            found.append((value, bounds.index(cut.start), bounds.index(end)))
+    return found
+
+
+def _splits_and_concatenations(graph: Graph) -> Iterator[Match]:
+    """Concatenations of pieces that lie side by side or of concatenations, and pieces of those.
+
+    The roles are ``join`` and ``pieces``, ``join`` and ``inner``, or ``cut`` and ``pieces``.
+    """
+    for number, node in graph.nodes.items():
+        if node.op not in _CATS | {"aten.stack"}:
+            continue
+        if covers := _covers(graph, node):
+            taken = [part for run in covers for part in _parts(node)[run.first : run.last]]
+            pieces = tuple(dict.fromkeys(cast(Value, part).node for part in taken))
+            yield Match(nodes=(("join", (number,)), ("pieces", pieces)))
+        if inner := _inner(graph, number):
+            yield Match(nodes=(("join", (number,)), ("inner", inner)))
+        if _cuts(graph, number):
+            pieces = tuple(dict.fromkeys(graph.users(number)))
+            yield Match(nodes=(("cut", (number,)), ("pieces", pieces)))
+
+
+def _refuses(graph: Graph, match: Match) -> str:
+    if inner := match.all("inner"):
+        return first_reason(used_elsewhere(graph, each, match.all("join")) for each in inner)
+    if match.all("join"):
+        return _join_refuses(graph, match["join"])
+    return _cut_refuses(graph, match["cut"])
+
+
+def _join_refuses(graph: Graph, number: int) -> str:
+    node = graph.nodes[number]
+    run = _covers(graph, node)[0]
+    if run.last - run.first < len(_parts(node)) or not graph.is_returned(number):
+        return ""
+    if not run.is_all(graph, _dim(node)):
+        return "the model would return a view of a larger tensor"
+    return _same_tensor_twice(graph, Value(number), run.of)
+
+
+def _cut_refuses(graph: Graph, number: int) -> str:
+    if graph.is_returned(number):
+        return f"the model returns what {called(graph, number)} gives"
+    parts = _parts(graph.nodes[number])
+    for value, first, last in _cuts(graph, number):
+        if last - first == 1:
+            if reason := _same_tensor_twice(graph, value, parts[first]):
+                return reason
+        elif graph.is_returned(value):
+            type = graph.type_of(value)
+            if type.stride != contiguous(type.shape, type.dtype).stride:
+                return "the model would return it with other strides"
+    return ""
+
+
+def _rewrite(editor: Editor, match: Match) -> None:
+    if inner := match.all("inner"):
+        _flatten(editor, match["join"], inner)
+    elif match.all("join"):
+        _join(editor, match["join"])
+    else:
+        _cut(editor, match["cut"])
+
+
+def _flatten(editor: Editor, number: int, inner: tuple[int, ...]) -> None:
+    node = editor.graph.nodes[number]
+    parts: list[Value | Weight] = []
+    for part in _parts(node):
+        if isinstance(part, Value) and part.node in inner:
+            parts += _parts(editor.graph.nodes[part.node])
+        else:
+            parts.append(part)
+    editor.replace(Value(number), Value(editor.add_like(node, tensors=tuple(parts))))
+
+
+def _join(editor: Editor, number: int) -> None:
+    """Takes what the pieces are of in their place; of part of a tensor, one piece."""
+    graph = editor.graph
+    node = graph.nodes[number]
+    dim, parts = _dim(node), _parts(node)
+    left: list[Value | Weight] = []
+    place = 0
+    for run in _covers(graph, node):
+        whole = run.of
+        if not run.is_all(graph, dim):
+            given: dict[str, Any] = {"dim": dim, "start": run.start, "end": run.end}
+            path = node.module_path
+            cut = editor.add("aten.slice", overload="Tensor", module_path=path, self=whole, **given)
+            whole = Value(cut)
+        left += (*parts[place : run.first], whole)
+        place = run.last
+    left += parts[place:]
+    new = left[0] if len(left) == 1 else Value(editor.add_like(node, tensors=tuple(left)))
+    editor.replace(Value(number), new)
+
+
+def _cut(editor: Editor, number: int) -> None:
+    node = editor.graph.nodes[number]
+    parts = _parts(node)
+    for value, first, last in _cuts(editor.graph, number):
+        if last - first == 1:
+            editor.replace(value, parts[first])
+        else:
+            editor.replace(value, Value(editor.add_like(node, tensors=parts[first:last])))
 
 
 register_rule(
     Rule(
-        name="drop-identity",
-        summary="takes away operators that give what they take: + 0, * 1, a reshape to the same"
-        " shape, a whole slice, a concatenation of one",
-        pattern=_AtOnce("identity", _identities, _identity_refuses),
-        refuses=_identity_refuses,
+        name="eliminate-split-concat",
+        summary="takes away a concatenation of the pieces of a split, and a split into what was"
+        " concatenated",
+        pattern=Finds(_splits_and_concatenations),
+        refuses=_refuses,
         rewrite=_rewrite,
     )
 )

@@ -2,61 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch import Tensor
 
-from roofline.substitution.graphs.editing import Editor, RewriteError
-from roofline.substitution.graphs.graph import Argument, Graph, Node, Value
-from roofline.substitution.graphs.weights import TensorType, Weight, contiguous
-from roofline.substitution.rules.activations_behind import ACTIVATIONS
-from roofline.substitution.rules.refusals import called
-from roofline.substitution.rules.registry import register_rule
-from roofline.substitution.rules.rule import Match, Rule
+from roofline.substitution.graphs.graph import (
+    Editor,
+    Graph,
+    Node,
+    RewriteError,
+    TensorType,
+    Value,
+    Weight,
+    contiguous,
+)
+from roofline.substitution.rules.matching import (
+    ACTIVATIONS,
+    FLOATING,
+    aten,
+    called,
+    first_reason,
+    shared,
+)
+from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+from roofline.substitution.rules.weights import CONSTRUCTORS, in_channels_last
 
-
-def _ops(names: str) -> frozenset[str]:
-    return frozenset(f"aten.{name}" for name in names.split())
-
-
-CONVOLUTIONS = _ops("conv2d conv_transpose2d")
-_ANCHORS = CONVOLUTIONS | _ops(
+_CONVOLUTIONS = aten("conv2d conv_transpose2d")
+_ANCHORS = _CONVOLUTIONS | aten(
     "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d"
 )
 """For these the layout decides how fast they are: a region has one at least."""
 
-CUTS = _ops("split split_with_sizes chunk slice narrow")
+_CUTS = aten("split split_with_sizes chunk slice narrow")
 _KEEPS = (
     _ANCHORS
     | ACTIVATIONS
-    | CUTS
-    | _ops("batch_norm group_norm dropout feature_dropout prelu pad constant_pad_nd cat concat")
-    | _ops("add sub mul div maximum minimum clamp clamp_min clamp_max abs neg exp sqrt rsqrt pow")
-    | _ops("upsample_nearest2d upsample_bilinear2d upsample_bicubic2d")
+    | _CUTS
+    | aten("batch_norm group_norm dropout feature_dropout prelu pad constant_pad_nd cat concat")
+    | aten("add sub mul div maximum minimum clamp clamp_min clamp_max abs neg exp sqrt rsqrt pow")
+    | aten("upsample_nearest2d upsample_bilinear2d upsample_bicubic2d")
 )
 """Operators that give channels last where they are given that; checked on what they really give."""
 
-_REDUCTIONS = _ops("mean sum amax amin")
-_RESHAPES = _ops("flatten reshape view squeeze")
-_NORMALIZING = _ops("layer_norm linear reshape flatten contiguous")
+_REDUCTIONS = aten("mean sum amax amin")
+_RESHAPES = aten("flatten reshape view squeeze")
+_NORMALIZING = aten("layer_norm linear reshape flatten contiguous")
 """Operators that give the same strides, whatever those of what they take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """Operators that keep a layout, and what goes in and out.
-
-    ``entries`` are values that are converted first, ``exits`` those that others than these
-    operators need in the layout that they had.
-    """
-
-    nodes: tuple[int, ...]
-    entries: tuple[Value, ...]
-    exits: tuple[Value, ...]
+# -- layouts ---------------------------------------------------------------------------------------
 
 
 def is_channels_last(type: TensorType) -> bool:
@@ -70,46 +66,65 @@ def is_channels_last(type: TensorType) -> bool:
     return True
 
 
-def is_dense_channels_last(type: TensorType) -> bool:
+def _is_dense_channels_last(type: TensorType) -> bool:
     """Whether it lies like that with nothing in between."""
-    expected = channels_last(type.shape, type.dtype).stride
+    expected = _channels_last(type).stride
     return all(
         size == 1 or stride == wanted
         for size, stride, wanted in zip(type.shape, type.stride, expected, strict=True)
     )
 
 
-def channels_last(shape: tuple[int, ...], dtype: str) -> TensorType:
-    """The type of a tensor [N, C, H, W] that lies densely, channels fastest."""
-    n, c, h, w = shape
-    step = contiguous((n, h, w, c), dtype).stride
-    return TensorType(shape=shape, stride=(step[0], step[3], step[1], step[2]), dtype=dtype)
+def _channels_last(type: TensorType) -> TensorType:
+    """The type of such a tensor [N, C, H, W] that lies densely, channels fastest."""
+    n, c, h, w = type.shape
+    step = contiguous((n, h, w, c), type.dtype).stride
+    stride = (step[0], step[3], step[1], step[2])
+    return TensorType(shape=type.shape, stride=stride, dtype=type.dtype)
 
 
-def has_no_area(type: TensorType) -> bool:
+def _is_contiguous(type: TensorType) -> bool:
+    return type.stride == contiguous(type.shape, type.dtype).stride
+
+
+def _has_no_area(type: TensorType) -> bool:
     """Whether it is [N, C, 1, 1]."""
     return type.shape[2:] == (1, 1)
 
 
-def is_image(type: TensorType | None) -> bool:
-    """Whether it is a floating-point tensor of four dimensions."""
-    floating = ("float16", "bfloat16", "float32", "float64")
-    return type is not None and len(type.shape) == 4 and type.dtype in floating
+def _is_image(type: TensorType | None) -> bool:
+    return type is not None and len(type.shape) == 4 and type.dtype in FLOATING
+
+
+# -- regions ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Region:
+    """Operators that keep a layout, and what goes in and out.
+
+    ``entries`` are values that are converted first, ``exits`` those that others than these
+    operators need in the layout that they had.
+    """
+
+    nodes: tuple[int, ...]
+    entries: tuple[Value, ...]
+    exits: tuple[Value, ...]
 
 
 def _keeps(graph: Graph, node: Node) -> bool:
     """Whether it is one that can be in a region."""
-    if not is_image(node.outputs[0] if node.outputs else None):
+    if not _is_image(node.outputs[0] if node.outputs else None):
         return False
     if node.op in _REDUCTIONS:
         return bool(node.get("keepdim")) and _is_over_area(node)
     if node.op not in _KEEPS or not any(True for _ in node.values()):
         return False
-    is_convolution = node.op in CONVOLUTIONS
+    is_convolution = node.op in _CONVOLUTIONS
     if is_convolution and not isinstance(node["weight"], Weight):
         return False
     if not is_convolution and any(
-        len(each.type.shape) == 4 and not has_no_area(each.type) for each in node.weights()
+        len(each.type.shape) == 4 and not _has_no_area(each.type) for each in node.weights()
     ):
         return False
     # What is larger in more than channels would be taken apart along other dimensions.
@@ -118,15 +133,17 @@ def _keeps(graph: Graph, node: Node) -> bool:
 
 def _is_over_area(node: Node) -> bool:
     dims = node.get("dim")
-    return isinstance(dims, tuple) and {each % 4 for each in cast("tuple[int, ...]", dims)} == {
-        2,
-        3,
-    }
+    if not isinstance(dims, tuple):
+        return False
+    return {each % 4 for each in cast("tuple[int, ...]", dims)} == {2, 3}
 
 
 @lru_cache(maxsize=8)
-def regions(graph: Graph) -> tuple[Region, ...]:
-    """The largest ones; in the order of their first operators."""
+def _regions(graph: Graph) -> tuple[Match, ...]:
+    """The largest regions in which an operator does not compute with channels last yet.
+
+    One match is one whole region, in the order of their first operators; the role is so called.
+    """
     kept = [number for number, node in graph.nodes.items() if _keeps(graph, node)]
     groups = {number: number for number in kept}
 
@@ -144,16 +161,16 @@ def regions(graph: Graph) -> tuple[Region, ...]:
     for number in kept:
         found.setdefault(root(number), []).append(number)
     return tuple(
-        region_of(graph, tuple(numbers))
+        Match(nodes=(("region", tuple(numbers)),))
         for numbers in found.values()
         if any(
-            is_anchor(graph.nodes[each]) and not is_channels_last(graph.nodes[each].type)
+            _is_anchor(graph.nodes[each]) and not is_channels_last(graph.nodes[each].type)
             for each in numbers
         )
     )
 
 
-def is_anchor(node: Node) -> bool:
+def _is_anchor(node: Node) -> bool:
     """Whether the layout decides how fast it is, and it can tell which one it has."""
     if node.op not in _ANCHORS:
         return False
@@ -161,15 +178,18 @@ def is_anchor(node: Node) -> bool:
     return not any(each.type.shape[1:] == (1, 1, 1) for each in node.weights())
 
 
-def region_of(graph: Graph, numbers: tuple[int, ...]) -> Region:
-    """These operators, in the order in which they run, and what goes in and out."""
+def _region(graph: Graph, match: Match) -> _Region:
+    # What was a whole region in a piece of a model may be a part of one in all of it.
+    numbers = match.all("region")
     inside = set(numbers)
     entries: dict[Value, None] = {}
     exits: list[Value] = []
     for number in numbers:
         node = graph.nodes[number]
         for value in node.values():
-            if value.node not in inside and _must_be_converted(graph.type_of(value)):
+            type = graph.type_of(value)
+            is_other = _is_image(type) and not _has_no_area(type)
+            if value.node not in inside and is_other and not _is_dense_channels_last(type):
                 entries[value] = None
         for output in range(len(node.outputs)):
             value = Value(number, output)
@@ -178,11 +198,7 @@ def region_of(graph: Graph, numbers: tuple[int, ...]) -> Region:
                 _takes_any(graph, user, node.outputs[output]) for user in others
             ):
                 exits.append(value)
-    return Region(nodes=numbers, entries=tuple(entries), exits=tuple(exits))
-
-
-def _must_be_converted(type: TensorType) -> bool:
-    return is_image(type) and not has_no_area(type) and not is_dense_channels_last(type)
+    return _Region(nodes=numbers, entries=tuple(entries), exits=tuple(exits))
 
 
 def _takes_any(graph: Graph, number: int, type: TensorType | None) -> bool:
@@ -192,7 +208,7 @@ def _takes_any(graph: Graph, number: int, type: TensorType | None) -> bool:
         return False
     if user.op in _REDUCTIONS:
         return _is_over_area(user) and not user.get("keepdim")
-    if user.op in _RESHAPES and has_no_area(type):
+    if user.op in _RESHAPES and _has_no_area(type):
         return len(user.type.shape) == 2
     if user.op == "aten.permute" and tuple(each % 4 for each in user["dims"]) == (0, 2, 3, 1):
         users = graph.users(number)
@@ -202,55 +218,32 @@ def _takes_any(graph: Graph, number: int, type: TensorType | None) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Regions:
-    """Regions in which an operator does not compute with channels last yet; the role is so called.
-
-    One match is one whole region.
-    """
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        for region in regions(graph):
-            yield Match(nodes=(("region", region.nodes),))
-
-
-def _of(graph: Graph, match: Match) -> Region:
-    # What was a whole region in a piece of a model may be a part of one in all of it.
-    return region_of(graph, match.all("region"))
+# -- the rule --------------------------------------------------------------------------------------
 
 
 def _refuses(graph: Graph, match: Match) -> str:
-    region = _of(graph, match)
+    region = _region(graph, match)
     for value in region.exits:
         type = graph.type_of(value)
-        is_piece = graph.nodes[value.node].op in CUTS and not graph.is_returned(value)
-        if not (is_piece or _is_contiguous(type) or is_dense_channels_last(type)):
+        is_piece = graph.nodes[value.node].op in _CUTS and not graph.is_returned(value)
+        if not (is_piece or _is_contiguous(type) or _is_dense_channels_last(type)):
             return f"what {called(graph, value.node)} gives has strides of its own where it leaves"
-    for number in region.nodes:
-        node = graph.nodes[number]
-        if node.op in CONVOLUTIONS:
-            weight: Weight = node["weight"]
-            others = [user for user in graph.weight_users(weight) if user not in region.nodes]
-            if others:
-                return f"weight {weight} is shared with {called(graph, others[0])}"
-    return ""
-
-
-def _is_contiguous(type: TensorType) -> bool:
-    return type.stride == contiguous(type.shape, type.dtype).stride
+    convolutions = (graph.nodes[number] for number in region.nodes)
+    weights = (node["weight"] for node in convolutions if node.op in _CONVOLUTIONS)
+    return first_reason(shared(graph, weight, region.nodes) for weight in weights)
 
 
 def _rewrite(editor: Editor, match: Match) -> None:
     graph = editor.graph
-    region = _of(graph, match)
-    now: dict[Value, Value] = {}
+    region = _region(graph, match)
+    now: dict[Value, Value | Weight] = {}
     for value in region.entries:
         path = graph.nodes[graph.users(value)[0]].module_path
         now[value] = _converted(editor, value, path)
     for number in region.nodes:
         node = graph.nodes[number]
-        changed = {name: _changed(each, now) for name, each in node.arguments}
-        if node.op in CONVOLUTIONS:
+        changed = dict(node.taking(lambda value: now.get(value, value)).arguments)
+        if node.op in _CONVOLUTIONS:
             changed["weight"] = _weight_last(node["weight"])
         new = editor.add_like(node, **changed)
         for output, type in enumerate(node.outputs):
@@ -273,45 +266,33 @@ def _made_last(editor: Editor, node: Node, value: Value, type: TensorType | None
 
     That is so where the first thing that it takes has one channel, and no layout to tell.
     """
-    if not is_image(type) or is_channels_last(editor.type_of(value)):
+    if not _is_image(type) or is_channels_last(editor.type_of(value)):
         return value
-    if is_anchor(node):
+    if _is_anchor(node):
         raise RewriteError(f"{node.op} does not keep channels last")
     return _converted(editor, value, node.module_path)
 
 
-def _leave(editor: Editor, old: Value, new: Value, is_exit: bool) -> None:
+def _leave(editor: Editor, old: Value, new: Value | Weight, is_exit: bool) -> None:
     """Gives others what they need: the layout of before, where they cannot take any."""
     before, now = editor.type_of(old), editor.type_of(new)
     path = editor.graph.nodes[old.node].module_path
-    was_last = is_dense_channels_last(before) and not _is_contiguous(before)
+    was_last = _is_dense_channels_last(before) and not _is_contiguous(before)
     if is_exit and before.stride != now.stride and not was_last:
         op, wanted = "aten.contiguous", torch.contiguous_format
         # Sizes of one make it contiguous as it is, whatever its strides say.
-        if has_no_area(before) or before.shape[1] == 1:
+        if _has_no_area(before) or before.shape[1] == 1:
             op = "aten.clone"
         new = Value(editor.add(op, module_path=path, self=new, memory_format=wanted))
     editor.replace(old, new)
 
 
-def _changed(argument: Argument, now: dict[Value, Value]) -> Argument:
-    if isinstance(argument, Value):
-        return now.get(argument, argument)
-    if isinstance(argument, tuple):
-        return tuple(_changed(each, now) for each in cast("tuple[Any, ...]", argument))
-    return argument
-
-
 def _weight_last(weight: Weight) -> Weight:
     """A kernel with channels last; itself where that is the same, and cannot be mistaken."""
-    type = weight.type
-    if has_no_area(type) or type.stride == channels_last(type.shape, type.dtype).stride:
+    to = _channels_last(weight.type)
+    if _has_no_area(to) or weight.type.stride == to.stride:
         return weight
-    return Weight(type=channels_last(type.shape, type.dtype), made_by="channels_last", of=(weight,))
-
-
-def _channels_last(kernel: Tensor) -> Tensor:
-    return kernel
+    return in_channels_last(weight, to)
 
 
 register_rule(
@@ -320,9 +301,9 @@ register_rule(
         summary="a region of convolutions, pooling and what stands between them computes with"
         " channels last",
         safety="changes layout",
-        pattern=_Regions(),
+        pattern=Finds(lambda graph: iter(_regions(graph))),
         refuses=_refuses,
         rewrite=_rewrite,
-        constructors={"channels_last": _channels_last},
+        constructors=CONSTRUCTORS,
     )
 )

@@ -1,38 +1,48 @@
-"""Matrix products as rules see them: a value times a weight, plus a bias."""
+"""Rules of matrix products: those of one value are joined, and do the activation behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
-import torch
-from torch import Tensor
+from roofline.substitution.graphs.graph import (
+    Argument,
+    Editor,
+    Graph,
+    Node,
+    Value,
+    Weight,
+    contiguous,
+)
+from roofline.substitution.rules.matching import (
+    SIBLINGS,
+    Siblings,
+    called,
+    first_reason,
+    not_weights,
+    other_activations,
+    split_again,
+    tied,
+    used_elsewhere,
+)
+from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, register_rule
+from roofline.substitution.rules.weights import (
+    CONSTRUCTORS,
+    biases,
+    concatenated,
+    side_by_side,
+    transposed,
+)
 
-from roofline.substitution.graphs.graph import Graph, Node, Value
-from roofline.substitution.graphs.weights import Weight, contiguous
-from roofline.substitution.rules import kernels
-
-PRODUCTS = frozenset({"aten.linear", "aten.matmul", "aten.mm", "aten.addmm"})
-"""Products of a value and a matrix."""
-
-LEFT = {
-    "aten.linear": "input",
-    "aten.matmul": "self",
-    "aten.mm": "self",
-    "aten.bmm": "self",
-    "aten.addmm": "mat1",
+_OPERANDS = {
+    "aten.linear": ("input", "weight"),
+    "aten.matmul": ("self", "other"),
+    "aten.mm": ("self", "mat2"),
+    "aten.bmm": ("self", "mat2"),
+    "aten.addmm": ("mat1", "mat2"),
 }
-"""The argument on the left of a product."""
-
-RIGHT = {
-    "aten.linear": "weight",
-    "aten.matmul": "other",
-    "aten.mm": "mat2",
-    "aten.bmm": "mat2",
-    "aten.addmm": "mat2",
-}
-"""The argument on the right."""
+"""The arguments on the left and on the right of products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,27 +70,20 @@ class Product:
         """The weight as [N, K]."""
         return self.weight if self.has_rows else transposed(self.weight)
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Its nodes."""
-        return (*self.inside, self.number)
-
 
 def product(graph: Graph, number: int) -> Product | None:
     """The product that a node computes; None: of no weight, or with factors before it."""
     node = graph.nodes[number]
-    if node.op not in PRODUCTS or node.overload != "default":
+    if node.op not in _OPERANDS or node.op == "aten.bmm" or node.overload != "default":
         return None
-    value = node[LEFT[node.op]]
-    found = matrix_of(graph, node)
+    value = node[_OPERANDS[node.op][0]]
+    found = _matrix_of(graph, node)
     if not isinstance(value, Value) or found is None or not graph.type_of(value).shape:
         return None
     weight, has_rows, inside = found
-    bias = node.get("bias") if node.op == "aten.linear" else None
-    if node.op == "aten.addmm":
-        bias = node["self"]
-        if node["beta"] != 1 or node["alpha"] != 1:
-            return None
+    bias = node["self"] if node.op == "aten.addmm" else node.get("bias")
+    if node.op == "aten.addmm" and (node["beta"] != 1 or node["alpha"] != 1):
+        return None
     width = weight.type.shape[0 if has_rows else 1]
     if bias is not None and not (isinstance(bias, Weight) and bias.type.shape == (width,)):
         return None
@@ -89,12 +92,24 @@ def product(graph: Graph, number: int) -> Product | None:
     )
 
 
-def matrix_of(graph: Graph, node: Node) -> tuple[Weight, bool, tuple[int, ...]] | None:
+def products(graph: Graph, numbers: Sequence[int]) -> list[Product]:
+    """Those that nodes compute."""
+    found = [product(graph, number) for number in numbers]
+    return [each for each in found if each is not None]
+
+
+def biases_of(found: Sequence[Product]) -> Weight | None:
+    """The biases of products one behind the other, zeros where one has none; None: none has."""
+    sizes = [each.width for each in found]
+    return biases([each.bias for each in found], sizes, found[0].weight.type.dtype)
+
+
+def _matrix_of(graph: Graph, node: Node) -> tuple[Weight, bool, tuple[int, ...]] | None:
     """The weight on the right of a product, a matrix: whether it is [N, K], and what transposes it.
 
     None: there is something else on the right.
     """
-    right = node[RIGHT[node.op]]
+    right = _right(node)
     is_linear = node.op == "aten.linear"
     if isinstance(right, Weight):
         return (right, is_linear, ()) if len(right.type.shape) == 2 else None
@@ -107,6 +122,10 @@ def matrix_of(graph: Graph, node: Node) -> tuple[Weight, bool, tuple[int, ...]] 
     return (weight, True, (right.node,)) if _transposes(turning) else None
 
 
+def _right(node: Node) -> Value | Weight:
+    return node[_OPERANDS[node.op][1]]
+
+
 def _transposes(node: Node) -> bool:
     """Whether it swaps the two dimensions of a matrix."""
     if node.op in ("aten.t", "aten.numpy_T"):
@@ -117,51 +136,213 @@ def _transposes(node: Node) -> bool:
     return node.op == "aten.permute" and tuple(each % 2 for each in node["dims"]) == (1, 0)
 
 
-def transposed(weight: Weight) -> Weight:
-    """A matrix the other way round."""
-    shape = tuple(reversed(weight.type.shape))
-    return Weight(
-        type=contiguous(shape, weight.type.dtype), made_by="transposed_matrix", of=(weight,)
-    )
+# -- linears of one value --------------------------------------------------------------------------
 
 
-def side_by_side(weights: Sequence[Weight]) -> Weight:
-    """Weights one beside the other along the last dimension: [K, N] and [K, M] give [K, N + M].
-
-    One weight is itself.
-    """
-    if len(weights) == 1:
-        return weights[0]
-    shape = (*weights[0].type.shape[:-1], sum(each.type.shape[-1] for each in weights))
-    type = contiguous(shape, weights[0].type.dtype)
-    return Weight(type=type, made_by="side_by_side", of=tuple(weights))
+def _is_twice(weights: list[Weight]) -> str:
+    for place, weight in enumerate(weights):
+        if weight in weights[:place]:
+            return f"weight {weight} is taken twice: it would be doubled"
+    return ""
 
 
-def stacked(weights: Sequence[Weight]) -> Weight:
-    """Weights one below the other; one weight is itself."""
-    return weights[0] if len(weights) == 1 else kernels.concatenated(weights)
-
-
-def biases_of(found: Sequence[Product]) -> Weight | None:
-    """The biases of products one behind the other, zeros where one has none; None: none has."""
-    if not any(each.bias is not None for each in found):
+def _agree_linears(graph: Graph, node: Node) -> Hashable:
+    weight = node["weight"]
+    if not isinstance(weight, Weight) or len(weight.type.shape) != 2:
         return None
-    return stacked(
-        [each.bias or kernels.zeros(each.width, each.weight.type.dtype) for each in found]
+    return weight.type.dtype
+
+
+def _linears_refuse(graph: Graph, match: Match) -> str:
+    numbers = match.all(SIBLINGS)
+    return (
+        first_reason(not_weights(graph, number, ("bias",)) for number in numbers)
+        or other_activations(graph, numbers)
+        or _is_twice([graph.nodes[number]["weight"] for number in numbers])
+        or tied(graph, numbers)
     )
 
 
-def _transposed(matrix: Tensor) -> Tensor:
-    return matrix.t()
+def _merge_linears(editor: Editor, match: Match) -> None:
+    found = products(editor.graph, match.all(SIBLINGS))
+    node = editor.node(found[0].number)
+    merged = editor.add_like(
+        node, weight=concatenated([each.weight for each in found]), bias=biases_of(found)
+    )
+    split_again(editor, match, merged, [each.width for each in found], len(node.type.shape) - 1)
 
 
-def _side_by_side(*matrices: Tensor) -> Tensor:
-    return torch.cat(matrices, dim=-1)
+register_rule(
+    Rule(
+        name="merge-linears",
+        summary="linears of one value become one, split behind it (queries, keys and values)",
+        pattern=Siblings(ops=frozenset({"aten.linear"}), shared="input", agree=_agree_linears),
+        refuses=_linears_refuse,
+        rewrite=_merge_linears,
+        constructors=CONSTRUCTORS,
+    )
+)
 
 
-CONSTRUCTORS: dict[str, Any] = {
-    **kernels.CONSTRUCTORS,
-    "transposed_matrix": _transposed,
-    "side_by_side": _side_by_side,
-}
-"""For `Rule.constructors`: those that make the weights above."""
+# -- products with one left operand ----------------------------------------------------------------
+
+
+def _agree_matmuls(graph: Graph, node: Node) -> Hashable:
+    """What the right operands must have in common to lie side by side."""
+    type = graph.type_of(_right(node))
+    left = graph.type_of(node[_OPERANDS[node.op][0]])
+    if len(type.shape) < 2 or len(left.shape) < 2:
+        return None
+    if node.op == "aten.addmm":
+        bias = node["self"]
+        is_whole = isinstance(bias, Weight) and bias.type.shape == type.shape[-1:]
+        if not is_whole or node["beta"] != 1 or node["alpha"] != 1:
+            return None
+    return (_kind(graph, node), type.shape[:-1], type.dtype)
+
+
+def _kind(graph: Graph, node: Node) -> str:
+    """What is on the right: a weight, one that is transposed there, or what is computed."""
+    if isinstance(_right(node), Weight):
+        return "weight"
+    return "value" if _matrix_of(graph, node) is None else "transposed weight"
+
+
+_MATMULS = tuple(
+    Siblings(ops=frozenset(ops), shared=shared, agree=_agree_matmuls)
+    for ops, shared in ((("aten.matmul", "aten.mm", "aten.bmm"), "self"), (("aten.addmm",), "mat1"))
+)
+
+
+def _matmuls_refuse(graph: Graph, match: Match) -> str:
+    numbers = match.all(SIBLINGS)
+    if found := other_activations(graph, numbers):
+        return found
+    nodes = [graph.nodes[number] for number in numbers]
+    inside = [right.node for right in map(_right, nodes) if isinstance(right, Value)]
+    if _kind(graph, nodes[0]) == "value":
+        return _needs_another(graph, numbers, inside)
+    matrices = [found[0] for node in nodes if (found := _matrix_of(graph, node))]
+    return _is_twice(matrices) or tied(graph, (*inside, *numbers))
+
+
+def _needs_another(graph: Graph, numbers: tuple[int, ...], waiting: list[int]) -> str:
+    """One sibling multiplies by what is computed of another: they cannot be one."""
+    earliest = min(map(graph.position.__getitem__, numbers))
+    seen: set[int] = set()
+    while waiting:
+        number = waiting.pop()
+        if number in numbers:
+            return f"what {called(graph, number)} gives is a factor of another one"
+        if number not in seen and graph.position[number] > earliest:
+            seen.add(number)
+            waiting += [value.node for value in graph.nodes[number].values()]
+    return ""
+
+
+def _merge_matmuls(editor: Editor, match: Match) -> None:
+    graph = editor.graph
+    nodes = [graph.nodes[number] for number in match.all(SIBLINGS)]
+    node, kind = nodes[0], _kind(graph, nodes[0])
+    left, right = _OPERANDS[node.op]
+    if kind == "transposed weight":
+        found = products(graph, match.all(SIBLINGS))
+        merged = editor.add(
+            "aten.linear",
+            module_path=node.module_path,
+            input=node[left],
+            weight=concatenated([each.weight for each in found]),
+            bias=biases_of(found),
+        )
+    else:
+        changed: dict[str, Argument] = {}
+        rights = [each[right] for each in nodes]
+        if kind == "weight":
+            changed[right] = side_by_side(rights)
+        else:
+            dim, path = len(graph.type_of(rights[0]).shape) - 1, node.module_path
+            joined = editor.add("aten.cat", module_path=path, tensors=tuple(rights), dim=dim)
+            changed[right] = Value(joined)
+        if node.op == "aten.addmm":
+            changed["self"] = concatenated([each["self"] for each in nodes])
+        merged = editor.add_like(node, **changed)
+    sizes = [each.type.shape[-1] for each in nodes]
+    split_again(editor, match, merged, sizes, len(node.type.shape) - 1)
+
+
+register_rule(
+    Rule(
+        name="merge-matmuls",
+        summary="matrix products with the same left operand become one, split behind it",
+        pattern=Finds(lambda graph: chain(*(each.matches(graph) for each in _MATMULS))),
+        refuses=_matmuls_refuse,
+        rewrite=_merge_matmuls,
+        constructors=CONSTRUCTORS,
+    )
+)
+
+
+# -- the activation behind a product ---------------------------------------------------------------
+#
+# Of what torch has for this, `aten._addmm_activation` is used: a product with a bias, then ReLU or
+# GELU, as one operator. On a CPU it writes the activation over the product, and computes GELU by
+# the error function; on CUDA it computes GELU by tanh, so that there the rule would be wrong for
+# GELU. For sigmoid, tanh and others, for products without a bias, and for convolutions `aten` has
+# no such operator (those of oneDNN in `torch.ops.mkldnn` are the compiler's own).
+
+
+def _fuse_refuses(graph: Graph, match: Match) -> str:
+    number = match["product"]
+    found, activation = product(graph, number), graph.nodes[match["activation"]]
+    name = called(graph, number)
+    if found is None:
+        return f"{name} multiplies by what is computed when the model runs, or adds with factors"
+    if found.bias is None:
+        return f"{name} has no bias, and the fused operator wants one"
+    approximate = activation.get("approximate", "none")
+    if approximate != "none":
+        return f"gelu is approximated by {approximate}: the fused operator does not do that"
+    type = graph.type_of(found.value)
+    if len(type.shape) != 2 and type.stride != contiguous(type.shape, type.dtype).stride:
+        return f"what {name} takes is not contiguous, and no matrix can be made of it"
+    return used_elsewhere(graph, number, (match["activation"],))
+
+
+def _fuse(editor: Editor, match: Match) -> None:
+    graph = editor.graph
+    (found,), activation = products(graph, (match["product"],)), graph.nodes[match["activation"]]
+    path, shape = graph.nodes[found.number].module_path, graph.type_of(found.value).shape
+    taken, matrix = found.value, found.weight
+    if len(shape) != 2:
+        size = (-1, shape[-1])
+        taken = Value(editor.add("aten.view", module_path=path, self=taken, size=size))
+    if found.has_rows:
+        matrix = Value(editor.add("aten.t", module_path=path, self=matrix))
+    fused = editor.add(
+        "aten._addmm_activation",
+        module_path=path,
+        self=found.bias,
+        mat1=taken,
+        mat2=matrix,
+        use_gelu=activation.op == "aten.gelu",
+    )
+    if len(shape) != 2:
+        size = (*shape[:-1], found.width)
+        fused = editor.add("aten.view", module_path=path, self=Value(fused), size=size)
+    editor.replace(Value(match["activation"]), Value(fused))
+
+
+register_rule(
+    Rule(
+        name="fuse-activation",
+        summary="a product with a bias and the ReLU or GELU behind it become one operator",
+        pattern=Chain(
+            steps=(
+                Step(role="product", ops=frozenset(_OPERANDS) - {"aten.bmm"}),
+                Step(role="activation", ops=frozenset({"aten.relu", "aten.gelu"}), after="product"),
+            )
+        ),
+        refuses=_fuse_refuses,
+        rewrite=_fuse,
+    )
+)

@@ -1,4 +1,4 @@
-"""Rule that joins the gates of recurrent cells that are written out step by step."""
+"""Rules of recurrent cells that are written out: gates joined, and sequences multiplied at once."""
 
 from __future__ import annotations
 
@@ -6,23 +6,159 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from roofline.substitution.graphs.editing import Editor
-from roofline.substitution.graphs.graph import Graph, Node, Value
-from roofline.substitution.graphs.weights import Weight
-from roofline.substitution.rules import kernels
-from roofline.substitution.rules.activations_behind import same_activations
-from roofline.substitution.rules.products import (
-    CONSTRUCTORS,
-    Product,
-    product,
-    side_by_side,
-    stacked,
+from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight
+from roofline.substitution.rules.matching import (
+    Piece,
+    activated,
+    called,
+    first_reason,
+    piece,
+    same_activations,
+    split,
 )
-from roofline.substitution.rules.refusals import called
-from roofline.substitution.rules.registry import register_rule
-from roofline.substitution.rules.rule import Match, Rule
+from roofline.substitution.rules.products import Product, product, products
+from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+from roofline.substitution.rules.weights import (
+    CONSTRUCTORS,
+    biases,
+    concatenated,
+    side_by_side,
+    summed,
+    transposed,
+)
 
-Steps = tuple[Value, ...]
+
+def _shared(graph: Graph, weight: Weight, inside: Sequence[int]) -> str:
+    others = set(graph.weight_users(weight)) - set(inside)
+    return f"weight {weight} is shared with {called(graph, min(others))}" if others else ""
+
+
+# -- products of all steps of a sequence with one weight -------------------------------------------
+
+
+def _weights(graph: Graph, found: Product) -> tuple[str, ...]:
+    """What must be equal for products to be one."""
+    bias = found.bias.key if found.bias else ""
+    return (graph.nodes[found.number].op, found.weight.key, bias)
+
+
+@lru_cache(maxsize=8)
+def _families_of_steps(
+    graph: Graph,
+) -> dict[tuple[tuple[str, ...], Value | Weight, int], tuple[int, ...]]:
+    """Products by their weights and bias, by the sequence, and by the dimension of its steps."""
+    found: dict[tuple[tuple[str, ...], Value | Weight, int], list[int]] = {}
+    for one in products(graph, tuple(graph.nodes)):
+        taken = piece(graph, one.value)
+        if taken is None or isinstance(taken.of, Weight):
+            continue
+        if taken.dim < len(graph.type_of(taken.of).shape) - 1:
+            family = (_weights(graph, one), taken.of, taken.dim)
+            found.setdefault(family, []).append(one.number)
+    return {family: tuple(each) for family, each in found.items() if len(each) > 1}
+
+
+def _step_products(graph: Graph) -> Iterator[Match]:
+    """Products of one weight with pieces of one sequence, and of all weights with all of it."""
+    by_sequence: dict[tuple[Value | Weight, int], list[tuple[int, ...]]] = {}
+    for (_, of, dim), numbers in _families_of_steps(graph).items():
+        by_sequence.setdefault((of, dim), []).append(numbers)
+    for families in by_sequence.values():
+        whole = [each for each in families if not _missing(graph, each)]
+        if whole:
+            yield Match(nodes=(("products", tuple(n for each in whole for n in each)),))
+        for family in families:
+            if family not in whole:
+                yield Match(nodes=(("products", family),))
+
+
+def _pieces(graph: Graph, numbers: Sequence[int]) -> list[Piece]:
+    found = [piece(graph, each.value) for each in products(graph, numbers)]
+    return [each for each in found if each is not None]
+
+
+def _missing(graph: Graph, numbers: Sequence[int]) -> str:
+    """Why pieces are not all of a sequence, each once; ``""``: they are."""
+    taken = [each for each in _pieces(graph, numbers) if each.length]
+    end = 0
+    for each in sorted(taken, key=lambda each: each.start):
+        if each.start != end:
+            return "it takes some steps of the sequence twice, or not at all: all would add work"
+        end += each.length
+    size = graph.type_of(taken[0].of).shape[taken[0].dim]
+    if end != size:
+        return f"it takes {end} of {size} steps of the sequence: all would add work"
+    if len({each.is_one for each in taken}) > 1 or len(taken) < len(numbers):
+        return "its steps have different numbers of dimensions"
+    return ""
+
+
+def _of_each_weight(graph: Graph, match: Match) -> list[list[int]]:
+    """The products of a match, those of one weight and bias together."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for each in products(graph, match.all("products")):
+        found.setdefault(_weights(graph, each), []).append(each.number)
+    return list(found.values())
+
+
+def _is_turned(found: Product) -> bool:
+    """Whether the product of the whole sequence needs the weight the other way round."""
+    return found.bias is not None and not found.has_rows
+
+
+def _hoist_refuses(graph: Graph, match: Match) -> str:
+    for numbers in _of_each_weight(graph, match):
+        one = products(graph, numbers)[0]
+        reason = _missing(graph, numbers)
+        if not reason and _is_turned(one):
+            reason = _shared(graph, one.weight, numbers)
+        if reason:
+            return reason
+    return ""
+
+
+def _hoist(editor: Editor, match: Match) -> None:
+    graph = editor.graph
+    for numbers in _of_each_weight(graph, match):
+        taken = _pieces(graph, numbers)
+        order = sorted(range(len(numbers)), key=lambda place: taken[place].start)
+        one, of, dim = products(graph, numbers)[0], taken[0].of, taken[0].dim
+        path = graph.nodes[numbers[0]].module_path
+        if one.has_rows or one.bias is not None:
+            weight = transposed(one.weight) if _is_turned(one) else one.weight
+            whole = editor.add(
+                "aten.linear", module_path=path, input=of, weight=weight, bias=one.bias
+            )
+        else:
+            whole = editor.add("aten.matmul", module_path=path, self=of, other=one.weight)
+        if taken[0].is_one:
+            number = editor.add(
+                "aten.unbind", overload="int", module_path=path, self=Value(whole), dim=dim
+            )
+            parts = [Value(number, place) for place in range(len(order))]
+        else:
+            sizes = [taken[place].length for place in order]
+            parts = split(editor, Value(whole), sizes, dim=dim, path=path)
+        for part, place in zip(parts, order, strict=True):
+            editor.replace(Value(numbers[place]), part)
+
+
+register_rule(
+    Rule(
+        name="hoist-product",
+        summary="products of all steps of a sequence with one weight become one product of the"
+        " sequence",
+        pattern=Finds(_step_products),
+        refuses=_hoist_refuses,
+        rewrite=_hoist,
+        constructors=CONSTRUCTORS,
+    )
+)
+
+
+# -- gates: sums of products, at all time steps ----------------------------------------------------
+
+_Steps = tuple[Value, ...]
 """The value that a gate multiplies, at each time step."""
 
 
@@ -32,15 +168,8 @@ class _Sum:
 
     root: int
     products: tuple[Product, ...]
-    biases: tuple[Weight, ...]
-    adds: tuple[int, ...]
-
-    @property
-    def weights(self) -> frozenset[str]:
-        """What it is a sum with: equal for one gate at all steps."""
-        return frozenset(
-            (*(each.weight.key for each in self.products), *(each.key for each in self.all_biases))
-        )
+    biases: tuple[Weight, ...] = ()
+    adds: tuple[int, ...] = ()
 
     @property
     def all_biases(self) -> tuple[Weight, ...]:
@@ -50,7 +179,7 @@ class _Sum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class _Gate:
     """One gate at all time steps.
 
     ``roots`` give what it is before its activation, at each step; ``activations`` stand behind
@@ -60,101 +189,109 @@ class Gate:
 
     roots: tuple[int, ...]
     activations: tuple[int, ...]
-    matrices: tuple[tuple[Steps, Product], ...]
+    matrices: dict[_Steps, Product]
     biases: tuple[Weight, ...]
     numbers: tuple[int, ...]
 
     @property
-    def inputs(self) -> tuple[Steps, ...]:
-        """What it multiplies."""
-        return tuple(steps for steps, _ in self.matrices)
+    def first(self) -> Product:
+        """Its first product at the first step."""
+        return next(iter(self.matrices.values()))
 
     @property
     def width(self) -> int:
         """How many outputs it has."""
-        return self.matrices[0][1].width
-
-    def matrix(self, steps: Steps) -> Weight:
-        """The weight [N, K] that multiplies these."""
-        return next(each.rows for of, each in self.matrices if of == steps)
+        return self.first.width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class _Cell:
     """Gates that multiply the same values at every step.
 
     They are in such an order that those that multiply the same values stand side by side, and
-    among them those with the same activation. ``steps`` is how many time steps there are.
+    among them those with the same activation.
     """
 
-    gates: tuple[Gate, ...]
-    steps: int
+    gates: tuple[_Gate, ...]
 
     @property
-    def inputs(self) -> tuple[Steps, ...]:
+    def steps(self) -> int:
+        """How many time steps there are."""
+        return len(self.gates[0].roots)
+
+    @property
+    def inputs(self) -> tuple[_Steps, ...]:
         """All that is multiplied."""
-        return tuple(dict.fromkeys(steps for gate in self.gates for steps in gate.inputs))
+        return tuple(dict.fromkeys(steps for gate in self.gates for steps in gate.matrices))
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """All products and additions."""
         return tuple(dict.fromkeys(number for gate in self.gates for number in gate.numbers))
 
-    def of(self, steps: Steps) -> tuple[Gate, ...]:
+    def of(self, steps: _Steps) -> tuple[_Gate, ...]:
         """The gates that multiply these."""
-        return tuple(gate for gate in self.gates if steps in gate.inputs)
+        return tuple(gate for gate in self.gates if steps in gate.matrices)
 
-    def classes(self, gates: Sequence[Gate]) -> list[tuple[Gate, ...]]:
-        """Neighbours that multiply the same values."""
-        found: list[list[Gate]] = []
-        for gate in gates:
-            if found and set(found[-1][0].inputs) == set(gate.inputs):
-                found[-1].append(gate)
-            else:
-                found.append([gate])
-        return [tuple(each) for each in found]
+
+def _classes(gates: Sequence[_Gate]) -> list[tuple[_Gate, ...]]:
+    """Neighbours that multiply the same values."""
+    found: list[tuple[_Gate, ...]] = []
+    for gate in gates:
+        if found and found[-1][0].matrices.keys() == gate.matrices.keys():
+            found[-1] = (*found[-1], gate)
+        else:
+            found.append((gate,))
+    return found
 
 
 @lru_cache(maxsize=8)
-def cells(graph: Graph) -> tuple[Cell, ...]:
+def _cells(graph: Graph) -> tuple[_Cell, ...]:
     """All cells of two gates or more, or with gates of two products or more; as they run."""
-    gates = list(_gates(graph))
-    found: list[Cell] = []
-    for family in _families(gates):
-        ordered = tuple(_ordered(graph, family))
-        found.append(Cell(gates=ordered, steps=len(ordered[0].roots)))
+    families: list[list[_Gate]] = []
+    for gate in _gates(graph):
+        # Gates that share something that they multiply.
+        own = [each for each in families if any(g.matrices.keys() & gate.matrices for g in each)]
+        joined = [g for each in own for g in each] + [gate]
+        families = [each for each in families if each not in own] + [joined]
+    families.sort(key=lambda family: min(gate.roots[0] for gate in family))
+    cells = [_Cell(gates=tuple(_ordered(graph, family))) for family in families]
     return tuple(
-        cell for cell in found if len(cell.gates) > 1 or any(len(g.inputs) > 1 for g in cell.gates)
+        cell
+        for cell in cells
+        if len(cell.gates) > 1 or any(len(g.matrices) > 1 for g in cell.gates)
     )
 
 
-def _gates(graph: Graph) -> Iterator[Gate]:
+def _gates(graph: Graph) -> Iterator[_Gate]:
+    # What a gate is a sum with is equal at all steps.
     by_weights: dict[frozenset[str], list[_Sum]] = {}
     for each in _sums(graph):
-        by_weights.setdefault(each.weights, []).append(each)
+        weights = (*(one.weight for one in each.products), *each.all_biases)
+        by_weights.setdefault(frozenset(weight.key for weight in weights), []).append(each)
     for sums in by_weights.values():
         first = sums[0]
-        keys = [each.weight.key for each in first.products]
-        if len(set(keys)) < len(keys):
+        if len({each.weight.key for each in first.products}) < len(first.products):
             continue
         columns = [sorted(each.products, key=lambda p: p.weight.key) for each in sums]
-        matrices = [
-            (tuple(each.value for each in column), column[0])
-            for column in zip(*columns, strict=True)
-        ]
-        inputs = [steps for steps, _ in matrices]
-        if len(set(inputs)) < len(inputs):
+        matrices = {
+            tuple(each.value for each in column): column[0] for column in zip(*columns, strict=True)
+        }
+        if len(matrices) < len(first.products):
             continue
         roots = tuple(each.root for each in sums)
-        yield Gate(
+        yield _Gate(
             roots=roots,
             activations=same_activations(graph, roots),
-            matrices=tuple(matrices),
+            matrices=matrices,
             biases=first.all_biases,
             numbers=tuple(
                 number
                 for each in sums
-                for number in (*(n for p in each.products for n in p.numbers), *each.adds)
+                for number in (
+                    *(n for p in each.products for n in (*p.inside, p.number)),
+                    *each.adds,
+                )
             ),
         )
 
@@ -165,15 +302,14 @@ def _sums(graph: Graph) -> list[_Sum]:
     for number, node in graph.nodes.items():
         one = product(graph, number)
         if one is not None:
-            found[number] = _Sum(root=number, products=(one,), biases=(), adds=())
+            found[number] = _Sum(root=number, products=(one,))
             continue
         parts = _added(graph, number, node, found)
         if parts is None:
             continue
-        for part in parts:
-            if isinstance(part, _Sum):
-                del found[part.root]
         sums = [part for part in parts if isinstance(part, _Sum)]
+        for part in sums:
+            del found[part.root]
         found[number] = _Sum(
             root=number,
             products=tuple(each for part in sums for each in part.products),
@@ -196,87 +332,73 @@ def _added(
     for each in (node["self"], node["other"]):
         if isinstance(each, Weight) and each.type.shape == node.type.shape[-1:]:
             parts.append(each)
-        elif isinstance(each, Value) and graph.only_user(each.node) == number:
-            if each.node not in found or graph.type_of(each).shape != node.type.shape:
-                return None
+        elif (
+            isinstance(each, Value)
+            and graph.only_user(each.node) == number
+            and each.node in found
+            and graph.type_of(each).shape == node.type.shape
+        ):
             parts.append(found[each.node])
         else:
             return None
-    are_different = len({part.root for part in parts if isinstance(part, _Sum)})
-    sums = sum(isinstance(part, _Sum) for part in parts)
-    return parts if sums and are_different == sums else None
+    roots = [part.root for part in parts if isinstance(part, _Sum)]
+    return parts if roots and len(set(roots)) == len(roots) else None
 
 
-def _families(gates: list[Gate]) -> list[list[Gate]]:
-    """Gates that share something that they multiply."""
-    families: list[list[Gate]] = []
-    for gate in gates:
-        own = [each for each in families if any(set(g.inputs) & set(gate.inputs) for g in each)]
-        joined = [g for each in own for g in each] + [gate]
-        families = [each for each in families if each not in own] + [joined]
-    return sorted(families, key=lambda family: min(gate.roots[0] for gate in family))
-
-
-def _ordered(graph: Graph, family: list[Gate]) -> Iterator[Gate]:
+def _ordered(graph: Graph, family: list[_Gate]) -> Iterator[_Gate]:
     left = sorted(family, key=lambda gate: graph.position[gate.roots[0]])
     while left:
-        alike = [gate for gate in left if set(gate.inputs) == set(left[0].inputs)]
+        alike = [gate for gate in left if gate.matrices.keys() == left[0].matrices.keys()]
         left = [gate for gate in left if gate not in alike]
         while alike:
-            same = [gate for gate in alike if gate is alike[0] or are_same(graph, (alike[0], gate))]
+            same = [gate for gate in alike if gate is alike[0] or _are_same(graph, alike[0], gate)]
             alike = [gate for gate in alike if gate not in same]
             yield from same
 
 
-def are_same(graph: Graph, gates: Sequence[Gate]) -> bool:
+def _are_same(graph: Graph, *gates: _Gate) -> bool:
     """Whether all have one and the same activation at all steps."""
     if not all(gate.activations for gate in gates):
         return False
     return bool(same_activations(graph, [root for gate in gates for root in gate.roots]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Gates:
+def _joinable(graph: Graph) -> Iterator[Match]:
     """Cells whose gates can be joined.
 
     A match has all products and additions of all time steps in the role ``by input``, where the
     products of each value become one, or ``by gate``, where those of a gate do; and in
     ``activations`` those that are taken in.
     """
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        for cell in cells(graph):
-            activations = tuple(number for gate in cell.gates for number in gate.activations)
-            is_summed = any(len(gate.inputs) > 1 for gate in cell.gates)
-            has_siblings = any(len(cell.of(steps)) > 1 for steps in cell.inputs)
-            # One step of plain siblings is what merge-linears and merge-matmuls are for.
-            if has_siblings and (is_summed or cell.steps > 1):
-                roles = (("by input", cell.numbers), ("activations", activations))
-                yield Match(nodes=roles)
-            if is_summed:
-                yield Match(nodes=(("by gate", cell.numbers), ("activations", activations)))
+    for cell in _cells(graph):
+        activations = tuple(number for gate in cell.gates for number in gate.activations)
+        is_summed = any(len(gate.matrices) > 1 for gate in cell.gates)
+        has_siblings = any(len(cell.of(steps)) > 1 for steps in cell.inputs)
+        # One step of plain siblings is what merge-linears and merge-matmuls are for.
+        if has_siblings and (is_summed or cell.steps > 1):
+            yield Match(nodes=(("by input", cell.numbers), ("activations", activations)))
+        if is_summed:
+            yield Match(nodes=(("by gate", cell.numbers), ("activations", activations)))
 
 
-def _cell(graph: Graph, match: Match) -> Cell:
+def _cell(graph: Graph, match: Match) -> _Cell:
     numbers = match.all("by input") or match.all("by gate")
-    return next(cell for cell in cells(graph) if cell.numbers == numbers)
+    return next(cell for cell in _cells(graph) if cell.numbers == numbers)
 
 
 def _gates_refuse(graph: Graph, match: Match) -> str:
     cell = _cell(graph, match)
-    if len({gate.matrices[0][1].weight.type.dtype for gate in cell.gates}) > 1:
+    if len({gate.first.weight.type.dtype for gate in cell.gates}) > 1:
         return "its weights have different data types"
     taken: set[str] = set()
     for gate in cell.gates:
-        for weight in (*(each.weight for _, each in gate.matrices), *gate.biases):
+        for weight in (*(each.weight for each in gate.matrices.values()), *gate.biases):
             if weight.key in taken:
                 return f"weight {weight} is shared by several gates: it would be doubled"
             taken.add(weight.key)
-            others = set(graph.weight_users(weight)) - set(cell.numbers)
-            if others:
-                return f"weight {weight} is shared with {called(graph, min(others))}"
-            if weight in graph.outputs:
-                return f"the model returns weight {weight}"
+            returned = f"the model returns weight {weight}" if weight in graph.outputs else ""
+            if reason := first_reason((_shared(graph, weight, cell.numbers), returned)):
+                return reason
     return ""
 
 
@@ -285,31 +407,35 @@ def _merge_gates(editor: Editor, match: Match) -> None:
     join = _by_input if match.all("by input") else _by_gate
     for step in range(cell.steps):
         for gates, value in join(editor, cell, step):
-            _separated(editor, gates, value, step)
+            _separate(editor, gates, value, step)
 
 
-Joined = Iterator[tuple[tuple[Gate, ...], Value]]
+_Joined = Iterator[tuple[tuple[_Gate, ...], Value]]
 """Gates that stand side by side in a value, before their activations."""
 
 
-def _by_input(editor: Editor, cell: Cell, step: int) -> Joined:
+def _by_input(editor: Editor, cell: _Cell, step: int) -> _Joined:
     """One product of each value for all gates that take it, then one sum for those of several."""
-    parts: dict[tuple[Gate, ...], list[Value]] = {}
-    for steps in cell.inputs:
+    parts: dict[tuple[int, ...], tuple[tuple[_Gate, ...], list[Value]]] = {}
+    inputs = cell.inputs
+    for steps in inputs:
         gates = cell.of(steps)
         merged = editor.add(
             "aten.linear",
             module_path=_path(editor, gates, step),
             input=steps[step],
-            weight=stacked([gate.matrix(steps) for gate in gates]),
+            weight=concatenated([gate.matrices[steps].rows for gate in gates]),
             # Once for each gate: with the first value that it takes.
-            bias=_bias(gates, [_first(cell, gate) == steps for gate in gates]),
+            bias=_bias(
+                gates, [next(each for each in inputs if each in g.matrices) == steps for g in gates]
+            ),
         )
-        classes = cell.classes(gates)
+        classes = _classes(gates)
         values = _split(editor, Value(merged), [_width(each) for each in classes], gates, step)
         for each, value in zip(classes, values, strict=True):
-            parts.setdefault(each, []).append(value)
-    for gates, (value, *others) in parts.items():
+            roots = tuple(gate.roots[0] for gate in each)
+            parts.setdefault(roots, (each, []))[1].append(value)
+    for gates, (value, *others) in parts.values():
         for other in others:
             path = _path(editor, gates, step)
             added = editor.add(
@@ -319,74 +445,54 @@ def _by_input(editor: Editor, cell: Cell, step: int) -> Joined:
         yield gates, value
 
 
-def _by_gate(editor: Editor, cell: Cell, step: int) -> Joined:
+def _by_gate(editor: Editor, cell: _Cell, step: int) -> _Joined:
     """One product of all values that gates take side by side, for all gates that take the same."""
-    for gates in cell.classes(cell.gates):
-        inputs, path = gates[0].inputs, _path(editor, gates, step)
+    for gates in _classes(cell.gates):
+        inputs, path = tuple(gates[0].matrices), _path(editor, gates, step)
         taken = inputs[0][step]
         if len(inputs) > 1:
             dim = len(editor.type_of(taken).shape) - 1
             values = tuple(steps[step] for steps in inputs)
             taken = Value(editor.add("aten.cat", module_path=path, tensors=values, dim=dim))
-        matrices = [side_by_side([gate.matrix(steps) for steps in inputs]) for gate in gates]
+        matrices = [side_by_side([gate.matrices[each].rows for each in inputs]) for gate in gates]
         merged = editor.add(
             "aten.linear",
             module_path=path,
             input=taken,
-            weight=stacked(matrices),
+            weight=concatenated(matrices),
             bias=_bias(gates, [True for _ in gates]),
         )
         yield gates, Value(merged)
 
 
-def _first(cell: Cell, gate: Gate) -> Steps:
-    return next(steps for steps in cell.inputs if steps in gate.inputs)
+def _bias(gates: Sequence[_Gate], has_it: Sequence[bool]) -> Weight | None:
+    pairs = zip(gates, has_it, strict=True)
+    found = [summed(gate.biases) if has and gate.biases else None for gate, has in pairs]
+    return biases(found, [gate.width for gate in gates], gates[0].first.weight.type.dtype)
 
 
-def _bias(gates: Sequence[Gate], has_it: Sequence[bool]) -> Weight | None:
-    """The biases of gates one behind the other, zeros where one has none; None: none has."""
-    found = [gate.biases if has else () for gate, has in zip(gates, has_it, strict=True)]
-    if not any(found):
-        return None
-    dtype = gates[0].matrices[0][1].weight.type.dtype
-    return stacked(
-        [
-            kernels.summed(biases) if biases else kernels.zeros(gate.width, dtype)
-            for gate, biases in zip(gates, found, strict=True)
-        ]
-    )
-
-
-def _width(gates: Sequence[Gate]) -> int:
+def _width(gates: Sequence[_Gate]) -> int:
     return sum(gate.width for gate in gates)
 
 
-def _path(editor: Editor, gates: Sequence[Gate], step: int) -> str:
+def _path(editor: Editor, gates: Sequence[_Gate], step: int) -> str:
     return editor.graph.nodes[gates[0].roots[step]].module_path
 
 
 def _split(
-    editor: Editor, value: Value, sizes: Sequence[int], gates: Sequence[Gate], step: int
+    editor: Editor, value: Value, sizes: Sequence[int], gates: Sequence[_Gate], step: int
 ) -> list[Value]:
     """Pieces of these sizes; the value itself where it is one piece."""
     if len(sizes) == 1:
         return [value]
-    split = editor.add(
-        "aten.split_with_sizes",
-        module_path=_path(editor, gates, step),
-        self=value,
-        split_sizes=tuple(sizes),
-        dim=len(editor.type_of(value).shape) - 1,
-    )
-    return [Value(split, place) for place in range(len(sizes))]
+    return split(editor, value, sizes, path=_path(editor, gates, step))
 
 
-def _separated(editor: Editor, gates: tuple[Gate, ...], value: Value, step: int) -> None:
+def _separate(editor: Editor, gates: tuple[_Gate, ...], value: Value, step: int) -> None:
     """Gives each gate's users their part; equal activations of neighbours are applied at once."""
-    graph = editor.graph
-    groups: list[list[Gate]] = []
+    groups: list[list[_Gate]] = []
     for gate in gates:
-        if groups and are_same(graph, (groups[-1][0], gate)):
+        if groups and _are_same(editor.graph, groups[-1][0], gate):
             groups[-1].append(gate)
         else:
             groups.append([gate])
@@ -395,8 +501,7 @@ def _separated(editor: Editor, gates: tuple[Gate, ...], value: Value, step: int)
         ends = [gate.roots[step] for gate in group]
         if len(group) > 1:
             ends = [gate.activations[step] for gate in group]
-            node = graph.nodes[min(ends, key=lambda number: graph.nodes[number].in_place)]
-            part = Value(editor.add_like(node, **{node.arguments[0][0]: part}))
+            part = activated(editor, ends, part)
         pieces = _split(editor, part, [gate.width for gate in group], group, step)
         for end, each in zip(ends, pieces, strict=True):
             editor.replace(Value(end), each)
@@ -406,7 +511,7 @@ register_rule(
     Rule(
         name="merge-gates",
         summary="products of a recurrent cell's gates become one at every time step",
-        pattern=_Gates(),
+        pattern=Finds(_joinable),
         refuses=_gates_refuse,
         rewrite=_merge_gates,
         constructors=CONSTRUCTORS,

@@ -1,1 +1,0 @@
-"""What a graph costs: a bound, a prediction, or the sum of what its operators were measured at."""
