@@ -107,11 +107,7 @@ def decided(
 
 
 def check_bench(*, force: bool, say: Say | None) -> None:
-    """Refuses to begin what could not be timed.
-
-    Raises:
-        MeasurementError: others compute, and `force` is not set.
-    """
+    """Refuses to begin what could not be timed."""
     with bench(force=force, say=say or silent):
         pass
 
@@ -125,10 +121,6 @@ def eager_trials(
         candidates: the original, then those that may be faster.
         rounds: how many rounds; None: 7.
         how: as for `measured_in_turn`.
-
-    Raises:
-        MeasurementError: the machine is busy, or a process died.
-        ModelError: a model raised.
     """
     count = DEFAULT_ROUNDS if rounds is None else rounds
     return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
@@ -151,10 +143,6 @@ def compiled_trials(
 
     Args:
         rounds: how many rounds; None: 7.
-
-    Raises:
-        CompileError: there is no compiler, or it failed.
-        MeasurementError: the machine is busy, or the process died.
     """
     if not any(map(shutil.which, ("g++", "gcc", "clang++", "c++", "cl"))):
         raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
@@ -180,11 +168,7 @@ def compiled_trials(
 def compiled_rounds(
     here: Bench, candidates: Sequence[Candidate], count: int
 ) -> tuple[tuple[RoundTime, ...], ...]:
-    """Rounds of modules, each compiled for inference; runs in a process of its own.
-
-    Raises:
-        RooflineError: one of them cannot be compiled.
-    """
+    """Rounds of modules, each compiled for inference; runs in a process of its own."""
     import torch
     from torch._inductor import config
 
@@ -299,9 +283,6 @@ def check_costs(
 
     Args:
         timings: an argument that is for timings alone; ``""``: none is given.
-
-    Raises:
-        InputError: no such cost, or one that asks for another machine than `hardware`.
     """
     if cost is not None and cost not in _BASES:
         raise InputError(f"--cost {cost}: choose {', '.join(_BASES[:-1])} or {_BASES[-1]}")
@@ -342,12 +323,7 @@ def machine_for(
     run: Run,
     progress: Progress | None,
 ) -> Machine:
-    """The machine that is meant, and by what its costs are known.
-
-    Raises:
-        HardwareError: unknown, without ceilings, not calibrated where predictions are asked for, or
-            it does not have so many threads.
-    """
+    """The machine that is meant, and by what its costs are known."""
     profile, notes = hardware_for(hardware, progress)
     roof = Roof(profile, threads_on(profile, threads, alone=True))
     predictor = predictor_of(profile, hardware, run)
@@ -390,11 +366,7 @@ def costs_on(
     progress: Callable[[str], None],
     say: Say,
 ) -> Generator[Costs]:
-    """What graphs cost on a machine; while operators may be timed, nothing else is measured there.
-
-    Raises:
-        MeasurementError: operators are to be timed, and others compute.
-    """
+    """What graphs cost on a machine; while operators may be timed, nothing else is measured."""
     match machine.basis:
         case "bound":
             kind = FusedCosts if machine.is_fused else BoundCosts

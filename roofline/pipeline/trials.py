@@ -61,9 +61,6 @@ def times_of_swaps(
     """The times of every swap, its operators in turn; runs in a process of its own.
 
     Equal swaps are timed once.
-
-    Raises:
-        MeasurementError: an operator cannot be called on its own.
     """
     import torch
 
@@ -125,11 +122,7 @@ def _timed(
 
 
 def call_of(operator: Alternative) -> Call:
-    """The call that a record is of, to be made with tensors like its own.
-
-    Raises:
-        MeasurementError: torch has no such operator, or what it takes is not in the record.
-    """
+    """The call that a record is of, to be made with tensors like its own."""
     import torch
 
     from roofline.latency.measuring.calls import Call
@@ -213,12 +206,7 @@ class Whole(Candidate):
 
 
 def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
-    """Whole passes of a model; runs in a process of its own.
-
-    Raises:
-        ModelError: it raised.
-        MeasurementError: what is to be folded are no modules that can be.
-    """
+    """Whole passes of a model; runs in a process of its own."""
     asked = whole.workload()
     model = real_model(asked)
     if whole.folds:
@@ -288,9 +276,6 @@ def tried(
 ) -> tuple[list[Proposal], list[Outcome], tuple[str, ...]]:
     """The proposals and outcomes with what was measured of the first `top` of all findings, and of
     what predictions could not tell; and what was wrong with the machine meanwhile.
-
-    Raises:
-        MeasurementError: the machine is busy.
     """
     savings = [each.finding.saving_s or 0.0 for each in (*proposals, *outcomes) if each.finding]
     least_s = sorted(savings, reverse=True)[:top][-1] if savings else 0.0
@@ -312,22 +297,21 @@ def tried(
             threads=analysis.threads,
         )
         trial = Trial(process, here, whole, options, analysis, is_quick=quick)
-        steps = max(1, len(proposals) + len(outcomes))
-        done = 0
+        steps = [each.finding.rule for each in proposals] + [e.variant.name for e in outcomes]
+        told = iter(enumerate(steps))
 
-        def report(what: str) -> None:
-            nonlocal done
+        def report() -> None:
+            done, what = next(told)
             if progress is not None:
-                progress(done / steps, what)
-            done += 1
+                progress(done / len(steps), what)
 
         found: list[Proposal] = []
         for each in proposals:
-            report(each.finding.rule)
+            report()
             found.append(trial.of_operators(each) if is_asked(each.finding) else each)
         others: list[Outcome] = []
         for each in outcomes:
-            report(each.variant.name)
+            report()
             others.append(trial.of_model(each) if is_asked(each.finding) or each.is_open else each)
         return found, others, here.conditions
 
@@ -355,38 +339,32 @@ class Trial:
     def of_operators(self, proposal: Proposal) -> Proposal:
         """The proposal with its finding tried: in the whole model where it can be, else alone."""
         finding = proposal.finding
-        if finding.rule == FOLDABLE:
-            subject = Subject(self.analysis, OnMachine(self.analysis, None))
-            folds = tuple(fold_pairs(subject))
-            try:
-                measured = self._whole(replace(self.as_it_is, folds=folds))
-                return replace(proposal, finding=with_measured(finding, measured))
-            except (RooflineError, MemoryError) as error:
-                # The norms alone would be timed against nothing, which always saves their time.
-                words = f"not tried: {str(error) or 'out of memory'}"
-                return replace(proposal, finding=replace(finding, note=words))
-        if not proposal.swaps:
-            return replace(
-                proposal, finding=replace(finding, note="no single change of it can be tried")
-            )
-        effort = _QUICK_CALLS if self.is_quick else _CALLS
+        is_foldable = finding.rule == FOLDABLE
+        if not is_foldable and not proposal.swaps:
+            found = replace(finding, note="no single change of it can be tried")
+            return replace(proposal, finding=found)
         try:
+            if is_foldable:
+                # The norms alone would be timed against nothing, which always saves their time.
+                folds = fold_pairs(Subject(self.analysis, OnMachine(self.analysis, None)))
+                measured = self._whole(replace(self.as_it_is, folds=tuple(folds)))
+                return replace(proposal, finding=with_measured(finding, measured))
             times = self.process(
                 times_of_swaps,
                 self.here,
                 proposal.swaps,
                 self.analysis.threads,
                 last_level_bytes(self.here.profile),
-                effort,
+                _QUICK_CALLS if self.is_quick else _CALLS,
             )
         except (RooflineError, MemoryError) as error:
             words = str(error) or "out of memory"
             return replace(proposal, finding=replace(finding, note=f"not tried: {words}"))
-        measured = together(times)
         note = "its operators timed on their own"
         if not any(each.after for each in proposal.swaps):
             note += ", with nothing in their place"
-        return replace(proposal, finding=replace(with_measured(finding, measured), note=note))
+        found = replace(with_measured(finding, together(times)), note=note)
+        return replace(proposal, finding=found)
 
     def of_model(self, outcome: Outcome) -> Outcome:
         """The outcome with its variant tried, and a finding of it where only that confirms it."""
@@ -456,17 +434,15 @@ def of_rounds(pairs: Sequence[tuple[RoundTime, RoundTime]], *, samples: float = 
 
 def together(times: Sequence[SwapTimes]) -> Measured:
     """What several swaps save together; equal ones were timed once, and vary together."""
-    counts = Counter(times)
-    before_s = sum(median(each.before_s) * count for each, count in counts.items())
-    saved_s = sum(median(each.savings_s) * count for each, count in counts.items())
-    below = [
-        count * (median(each.savings_s) - quantile(each.savings_s, 0.1))
-        for each, count in counts.items()
-    ]
-    above = [
-        count * (quantile(each.savings_s, 0.9) - median(each.savings_s))
-        for each, count in counts.items()
-    ]
+    before_s = saved_s = 0.0
+    below: list[float] = []
+    above: list[float] = []
+    for each, count in Counter(times).items():
+        saving_s = median(each.savings_s)
+        before_s += median(each.before_s) * count
+        saved_s += saving_s * count
+        below.append(count * (saving_s - quantile(each.savings_s, 0.1)))
+        above.append(count * (quantile(each.savings_s, 0.9) - saving_s))
     return Measured(
         before_s=before_s,
         after_s=max(0.0, before_s - saved_s),

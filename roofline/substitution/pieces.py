@@ -304,7 +304,7 @@ def search_in_pieces(
     for rule, match in places(graph, rules):
         reason = rule.refuses(graph, match)
         if reason:
-            refusals.add(graph, rule, match, reason, 0)
+            refusals.add(graph, rule, match, reason)
             refused_places.add((rule.name, match))
         else:
             found_places.append(match)
@@ -482,7 +482,7 @@ class _InPieces:
             self.ended = statistics.ended
         for refusal in found.refused:
             if (refusal.rule, refusal.match) not in self.refused_places:
-                self.refusals.keep(replace(refusal, steps=refusal.steps + len(self.now.history)))
+                self.refusals.keep(refusal)
 
     def _joined(self, piece: Piece, history: Sequence[Application]) -> Candidate | None:
         """The whole after the rewrites of a piece, as far as they can be made there.

@@ -67,16 +67,12 @@ class Application:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A place that looks right for a rule and must not, or cannot, be rewritten.
-
-    ``steps`` are the rewrites after which it was met first; 0: it is in the original graph.
-    """
+    """A place that looks right for a rule and must not, or cannot, be rewritten."""
 
     rule: str
     match: Match
     where: str
     reason: str
-    steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,12 +166,12 @@ class Refusals:
         self._met: set[tuple[str, Match, str]] = set()
         self._kept: dict[tuple[str, str, str], Refusal] = {}
 
-    def add(self, graph: Graph, rule: Rule, match: Match, reason: str, steps: int) -> None:
+    def add(self, graph: Graph, rule: Rule, match: Match, reason: str) -> None:
         """Keeps a place and the reason, if it is not known."""
         if (rule.name, match, reason) not in self._met:
             self._met.add((rule.name, match, reason))
             place = where(graph, match)
-            self.keep(Refusal(rule=rule.name, match=match, where=place, reason=reason, steps=steps))
+            self.keep(Refusal(rule=rule.name, match=match, where=place, reason=reason))
 
     def keep(self, refusal: Refusal) -> None:
         """Keeps one that another search has met, if its place and reason are not known."""
@@ -564,7 +560,7 @@ class _Search:
             raise _LateError
         reason = rule.refuses(state.graph, match)
         if reason:
-            self.refusals.add(state.graph, rule, match, reason, state.steps)
+            self.refusals.add(state.graph, rule, match, reason)
         return not reason
 
     def _tried(self, state: _State, rule: Rule, match: Match) -> _State | None:
@@ -579,7 +575,7 @@ class _Search:
             try:
                 graph = rule.applied(state.graph, match, self.complete)
             except RewriteError as error:
-                self.refusals.add(state.graph, rule, match, str(error), state.steps)
+                self.refusals.add(state.graph, rule, match, str(error))
                 return None
             if graph.digest not in known.by_digest:
                 return self._evaluated(state, graph, rule, match, rewrite)
@@ -597,7 +593,7 @@ class _Search:
         cost = self._cost(graph)
         self.counts["evaluated"] += 1
         if not cost.is_comparable(self.original.cost):
-            self.refusals.add(state.graph, rule, match, UNKNOWN_TIME, state.steps)
+            self.refusals.add(state.graph, rule, match, UNKNOWN_TIME)
             return None
         state.tried.append((rule.name, match, cost))
         place, new = state.place(rule.name, match), new_nodes(state.graph, graph)

@@ -36,11 +36,7 @@ class NotExpressibleError(Exception):
 
 @functools.cache
 def _overload_that_gives(func: Any) -> Any:
-    """The operator that gives what `func` writes, with the same arguments; mostly so called.
-
-    Raises:
-        NotExpressibleError: there is none.
-    """
+    """The operator that gives what `func` writes, with the same arguments; mostly so called."""
 
     def takes(func: Any) -> list[tuple[str, str]]:
         # The first may have another name where it is written.
@@ -98,21 +94,13 @@ class Overwriting:
         self._places.setdefault(tensor, (storage, begin_byte + offset_bytes))
 
     def view(self, old: Value | Weight, new: Value) -> None:
-        """From now on, `new` stands for `old`, whose elements stay.
-
-        Raises:
-            NotExpressibleError: they do not lie in one storage.
-        """
+        """From now on, `new` stands for `old`, whose elements stay."""
         self._now[old] = new
         if self._places[new][0] != self._places[old][0]:
             raise NotExpressibleError("it gives a tensor another storage")
 
     def write(self, old: Value | Weight, new: Value) -> None:
-        """From now on, `new` stands for `old`; what else lies there cannot be taken.
-
-        Raises:
-            NotExpressibleError: they are of different types.
-        """
+        """From now on, `new` stands for `old`; what else lies there cannot be taken."""
         before, after = self._type_of(old), self._type_of(new)
         self._now[old] = new
         if (before.shape, before.dtype) != (after.shape, after.dtype):
@@ -131,11 +119,7 @@ class Overwriting:
         self._places[new] = storage, begin_byte
 
     def current(self, tensor: Value | Weight) -> Value | Weight:
-        """What lies there by now.
-
-        Raises:
-            NotExpressibleError: a part of it was written over.
-        """
+        """What lies there by now."""
         while tensor in self._now:
             tensor = self._now[tensor]
         if tensor in self._stale:
@@ -169,10 +153,6 @@ class Conversion:
         model: the model.
         inputs: the names of what it is called with, one for each tensor.
         operators: calls operators.
-
-    Raises:
-        ModelError: the model does what no graph can.
-        NotExpressibleError: it overwrites parts of tensors that are needed as a whole.
     """
 
     def __init__(

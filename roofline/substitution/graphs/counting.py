@@ -39,9 +39,6 @@ class Storages:
     Args:
         graph: a model, or a piece of one.
         operators: calls operators.
-
-    Raises:
-        RewriteError: an operator does not take what it is given.
     """
 
     def __init__(self, graph: Graph, operators: Operators) -> None:
@@ -175,9 +172,6 @@ def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Cou
         around_bytes: what the rest of the model touches between two passes of a piece: a last
             record reads as much of what persists, so that what the piece finds in caches at its
             next pass is what it finds there in the model; 0: there is no rest.
-
-    Raises:
-        RewriteError: an operator does not take what it is given.
     """
     counting = _Counting(graph, operators)
     for position, (number, node) in enumerate(graph.nodes.items()):

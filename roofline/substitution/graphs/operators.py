@@ -86,11 +86,7 @@ class Outcome:
 
 
 def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
-    """What `call` gives for tensors in these places, and the records that it leaves.
-
-    Raises:
-        Exception: whatever it raises.
-    """
+    """What `call` gives for tensors in these places, and the records that it leaves."""
     fakes = Fakes(Run())
     calls: list[Call] = []
 
@@ -210,11 +206,7 @@ class Plan:
 
 @functools.cache
 def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
-    """The overload that a node calls.
-
-    Raises:
-        RewriteError: torch has no such operator.
-    """
+    """The overload that a node calls."""
     space, _, name = op.partition(".")
     name += "_" * in_place
     found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
@@ -239,19 +231,11 @@ class Operators:
         self._specs: dict[tuple[int, int, int], tuple[TensorSpec, TensorSpec]] = {}
 
     def complete(self, node: Node, type_of: Callable[[Value], TensorType]) -> Node:
-        """The node with all arguments of its operator, and the types of what it gives.
-
-        Raises:
-            RewriteError: the operator does not take these.
-        """
+        """The node with all arguments of its operator, and the types of what it gives."""
         return node if node.op == INPUT else self.plan(node, type_of).node
 
     def plan(self, node: Node, type_of: Callable[[Value], TensorType]) -> Plan:
-        """The same, with what the operator does to storages.
-
-        Raises:
-            RewriteError: the operator does not take these.
-        """
+        """The same, with what the operator does to storages."""
         known = self._plans.get(id(node))
         if known is not None and known.node is node and known.is_for(type_of):
             return known
@@ -304,9 +288,6 @@ class Operators:
             arguments: all of them, in the order of the schema, with `Nth` for tensors.
             places: the tensors.
             in_place: it overwrites the first of them.
-
-        Raises:
-            RewriteError: the operator does not take these.
         """
         # 1, 1.0 and True are equal, and give other types.
         typed = mapped(arguments, lambda x: (type(x), x) if isinstance(x, (bool, float)) else x)
@@ -407,11 +388,7 @@ def _plain(argument: Any) -> Argument:
 
 
 def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
-    """What an overload gives.
-
-    Raises:
-        RewriteError: it does not take these.
-    """
+    """What an overload gives."""
 
     def call(tensors: Sequence[Any]) -> Any:
         args: list[Any] = []
