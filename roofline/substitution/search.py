@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from numbers import Real
 from typing import Literal
 
@@ -61,7 +62,7 @@ class Application:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What makes it another one to a reader."""
+        """What tells it from others in a report."""
         return self.rule, self.where
 
 
@@ -201,10 +202,10 @@ class _State:
     """A graph that was met, and how: the rewrite ``by`` which its parent became it.
 
     ``made`` are the rewrites that make it of the original graph, in any order, ``places`` where
-    they were made. ``origins`` are the original nodes that new ones have come of. ``tried`` are
-    rewrites of it, with the costs that they lead to. ``level`` is the cost before the rewrites that
-    have cost more and have not paid yet, or its own where there are none; ``unpaid`` are the nodes
-    that those changed.
+    they were made, ``possible`` where more can be. ``origins`` are the original nodes that new ones
+    have come of. ``tried`` are rewrites of it, with the costs that they lead to. ``level`` is the
+    cost before the rewrites that have cost more and have not paid yet, or its own where there are
+    none; ``unpaid`` are the nodes that those changed.
     """
 
     graph: Graph
@@ -215,6 +216,7 @@ class _State:
     made: frozenset[int] = frozenset()
     identities: dict[int, _Identity] = field(default_factory=dict[int, _Identity])
     places: frozenset[_Place] = frozenset()
+    possible: frozenset[_Place] = frozenset()
     origins: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     tried: list[tuple[str, Match, Cost]] = field(default_factory=list[tuple[str, Match, Cost]])
     unpaid: frozenset[int] = frozenset()
@@ -224,7 +226,6 @@ class _State:
         self.level = self.cost
 
     def place(self, rule: str, match: Match) -> _Place:
-        """Where a rewrite of it is."""
         own = (self.origins.get(number, frozenset((number,))) for number in match.numbers)
         return rule, frozenset[int]().union(*own)
 
@@ -240,15 +241,28 @@ class _State:
             found |= takers | given
         return frozenset(found)
 
+    def covers(self, other: _State, is_less: Callable[[Cost, Cost], bool]) -> bool:
+        """Whether it has the rewrites of another and more, costs no more, and hinders none.
+
+        A rewrite of what has come of several nodes covers that of some of them.
+        """
+        return (
+            other.steps < self.steps
+            and not is_less(other.cost, self.cost)
+            and all(_is_covered(place, self.places) for place in other.places)
+            and all(
+                _is_covered(place, self.places) or _is_covered(place, self.possible)
+                for place in other.possible
+            )
+        )
+
     def path(self) -> list[_State]:
-        """The graphs from the original to this one."""
         states: list[_State] = [self]
         while states[-1].parent is not None:
             states.append(states[-1].parent)
         return states[::-1]
 
     def candidate(self) -> Candidate:
-        """What the search gives of it."""
         made = tuple(
             applied(state.parent.graph, state.graph, *state.by, (state.parent.cost, state.cost))
             for state in self.path()
@@ -276,57 +290,9 @@ class _State:
         return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Through:
-    """A graph that was looked through, and what is possible in it."""
-
-    state: _State
-    possible: frozenset[_Place]
-
-    def covers(self, other: _Through, is_less: Callable[[Cost, Cost], bool]) -> bool:
-        """Whether it has the rewrites of another and more, costs no more, and hinders none.
-
-        A rewrite of what has come of several nodes covers that of some of them.
-        """
-        made = self.state.places
-        return (
-            other.state.steps < self.state.steps
-            and not is_less(other.state.cost, self.state.cost)
-            and all(_is_covered(place, made) for place in other.state.places)
-            and all(
-                _is_covered(place, made) or _is_covered(place, self.possible)
-                for place in other.possible
-            )
-        )
-
-
 def _is_covered(place: _Place, by: frozenset[_Place]) -> bool:
     rule, origins = place
     return place in by or any(rule == other and origins <= wider for other, wider in by)
-
-
-class _Known:
-    """The costs of graphs that were met: by what they compute, and by the rewrites made.
-
-    The same rewrites of the same nodes give the same graph in any order, so that it need not be
-    made to be known. A cost is None where they could not be made, or costs not be compared.
-    """
-
-    def __init__(self) -> None:
-        self._rewrites: dict[object, int] = {}
-        self.by_made: dict[frozenset[int], Cost | None] = {}
-        self.by_digest: dict[str, Cost] = {}
-
-    def rewrite(self, state: _State, rule: str, match: Match) -> int:
-        """The number of a rewrite, the same where its nodes are; one made again has another."""
-        nodes = tuple(
-            (role, tuple(state.identities.get(number, number) for number in numbers))
-            for role, numbers in match.nodes
-        )
-        number = self._rewrites.setdefault((rule, nodes), len(self._rewrites))
-        while number in state.made:
-            number = self._rewrites.setdefault(number, len(self._rewrites))
-        return number
 
 
 # -- the search ------------------------------------------------------------------------------------
@@ -429,10 +395,10 @@ def check(alpha: float, budget: int, keep: int) -> None:
         raise InputError(
             f"{argument('alpha', alpha)}: must be a number from 1 (1: improvements only)"
         )
-    for name, count in (("budget", budget), ("keep", keep)):
+    for name, graphs in (("budget", budget), ("keep", keep)):
         # True is a whole number to Python.
-        if type(count) is not int or count < 1:
-            raise InputError(f"{argument(name, count)}: must be a whole number of graphs from 1")
+        if type(graphs) is not int or graphs < 1:
+            raise InputError(f"{argument(name, graphs)}: must be a whole number of graphs from 1")
 
 
 COUNTED = ("expanded", "evaluated", "duplicates", "pruned")
@@ -442,7 +408,6 @@ COUNTED = ("expanded", "evaluated", "duplicates", "pruned")
 def statistics_of(
     counts: Counter[str], pieces: int, seconds: float, ended: Ended
 ) -> SearchStatistics:
-    """The statistics of a search."""
     numbers = {name: counts[name] for name in COUNTED}
     return SearchStatistics(**numbers, pieces=pieces, seconds=seconds, ended=ended)
 
@@ -466,12 +431,14 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.original = self.best = _State(graph=self.first, cost=self._cost(self.first))
-        self._known = _Known()
-        self._known.by_made[self.original.made] = self.original.cost
-        self._known.by_digest[self.first.digest] = self.original.cost
+        # The same rewrites of the same nodes give the same graph in any order, so that it need not
+        # be made to be known. A cost is None where they could not be made, or costs not compared.
+        self._rewrites: dict[object, int] = {}
+        self._by_made: dict[frozenset[int], Cost | None] = {frozenset(): self.original.cost}
+        self._by_digest: dict[str, Cost] = {self.first.digest: self.original.cost}
         self._waiting: list[tuple[float, int, int, _State]] = []
-        self._through: list[_Through] = []
-        self._put_before = 0
+        self._through: list[_State] = []
+        self._number_put = count()
         self._put(self.original)
 
     def run(self, budget: int, progress: Progress | None) -> Ended:
@@ -502,9 +469,8 @@ class _Search:
     def _put(self, state: _State) -> None:
         # Of graphs that cost as much, but for rounding, the one with more rewrites comes first.
         part = state.cost.total_s / (self.around.total_s + self.original.cost.total_s or 1.0)
-        rank = (round(part, _RANK_DIGITS), -state.steps, self._put_before)
+        rank = (round(part, _RANK_DIGITS), -state.steps, next(self._number_put))
         heapq.heappush(self._waiting, (*rank, state))
-        self._put_before += 1
 
     def _is_less(self, cost: Cost, other: Cost, times: float = 1.0) -> bool:
         """Whether the model would cost less with one graph than that many times with another."""
@@ -520,12 +486,11 @@ class _Search:
             and self._may_be_made(state, rule, match)
         ]
         if not self.is_thorough:
-            may = frozenset(state.place(rule.name, match) for rule, match in possible)
-            through = _Through(state=state, possible=may)
-            if any(each.covers(through, self._is_less) for each in self._through):
+            state.possible = frozenset(state.place(rule.name, match) for rule, match in possible)
+            if any(each.covers(state, self._is_less) for each in self._through):
                 self.counts["pruned"] += 1
                 return
-            self._through.append(through)
+            self._through.append(state)
         self.counts["expanded"] += 1
         paying: list[tuple[_State, Rule, Match]] = []
         for rule, match in possible:
@@ -567,24 +532,34 @@ class _Search:
         """The graph that a rewrite makes, if it is a new one."""
         if self.is_late():
             raise _LateError
-        known = self._known
-        rewrite = known.rewrite(state, rule.name, match)
+        rewrite = self._number(state, rule.name, match)
         made = state.made | {rewrite}
-        if made not in known.by_made:
-            known.by_made[made] = None
+        if made not in self._by_made:
+            self._by_made[made] = None
             try:
                 graph = rule.applied(state.graph, match, self.complete)
             except RewriteError as error:
                 self.refusals.add(state.graph, rule, match, str(error))
                 return None
-            if graph.digest not in known.by_digest:
+            if graph.digest not in self._by_digest:
                 return self._evaluated(state, graph, rule, match, rewrite)
-            known.by_made[made] = known.by_digest[graph.digest]
+            self._by_made[made] = self._by_digest[graph.digest]
         self.counts["duplicates"] += 1
-        cost = known.by_made[made]
+        cost = self._by_made[made]
         if cost is not None:
             state.tried.append((rule.name, match, cost))
         return None
+
+    def _number(self, state: _State, rule: str, match: Match) -> int:
+        """The number of a rewrite, the same where its nodes are; one made again has another."""
+        nodes = tuple(
+            (role, tuple(state.identities.get(number, number) for number in numbers))
+            for role, numbers in match.nodes
+        )
+        number = self._rewrites.setdefault((rule, nodes), len(self._rewrites))
+        while number in state.made:
+            number = self._rewrites.setdefault(number, len(self._rewrites))
+        return number
 
     def _evaluated(
         self, state: _State, graph: Graph, rule: Rule, match: Match, rewrite: int
@@ -597,8 +572,8 @@ class _Search:
             return None
         state.tried.append((rule.name, match, cost))
         place, new = state.place(rule.name, match), new_nodes(state.graph, graph)
-        identities = {n: each for n, each in state.identities.items() if n in graph.nodes}
-        identities.update((n, (rewrite, n - state.graph.next_number)) for n in new)
+        made = {n: (rewrite, n - state.graph.next_number) for n in new}
+        known = {n: each for n, each in state.identities.items() if n in graph.nodes}
         child = _State(
             graph=graph,
             cost=cost,
@@ -606,17 +581,15 @@ class _Search:
             by=(rule.name, match),
             steps=state.steps + 1,
             made=state.made | {rewrite},
-            identities=identities,
+            identities={**known, **made},
             places=state.places | {place},
             origins={**state.origins, **dict.fromkeys(new, place[1])},
         )
-        self._known.by_made[child.made] = self._known.by_digest[graph.digest] = cost
+        self._by_made[child.made] = self._by_digest[graph.digest] = cost
         if self._is_less(state.level, cost):
             old = state.graph.nodes
-            child.level = state.level
-            child.unpaid = state.unpaid | {
-                n for n, node in graph.nodes.items() if old.get(n) is not node
-            }
+            changed = {n for n, node in graph.nodes.items() if old.get(n) is not node}
+            child.level, child.unpaid = state.level, state.unpaid | changed
         if self._is_less(cost, self.original.cost):
             self.cheaper.append(child)
         if self._is_less(cost, self.best.cost):

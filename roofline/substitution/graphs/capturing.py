@@ -123,7 +123,7 @@ class Flat(torch.nn.Module):
 
     Args:
         model: the model.
-        call: makes its arguments of tensors.
+        given: makes its arguments of tensors.
         inputs: the names of what it is called with, one for each tensor.
         note: told what the model returns.
         name: what messages call it.
@@ -132,7 +132,7 @@ class Flat(torch.nn.Module):
     def __init__(
         self,
         model: torch.nn.Module,
-        call: Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]],
+        given: Callable[[Sequence[Any]], inspect.BoundArguments],
         inputs: Sequence[str],
         note: Callable[[Structure], None],
         name: str,
@@ -141,16 +141,16 @@ class Flat(torch.nn.Module):
         self.model = model
         self.inputs = inputs
         self.is_eager = True
-        self._call = call
+        self._given = given
         # A function, for torch.export puts back what the containers of a module hold.
         self._note = note
         self._called = name
 
     def forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        args, kwargs = self._call(tensors)
         results: list[Any] = []
         with _as_if_eager() if self.is_eager else contextlib.nullcontext():
-            result = self.model(*args, **kwargs)
+            given = self._given(tensors)
+            result = self.model(*given.args, **given.kwargs)
         self._note(structure_of(result, results, f"{self._called}: what it returns"))
         return tuple(results)
 
@@ -165,36 +165,6 @@ def _as_if_eager() -> Iterator[None]:
         yield
     finally:
         home._is_compiling_flag, home._is_exporting_flag = before
-
-
-def caller(
-    parameters: tuple[inspect.Parameter, ...], arguments: tuple[tuple[str, Structure], ...]
-) -> Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]:
-    """What makes arguments of tensors."""
-    kinds = {each.name: each.kind for each in parameters}
-    # Those that come before the first that is left out can be given by position.
-    leading = set[str]()
-    for parameter, (name, _) in zip(parameters, arguments, strict=False):
-        if parameter.name != name or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            break
-        leading.add(name)
-
-    def call(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, structure in arguments:
-            value = structure.filled(tensors)
-            if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-                kwargs |= value
-            elif kinds[name] is inspect.Parameter.VAR_POSITIONAL:
-                args += value
-            elif name in leading:
-                args.append(value)
-            else:
-                kwargs[name] = value
-        return args, kwargs
-
-    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,12 +218,21 @@ def captured(
         ModelError: it cannot be captured; the message says what of it cannot, and why.
     """
     name = printable(name)
-    parameters, given = _bound(module, args, kwargs or {}, name)
+    try:
+        signature = inspect.signature(module.forward)
+        bound = signature.bind(*args, **(kwargs or {}))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{name} is not called like that: {said_by(error)}") from None
     tensors: list[torch.Tensor] = []
     arguments = tuple(
         (each, structure_of(value, tensors, f"{name}: its argument '{each}'"))
-        for each, value in given.items()
+        for each, value in bound.arguments.items()
     )
+
+    def given(tensors: Sequence[Any]) -> inspect.BoundArguments:
+        filled = OrderedDict((each, structure.filled(tensors)) for each, structure in arguments)
+        return inspect.BoundArguments(signature, filled)
+
     results: list[Structure] = []
     inputs = [
         each + "".join(f".{key}" if kind == "dataclass" else f"[{key!r}]" for kind, key in path)
@@ -261,7 +240,7 @@ def captured(
         for path, leaf in structure.leaves()
         if leaf.kind == "tensor"
     ]
-    flat = Flat(module, caller(parameters, arguments), inputs, results.append, name)
+    flat = Flat(module, given, inputs, results.append, name)
     with one_at_a_time, _undisturbed(module, [list(args), dict(kwargs or {})]):
         module.eval()
         by, conversion, notes = _converted(flat, tensors, operators or Operators(), name)
@@ -271,23 +250,14 @@ def captured(
         weights=conversion.weights,
         by=by,
         form=CallForm(
-            parameters=tuple(each.replace(annotation=each.empty) for each in parameters),
+            parameters=tuple(
+                each.replace(annotation=each.empty) for each in signature.parameters.values()
+            ),
             arguments=arguments,
             result=results[-1],
         ),
         notes=(*notes, *conversion.notes, *_fast_path(module)),
     )
-
-
-def _bound(
-    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], name: str
-) -> tuple[tuple[inspect.Parameter, ...], dict[str, Any]]:
-    try:
-        signature = inspect.signature(module.forward)
-        bound = signature.bind(*args, **kwargs)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{name} is not called like that: {said_by(error)}") from None
-    return tuple(signature.parameters.values()), dict(bound.arguments)
 
 
 def _converted(

@@ -26,6 +26,11 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}/{list(self.stride)}"
 
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the last dimension varies fastest, with nothing in between."""
+        return self.stride == contiguous(self.shape, self.dtype).stride
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weight:

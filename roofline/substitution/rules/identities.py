@@ -16,11 +16,9 @@ from roofline.substitution.graphs.graph import (
     Node,
     Value,
     Weight,
-    contiguous,
     parts_of,
 )
 from roofline.substitution.rules.matching import (
-    Piece,
     aten,
     called,
     first_reason,
@@ -284,25 +282,17 @@ def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
     lengths = [1 if is_stack else graph.type_of(part).shape[dim] for part in _parts(node)]
     bounds = list(accumulate(lengths, initial=0))
 
-    def is_cut(cut: Piece | None) -> bool:
-        return (
-            cut is not None
-            and (cut.of, cut.dim, cut.is_one) == (Value(number), dim, is_stack)
-            and cut.start in bounds
-            and cut.start + cut.length in bounds
-            # An empty part begins where its neighbour does.
-            and cut.length > 0
-            and 0 not in lengths
-        )
-
     found: list[tuple[Value, int, int]] = []
     for user in graph.users(Value(number)):
         for output, type in enumerate(graph.nodes[user].outputs):
             value = Value(user, output)
             cut = piece(graph, value) if type is not None else None
-            if cut is None or not is_cut(cut):
+            if cut is None or (cut.of, cut.dim, cut.is_one) != (Value(number), dim, is_stack):
                 return []
             end = cut.start + cut.length
+            # An empty part begins where its neighbour does.
+            if not {cut.start, end} <= set(bounds) or cut.length == 0 or 0 in lengths:
+                return []
             found.append((value, bounds.index(cut.start), bounds.index(end)))
     return found
 
@@ -352,10 +342,8 @@ def _cut_refuses(graph: Graph, number: int) -> str:
         if last - first == 1:
             if reason := _same_tensor_twice(graph, value, parts[first]):
                 return reason
-        elif graph.is_returned(value):
-            type = graph.type_of(value)
-            if type.stride != contiguous(type.shape, type.dtype).stride:
-                return "the model would return it with other strides"
+        elif graph.is_returned(value) and not graph.type_of(value).is_contiguous:
+            return "the model would return it with other strides"
     return ""
 
 

@@ -83,10 +83,6 @@ def _channels_last(type: TensorType) -> TensorType:
     return TensorType(shape=type.shape, stride=stride, dtype=type.dtype)
 
 
-def _is_contiguous(type: TensorType) -> bool:
-    return type.stride == contiguous(type.shape, type.dtype).stride
-
-
 def _has_no_area(type: TensorType) -> bool:
     """Whether it is [N, C, 1, 1]."""
     return type.shape[2:] == (1, 1)
@@ -226,7 +222,7 @@ def _refuses(graph: Graph, match: Match) -> str:
     for value in region.exits:
         type = graph.type_of(value)
         is_piece = graph.nodes[value.node].op in _CUTS and not graph.is_returned(value)
-        if not (is_piece or _is_contiguous(type) or _is_dense_channels_last(type)):
+        if not (is_piece or type.is_contiguous or _is_dense_channels_last(type)):
             return f"what {called(graph, value.node)} gives has strides of its own where it leaves"
     convolutions = (graph.nodes[number] for number in region.nodes)
     weights = (node["weight"] for node in convolutions if node.op in _CONVOLUTIONS)
@@ -277,7 +273,7 @@ def _leave(editor: Editor, old: Value, new: Value | Weight, is_exit: bool) -> No
     """Gives others what they need: the layout of before, where they cannot take any."""
     before, now = editor.type_of(old), editor.type_of(new)
     path = editor.graph.nodes[old.node].module_path
-    was_last = _is_dense_channels_last(before) and not _is_contiguous(before)
+    was_last = _is_dense_channels_last(before) and not before.is_contiguous
     if is_exit and before.stride != now.stride and not was_last:
         op, wanted = "aten.contiguous", torch.contiguous_format
         # Sizes of one make it contiguous as it is, whatever its strides say.

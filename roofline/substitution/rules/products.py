@@ -13,7 +13,6 @@ from roofline.substitution.graphs.graph import (
     Node,
     Value,
     Weight,
-    contiguous,
 )
 from roofline.substitution.rules.matching import (
     SIBLINGS,
@@ -303,7 +302,7 @@ def _fuse_refuses(graph: Graph, match: Match) -> str:
     if approximate != "none":
         return f"gelu is approximated by {approximate}: the fused operator does not do that"
     type = graph.type_of(found.value)
-    if len(type.shape) != 2 and type.stride != contiguous(type.shape, type.dtype).stride:
+    if len(type.shape) != 2 and not type.is_contiguous:
         return f"what {name} takes is not contiguous, and no matrix can be made of it"
     return used_elsewhere(graph, number, (match["activation"],))
 

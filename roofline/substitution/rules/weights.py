@@ -118,7 +118,7 @@ def _made_like(
 
 
 def _is_channels_last(found: TensorType) -> bool:
-    if len(found.shape) < 4 or found.stride == contiguous(found.shape, found.dtype).stride:
+    if len(found.shape) < 4 or found.is_contiguous:
         return False
     return found.stride[1] == 1 and found.stride[-1] == found.shape[1]
 
