@@ -71,14 +71,6 @@ class Searched:
 
     ``found`` is by all rules, ``proven`` are its best graph and the others, ``rolled_back`` what
     was wrong, ``notes`` what to know.
-
-    Args:
-        rules: those that are allowed.
-        search: searches with some of them.
-        prover: compares outputs.
-        complete: gives new nodes their arguments and types.
-        costs: what graphs cost.
-        with_alternatives: there is a clock.
     """
 
     def __init__(
@@ -319,11 +311,7 @@ def made(
     *,
     is_applied: bool,
 ) -> tuple[Substitution, ...]:
-    """The rewrites that make a candidate, with the rows that each takes away and puts there.
-
-    Args:
-        costs: those that operators were timed for; None: they were not.
-    """
+    """The rewrites that make a candidate, with the rows that each takes away and puts there."""
     summaries = {rule.name: rule.summary for rule in rules}
     found: list[Substitution] = []
     for each, gone, new in zip(candidate.history, *_traced(candidate), strict=True):

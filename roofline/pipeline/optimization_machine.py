@@ -139,11 +139,7 @@ def compiled_trials(
     processes: Callable[[], AbstractContextManager[Runs]] = fresh_processes,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> Trials:
-    """All of them under `torch.compile` with freezing, in turn in one new process.
-
-    Args:
-        rounds: how many rounds; None: 7.
-    """
+    """All of them under `torch.compile` with freezing, in turn in one new process."""
     if not any(map(shutil.which, ("g++", "gcc", "clang++", "c++", "cl"))):
         raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
     say = say or silent

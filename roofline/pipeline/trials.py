@@ -318,16 +318,7 @@ def tried(
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Tries changes of one model.
-
-    Args:
-        process: where it runs.
-        here: this machine.
-        as_it_is: the model that changes are made of.
-        options: as `advise` has them.
-        analysis: of the model as it is.
-        is_quick: fewer rounds.
-    """
+    """Tries changes of one model."""
 
     process: Runs
     here: Bench

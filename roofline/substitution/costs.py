@@ -159,12 +159,7 @@ class _Kernel:
 
 
 class _SummedCosts:
-    """Costs that are sums over kernels, one for each operator unless they are fused.
-
-    Args:
-        count: counts graphs.
-        roof: the machine's, for the threads that compute.
-    """
+    """Costs that are sums over kernels, one for each operator unless they are fused."""
 
     basis: CostBasis
 
@@ -222,10 +217,6 @@ class BoundCosts(_SummedCosts):
     """Costs by the roofline of a machine: the bound of every operator and its launch, summed.
 
     An operator whose FLOP, or the ceiling of whose type, is not known has no bound: it is unknown.
-
-    Args:
-        count, roof: as for all costs.
-        launches: what launches cost there.
     """
 
     basis: CostBasis = "bound"

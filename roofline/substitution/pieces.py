@@ -71,9 +71,6 @@ def split(graph: Graph, matches: Sequence[Match], threshold: int) -> tuple[tuple
         graph: what is split; its inputs are in no piece.
         matches: rewrites that should stay whole.
         threshold: how many operators a piece has at most.
-
-    Raises:
-        InputError: the threshold is below 1.
     """
     if threshold < 1:
         raise InputError(f"pieces of {threshold} operators; give 1 or more")
@@ -294,9 +291,6 @@ def search_in_pieces(
         graph, rules, costs, complete, alpha, time_limit_s, clock, progress, keep: as for `search`.
         threshold: how many operators a piece has at most.
         budget: how many graphs and pieces are looked through for rewrites at most, together.
-
-    Raises:
-        InputError: alpha, the budget, `keep` or the threshold is below 1.
     """
     check(alpha, budget, keep)
     begin = clock()

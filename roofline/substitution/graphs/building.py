@@ -155,9 +155,6 @@ class _Made:
         """What a weight stands for: the model's own tensor, or a new one of the declared type.
 
         New ones take gradients where one of those that they are made of does.
-
-        Raises:
-            ModelError: the model has no such weight, or a constructor fails or gives another shape.
         """
         if weight.name:
             return self._own(weight)
@@ -260,10 +257,6 @@ def built(
         graph: its graph, or another that was made of it.
         weights: other tensors in the place of the model's own, by name.
         operators: calls operators; those that are known are not called again.
-
-    Raises:
-        ModelError: a weight cannot be made.
-        RewriteError: an operator does not take what it is given.
     """
     made = _Made({**captured.weights, **(weights or {})})
     return _Building(captured.form, graph, made.tensor, operators or _operators).module()
@@ -328,11 +321,7 @@ def _again(
 
 
 def same_argument(value: Any, expected: Any, name: str) -> None:
-    """Refuses an argument that is no tensor and is not what the model was captured with.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Refuses an argument that is no tensor and is not what the model was captured with."""
     if value is not expected and (isinstance(value, torch.Tensor) or value != expected):
         raise InputError(
             f"argument '{name}' was {expected!r} when this graph was captured, and can be nothing"
@@ -356,16 +345,7 @@ def plain(module: torch.nn.Module) -> torch.nn.Module:
 def exported_program(
     module: torch.nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], *, name: str
 ) -> bytes:
-    """What ``torch.export.load`` reads: the module with its weights, for inputs of these shapes.
-
-    Args:
-        module: in the mode in which it shall run.
-        arguments: positional ones and keywords that it is called with.
-        name: what it is called in errors.
-
-    Raises:
-        ModelError: torch cannot export it.
-    """
+    """What ``torch.export.load`` reads: the module with its weights, for inputs of these shapes."""
     positional, keywords = arguments
     content = io.BytesIO()
     with warnings.catch_warnings():

@@ -119,15 +119,7 @@ _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.S
 
 
 class Flat(torch.nn.Module):
-    """Takes tensors and gives tensors; what they are to the model is known here.
-
-    Args:
-        model: the model.
-        given: makes its arguments of tensors.
-        inputs: the names of what it is called with, one for each tensor.
-        note: told what the model returns.
-        name: what messages call it.
-    """
+    """Takes tensors and gives tensors; what they are to the model is known here."""
 
     def __init__(
         self,

@@ -73,11 +73,7 @@ def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 class Overwriting:
-    """The tensors of a program in their storages, and what stands for those written over.
-
-    Args:
-        type_of: gives the type of a tensor.
-    """
+    """The tensors of a program in their storages, and what stands for those written over."""
 
     def __init__(self, type_of: Callable[[Value | Weight], TensorType]) -> None:
         self._type_of = type_of
@@ -146,14 +142,7 @@ _WRAPPERS: Mapping[str, int] = {"wrap_with_set_grad_enabled": 1, "wrap_with_auto
 
 
 class Conversion:
-    """The graph of a program, the weights that it takes, and what is to be said of it.
-
-    Args:
-        program: what torch.export gave for a module that has the model as its part ``model``.
-        model: the model.
-        inputs: the names of what it is called with, one for each tensor.
-        operators: calls operators.
-    """
+    """The graph of a program, the weights that it takes, and what is to be said of it."""
 
     def __init__(
         self,

@@ -35,10 +35,6 @@ class Storages:
     are the number of the storage and the byte where a value or weight begins in it; ``roles`` are
     by storage, ``last_uses`` the position in the graph of the last node that needs it.
     ``overwriting`` are the nodes that overwrite their first operand, and thus give what lies there.
-
-    Args:
-        graph: a model, or a piece of one.
-        operators: calls operators.
     """
 
     def __init__(self, graph: Graph, operators: Operators) -> None:

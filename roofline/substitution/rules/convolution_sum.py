@@ -100,12 +100,7 @@ def _not_whole(graph: Graph, node: Node) -> str:
 
 
 def _sums(graph: Graph, of: int | None = None) -> Iterator[_Sum]:
-    """All sums with a convolution of a value and another term of the same, as they run.
-
-    Args:
-        graph: where.
-        of: only those with this as their last addition.
-    """
+    """All sums with a convolution of a value and another term of it, or those that end in `of`."""
     for number in graph.nodes if of is None else (of,):
         if _adds_values(graph.nodes[number]) and not _is_added_on(graph, number):
             yield from _by_source(graph, *_flattened(graph, number))

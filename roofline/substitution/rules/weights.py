@@ -71,13 +71,7 @@ def identity_kernel(channels: int, groups: int, size: tuple[int, ...], dtype: st
 
 
 def normed(kernel: Weight, bias: Weight | None, norm: Node) -> tuple[Weight, Weight]:
-    """The kernel and bias that do a batch norm, too; outputs are the kernel's first dimension.
-
-    Args:
-        kernel: of a convolution or linear.
-        bias: of the same; None: it has none.
-        norm: an ``aten.batch_norm`` with running statistics, in evaluation.
-    """
+    """The kernel and bias that do a batch norm, too; outputs are the kernel's first dimension."""
     mean, variance = norm["running_mean"], norm["running_var"]
     scale, shift = norm["weight"], norm["bias"]
     of_kernel = [each for each in (kernel, variance, scale) if each is not None]
