@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from roofline.substitution.graphs.graph import (
 from roofline.substitution.result import Proof
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import staged
+from roofline.workload.capture.training import Listener
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 
@@ -249,21 +249,6 @@ def in_type(graph: Graph, dtype: str) -> Graph:
 # -- proofs ----------------------------------------------------------------------------------------
 
 
-class _Listener:
-    """Nothing that a pass of inference tells is of interest."""
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Nothing was running."""
-        yield
-
-    def enter(self, phase: Any) -> None:
-        """Nothing depends on it."""
-
-    def own(self, tensors: Any, path: str) -> None:
-        """Nothing depends on it."""
-
-
 class Prover:
     """Compares what graphs compute with the model that they were rewritten from.
 
@@ -389,7 +374,7 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
         staged(model, inputs, run, Reals(run)) as stage,
     ):
         torch.manual_seed(_SEED)
-        result, _ = stage.step(_Listener())
+        result, _ = stage.step(Listener())
         return _copied(result)
 
 
