@@ -70,7 +70,7 @@ def _figures(found: Optimization) -> Grid:
         return _line(name, getattr(before, of), getattr(after, of), form)
 
     lines = [
-        _line(_cost_name(found), before.cost_s, after.cost_s, format_s),
+        _line(found.cost_name, before.cost_s, after.cost_s, format_s),
         *_measured_times(found),
         line("memory traffic", "traffic_bytes", format_bytes),
         line("kernel launches", "launches", _COUNT),
@@ -90,14 +90,6 @@ def _figures(found: Optimization) -> Grid:
         headings = ("", "original")
     columns = {each: itemgetter(place) for place, each in enumerate(headings)}
     return table("", lines, columns, left=("",), narrow=headings[3:])
-
-
-def _cost_name(found: Optimization) -> str:
-    return {
-        "bound": found.bound_name,
-        "predicted": "predicted time",
-        "measured": "sum of measured operator times",
-    }[found.cost]
 
 
 def _measured_times(found: Optimization) -> Iterable[_Line]:
@@ -344,7 +336,7 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
     fused = " · activations fused into their operators (--fused)" * found.is_fused
     yield (
         "Settings",
-        f"cost: {_cost_name(found)} · α {found.alpha:g} · budget {found.budget:,} ·"
+        f"cost: {found.cost_name} · α {found.alpha:g} · budget {found.budget:,} ·"
         f" {counted(len(found.rules), 'rule')} · captured by {found.captured_by}{fused}",
     )
     if launches := _launches(found):

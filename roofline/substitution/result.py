@@ -330,6 +330,11 @@ class Optimization(Result):
         is_known = launches_on(self.before.hardware).usual_s > 0
         return "minimum time and launches" if is_known else "minimum time"
 
+    @property
+    def cost_name(self) -> str:
+        """What graphs were compared by."""
+        return self.bound_name if self.cost == "bound" else _COSTS[self.cost][1]
+
     def contradictions(self) -> Iterable[str]:
         """Return rewrites of operators that the analyses do not have."""
         before, after = len(self.before.operators), len(self.after.operators)
