@@ -88,9 +88,14 @@ def counts(graph: Graph) -> tuple[int, int, int]:
     return len(working), sum(each.work.traffic_bytes for each in working), sum(filter(None, flop))
 
 
+def capture_of(module: torch.nn.Module, *args: Any, **kwargs: Any) -> CapturedModel:
+    """What is captured of a module, as it is, which messages call "it"."""
+    return captured(module, args, kwargs, name="it", operators=OPERATORS)
+
+
 def graph_of(module: torch.nn.Module, *inputs: Any) -> Graph:
     """The graph of a module, as it is."""
-    return captured(module, inputs, operators=OPERATORS).graph
+    return capture_of(module, *inputs).graph
 
 
 def rewritten(module: torch.nn.Module, inputs: tuple[Any, ...], *names: str) -> Rewritten:

@@ -223,25 +223,62 @@ def test_what_else_is_added_is_added_still() -> None:
     assert ops(found.graph) == {"conv2d": 1, "add": 2}
 
 
-def test_a_value_that_is_added_twice_counts_twice() -> None:
-    def twice(values: list[Tensor]) -> Tensor:
-        return values[0] + values[1] + values[0] + values[1] + values[1]
-
-    model = Parallel(nn.Conv2d(2, 2, 3, padding=1), nn.Identity(), meet=twice)
-    found = assert_rewrites(model, (random(1, 2, 4, 4),), "sum-convolutions")
-    assert ops(found.graph) == {"conv2d": 1}
+def _twice(values: list[Tensor]) -> Tensor:
+    return values[0] + values[1] + values[0] + values[1] + values[1]
 
 
-def test_a_sum_that_is_doubled_over_and_over_is_found_one_by_one() -> None:
-    def meet(values: list[Tensor]) -> Tensor:
-        total = values[0] + values[1]
-        for _ in range(40):
-            total = total + total
-        return total
+def _doubled_over_and_over(values: list[Tensor]) -> Tensor:
+    total = values[0] + values[1]
+    for _ in range(40):
+        total = total + total
+    return total
 
-    model = Parallel(_one(), nn.Conv2d(2, 2, 3, padding=1), meet=meet)
-    found = assert_rewrites(model, (random(1, 2, 4, 4),), "sum-convolutions", times=41)
-    assert ops(found.graph) == {"conv2d": 1}
+
+def _in_place(values: list[Tensor]) -> Tensor:
+    total = values[0]
+    total += values[1]
+    return total.relu_()
+
+
+def _one() -> nn.Module:
+    return nn.Conv2d(2, 2, 1)
+
+
+def _three() -> nn.Module:
+    return nn.Conv2d(2, 2, 3, padding=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "times", "left"),
+    [
+        (Parallel(_three(), nn.Identity(), meet=_twice), 1, {"conv2d": 1}),
+        (Parallel(_one(), _three(), meet=_doubled_over_and_over), 41, {"conv2d": 1}),
+        (Parallel(_one(), _three(), meet=_in_place), 1, {"conv2d": 1, "relu": 1}),
+        (
+            Parallel(_one(), nn.Sequential(_one(), nn.ReLU()), _one()),
+            1,
+            {"conv2d": 2, "relu": 1, "add": 1},
+        ),
+        (
+            Parallel(nn.Conv2d(2, 3, 1, dilation=3), nn.Conv2d(2, 3, 3, padding=2, dilation=2)),
+            1,
+            {"conv2d": 1},
+        ),
+        (
+            Parallel(
+                nn.Conv2d(2, 3, (1, 3), padding=(0, 1)),
+                nn.Conv2d(2, 3, (3, 1), padding=(1, 0)),
+                nn.Conv2d(2, 3, 3, padding=1),
+            ),
+            1,
+            {"conv2d": 1},
+        ),
+    ],
+    ids=["added twice", "doubled", "in place", "activation", "dilation of one", "flat kernels"],
+)
+def test_what_is_added_becomes_one(model: nn.Module, times: int, left: dict[str, int]) -> None:
+    found = assert_rewrites(model, (random(1, 2, 7, 7),), "sum-convolutions", times=times)
+    assert ops(found.graph) == left
 
 
 def test_a_convolution_and_its_norm_may_both_be_added() -> None:
@@ -274,25 +311,6 @@ def test_two_sums_of_two_values_are_two() -> None:
     assert ops(found.graph) == {"conv2d": 2, "add": 1}
 
 
-def test_a_term_with_an_activation_stays_and_the_others_become_one() -> None:
-    model = Parallel(
-        nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()), nn.Conv2d(2, 2, 1)
-    )
-    found = assert_rewrites(model, (random(1, 2, 4, 4),), "sum-convolutions")
-    assert ops(found.graph) == {"conv2d": 2, "relu": 1, "add": 1}
-
-
-def test_in_place_additions_are_additions() -> None:
-    def meet(values: list[Tensor]) -> Tensor:
-        total = values[0]
-        total += values[1]
-        return total.relu_()
-
-    model = Parallel(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 3, padding=1), meet=meet)
-    found = assert_rewrites(model, (random(1, 2, 4, 4),), "sum-convolutions")
-    assert ops(found.graph) == {"conv2d": 1, "relu": 1}
-
-
 def test_a_convolution_that_is_added_twice_is_work_once() -> None:
     def meet(values: list[Tensor]) -> Tensor:
         return values[0] + values[1] + values[0] + values[0]
@@ -302,20 +320,6 @@ def test_a_convolution_that_is_added_twice_is_work_once() -> None:
         Parallel(flat, high, meet=meet).eval(), (random(1, 2, 6, 6),), "sum-convolutions"
     )
     assert reason == "one kernel of 3x3 has more work than 1x3, 3x1"
-
-
-def test_dilation_does_not_matter_to_a_kernel_of_one() -> None:
-    model = Parallel(nn.Conv2d(2, 3, 1, dilation=3), nn.Conv2d(2, 3, 3, padding=2, dilation=2))
-    assert_rewrites(model, (random(1, 2, 7, 7),), "sum-convolutions")
-
-
-def test_flat_kernels_go_into_a_square_one() -> None:
-    model = Parallel(
-        nn.Conv2d(2, 3, (1, 3), padding=(0, 1)),
-        nn.Conv2d(2, 3, (3, 1), padding=(1, 0)),
-        nn.Conv2d(2, 3, 3, padding=1),
-    )
-    assert_rewrites(model, (random(1, 2, 7, 7),), "sum-convolutions")
 
 
 def test_a_residual_block_is_left_alone() -> None:
@@ -368,10 +372,6 @@ class _Again(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.convolution(x) + x
         return self.convolution(y.relu())
-
-
-def _one() -> nn.Module:
-    return nn.Conv2d(2, 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,16 @@ from torch import fx, nn
 
 from roofline.errors import InputError, ModelError
 from roofline.substitution.graphs.building import built, plain
-from roofline.substitution.graphs.capturing import CapturedModel, captured, structure_of
+from roofline.substitution.graphs.capturing import CapturedModel, structure_of
 from roofline.substitution.graphs.graph import Editor, Graph, TensorType, Value, Weight, contiguous
-from roofline.substitution.graphs.operators import Operators
 from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Chain, Rule, Step
-
-_operators = Operators()
-
-
-def _captured(module: nn.Module, *args: Any, **kwargs: Any) -> CapturedModel:
-    return captured(module, args, kwargs, name="it", operators=_operators)
+from tests.substitution.rewriting import OPERATORS, capture_of
 
 
 def _built(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-    model = _captured(module, *args, **kwargs)
-    return built(model, model.graph, operators=_operators)
+    model = capture_of(module, *args, **kwargs)
+    return built(model, model.graph, operators=OPERATORS)
 
 
 def _assert_equal(found: Any, expected: Any) -> None:
@@ -238,7 +232,7 @@ def test_containers_go_through_copies() -> None:
             _assert_equal(each(*args, **kwargs), module(*args, **kwargs))
 
 
-def test_types_that_operators_name_are_cast_with_the_weights() -> None:
+def test_types_thatOPERATORS_name_are_cast_with_the_weights() -> None:
     class Typed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -271,19 +265,19 @@ def test_layouts_can_be_changed() -> None:
 
 def test_other_weights_by_name() -> None:
     module = nn.Linear(2, 2)
-    model = _captured(module, torch.ones(2))
+    model = capture_of(module, torch.ones(2))
     other = {"weight": torch.eye(2).double(), "bias": torch.zeros(2).double()}
     found = built(model, model.graph, weights=other)
     given = torch.tensor([1.0, 2.0]).double()
     assert torch.equal(found(given), given)
 
 
-def test_operators_that_may_not_overwrite_do_not() -> None:
+def testOPERATORS_that_may_not_overwrite_do_not() -> None:
     class InPlace(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x * -1).relu_()
 
-    model = _captured(InPlace(), torch.ones(2))
+    model = capture_of(InPlace(), torch.ones(2))
     graph = model.graph
     (product,) = [number for number, node in graph.nodes.items() if node.op == "aten.mul"]
     form = structure_of((torch.ones(1), torch.ones(1)), [], "")
@@ -354,7 +348,7 @@ class _Ordered(nn.Module):
 
 def _with_weight(model: CapturedModel, change: Callable[[Weight, Weight], Weight]) -> Graph:
     graph = model.graph
-    editor = Editor(graph, _operators.complete, "of-a-test")
+    editor = Editor(graph, OPERATORS.complete, "of-a-test")
     (head,) = [number for number, node in graph.nodes.items() if node.op == "aten.linear"]
     (order,) = [
         each for node in graph.nodes.values() for each in node.weights() if each.name == "order"
@@ -367,14 +361,14 @@ def _with_weight(model: CapturedModel, change: Callable[[Weight, Weight], Weight
 @pytest.mark.usefixtures("constructors")
 def test_weights_are_made_in_double_precision_and_cast() -> None:
     module, x = _Ordered(), torch.randn(4, 3)
-    model = _captured(module, x)
+    model = capture_of(module, x)
     turned = TensorType(shape=(2, 3), stride=(1, 2), dtype="float32")
 
     def change(weight: Weight, order: Weight) -> Weight:
         third = Weight(type=weight.type, made_by="doubled", of=(weight,), options=(("by", 1 / 3),))
         return Weight(type=turned, made_by="permuted", of=(third, order))
 
-    found = built(model, _with_weight(model, change), operators=_operators)
+    found = built(model, _with_weight(model, change), operators=OPERATORS)
     (name,) = [name for name, _ in found.named_parameters()]
     assert name == "permuted_head_weight"
     made = found.get_parameter(name)
@@ -395,16 +389,16 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
     ],
 )
 def test_constructors_that_fail_are_named(name: str, words: str) -> None:
-    model = _captured(_Ordered(), torch.randn(4, 3))
+    model = capture_of(_Ordered(), torch.randn(4, 3))
     graph = _with_weight(
         model, lambda weight, _: Weight(type=weight.type, made_by=name, of=(weight,))
     )
     with pytest.raises((ModelError, InputError), match=words):
-        built(model, graph, operators=_operators)
+        built(model, graph, operators=OPERATORS)
 
 
 def test_a_weight_that_the_model_has_not_is_named() -> None:
-    model = _captured(_Ordered(), torch.randn(4, 3))
+    model = capture_of(_Ordered(), torch.randn(4, 3))
     strange = Weight(type=contiguous((2, 3), "float32"), name="strange")
     with pytest.raises(ModelError, match="the model has no weight 'strange'"):
-        built(model, _with_weight(model, lambda *_: strange), operators=_operators)
+        built(model, _with_weight(model, lambda *_: strange), operators=OPERATORS)

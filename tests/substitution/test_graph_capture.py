@@ -15,15 +15,9 @@ from torch.nn import functional
 
 from roofline.errors import ModelError
 from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import INPUT, Value
-from roofline.substitution.graphs.operators import Operators
-
-_operators = Operators()
-
-
-def _captured(module: nn.Module, *args: Any, **kwargs: Any) -> CapturedModel:
-    return captured(module, args, kwargs, name="it", operators=_operators)
+from tests.substitution.rewriting import OPERATORS, capture_of
 
 
 def _ops(model: CapturedModel) -> list[str]:
@@ -36,8 +30,8 @@ def _ops(model: CapturedModel) -> list[str]:
 
 def _gives_the_same(module: nn.Module, *args: Any) -> CapturedModel:
     """The capture, once the module built of it gave what the model gives."""
-    model = _captured(module, *args)
-    rebuilt = built(model, model.graph, operators=_operators)
+    model = capture_of(module, *args)
+    rebuilt = built(model, model.graph, operators=OPERATORS)
     with torch.no_grad():
         expected = module.eval()(*copy.deepcopy(args))
         found = rebuilt(*copy.deepcopy(args))
@@ -70,7 +64,7 @@ class _Classifier(nn.Module):
         return self.head(self.drop(x.mean((2, 3))))
 
 
-def test_operators_have_all_arguments_and_types() -> None:
+def testOPERATORS_have_all_arguments_and_types() -> None:
     model = _gives_the_same(_Classifier(), torch.randn(2, 3, 8, 8))
     assert model.by == "torch.export"
     assert _ops(model) == ["conv2d", "batch_norm", "relu_", "mean", "dropout", "linear"]
@@ -102,7 +96,7 @@ def test_the_model_is_left_as_it_was() -> None:
     flags = [each.training for each in module.modules()]
     attributes = {name: set(each.__dict__) for name, each in module.named_modules()}
     states = random.getstate(), torch.get_rng_state(), torch.is_grad_enabled()
-    _captured(module, image)
+    capture_of(module, image)
     assert calls  # A hook is part of what a model does.
     assert [each.training for each in module.modules()] == flags
     assert len(module.head._forward_hooks) == 1
@@ -120,7 +114,7 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_a_model_that_raises_is_left_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3))
     with pytest.raises(ModelError, match=r"it cannot be captured: .*in 1 \(Linear\)") as raised:
-        _captured(module, torch.randn(1, 2))
+        capture_of(module, torch.randn(1, 2))
     assert "\n" not in str(raised.value)
     assert all(each.training for each in module.modules())
 
@@ -169,7 +163,7 @@ def test_a_weight_that_is_returned_is_an_output() -> None:
     module = nn.Linear(2, 2)
     returning = _Forward(lambda x: (x + 1, module.weight))
     returning.linear = module
-    model = _captured(returning, torch.ones(2))
+    model = capture_of(returning, torch.ones(2))
     assert getattr(model.graph.outputs[1], "name", "") == "linear.weight"
     assert built(model, model.graph)(torch.ones(2))[1] is module.weight
 
@@ -188,7 +182,7 @@ def test_a_weight_that_is_returned_is_an_output() -> None:
         ),
     ],
 )
-def test_operators_that_overwrite_have_the_name_of_those_that_give(
+def testOPERATORS_that_overwrite_have_the_name_of_those_that_give(
     function: Callable[..., Any], ops: list[str]
 ) -> None:
     assert _ops(_gives_the_same(_Forward(function), torch.randn(4))) == ops
@@ -229,8 +223,8 @@ def test_what_is_overwritten_is_taken_by_whoever_comes_later(function: Callable[
 
 
 def test_writing_parts_of_tensors_is_said() -> None:
-    assert not _captured(_Forward(_halves), torch.randn(4)).notes
-    (note,) = _captured(_Forward(_view_is_overwritten), torch.randn(4)).notes
+    assert not capture_of(_Forward(_halves), torch.randn(4)).notes
+    (note,) = capture_of(_Forward(_view_is_overwritten), torch.randn(4)).notes
     assert note == "what the model writes into parts of tensors is copied in the graph"
 
 
@@ -247,7 +241,7 @@ def test_what_nobody_takes_is_left_out_and_said() -> None:
         x.argmax()
         return x + 1
 
-    model = _captured(_Forward(function), torch.randn(4))
+    model = capture_of(_Forward(function), torch.randn(4))
     assert _ops(model) == ["add"]
     (note,) = model.notes
     assert note.startswith("operators whose results nobody takes are left out: aten.argmax")
@@ -295,7 +289,7 @@ def _autocast(x: torch.Tensor) -> torch.Tensor:
 )
 def test_what_cannot_be_captured_is_said_in_a_line(module: nn.Module, words: str) -> None:
     with pytest.raises(ModelError) as raised:
-        _captured(module, torch.ones(2, 2))
+        capture_of(module, torch.ones(2, 2))
     assert words in str(raised.value)
     assert str(raised.value).startswith("it cannot be captured: ")
     assert "\n" not in str(raised.value)
@@ -305,13 +299,13 @@ def test_what_cannot_be_captured_is_said_in_a_line(module: nn.Module, words: str
 def test_buffers_are_unharmed_by_a_model_that_is_refused() -> None:
     module = _Counter()
     with pytest.raises(ModelError):
-        _captured(module, torch.ones(2))
+        capture_of(module, torch.ones(2))
     assert module.calls.item() == 0
 
 
 def test_wrong_arguments_are_said() -> None:
     with pytest.raises(ModelError, match="it is not called like that: missing a required argument"):
-        _captured(nn.Linear(2, 2))
+        capture_of(nn.Linear(2, 2))
 
 
 def test_torch_fx_takes_what_torch_export_does_not() -> None:
@@ -342,7 +336,7 @@ def test_models_that_ask_are_not_told_that_they_are_exported() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if torch.compiler.is_compiling() or torch.compiler.is_exporting() else x * 2
 
-    assert _ops(_captured(_Forward(function), torch.ones(2))) == ["mul"]
+    assert _ops(capture_of(_Forward(function), torch.ones(2))) == ["mul"]
 
 
 def test_models_that_can_only_be_exported_as_such_are() -> None:
@@ -351,17 +345,17 @@ def test_models_that_can_only_be_exported_as_such_are() -> None:
             return x * 2
         return x * 2 if x.sum() > 0 else x
 
-    model = _captured(_Forward(function), torch.ones(2))
+    model = capture_of(_Forward(function), torch.ones(2))
     assert (model.by, _ops(model)) == ("torch.export", ["mul"])
 
 
 def test_a_fast_path_that_is_not_captured_is_said() -> None:
     encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    (note,) = _captured(encoder, torch.randn(1, 3, 8)).notes
+    (note,) = capture_of(encoder, torch.randn(1, 3, 8)).notes
     assert "fast path for transformers" in note
 
 
 def test_silence(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError):
-        _captured(_Forward(lambda x: x if x.sum() > 0 else -x), torch.ones(2))
+        capture_of(_Forward(lambda x: x if x.sum() > 0 else -x), torch.ones(2))
     assert capfd.readouterr() == ("", "")

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -158,39 +159,36 @@ _MATCHES_OF_A_NODE = 100
 def guarded(rule: Rule) -> Rule:
     """The rule, whose own mistakes are said in a line that names it."""
 
-    def raising(error: BaseException) -> RooflineError:
-        said = printable(said_by(error))
-        kind = type(error).__name__
-        return RooflineError(f"rule '{rule.name}' failed: {kind}{f': {said}' if said else ''}")
+    @contextmanager
+    def named(*known: type[Exception]) -> Iterator[None]:
+        try:
+            yield
+        except known:
+            raise
+        except (Exception, SystemExit) as error:
+            said = ": ".join(filter(None, (type(error).__name__, printable(said_by(error)))))
+            raise RooflineError(f"rule '{rule.name}' failed: {said}") from error
 
     def matches(graph: Graph) -> Iterator[Match]:
         most = max(_MOST_MATCHES, _MATCHES_OF_A_NODE * len(graph.nodes))
-        try:
+        with named():
             for count, match in enumerate(rule.pattern.matches(graph)):
                 if count >= most:
                     raise ValueError(f"it matches more than {most} times in one graph")
                 if not match.numbers or not graph.nodes.keys() >= set(match.numbers):
                     raise ValueError("it matches operators that the graph does not have")
                 yield match
-        except (Exception, SystemExit) as error:
-            raise raising(error) from error
 
     def refuses(graph: Graph, match: Match) -> str:
-        try:
+        with named():
             reason: object = rule.refuses(graph, match)
             if not isinstance(reason, (str, type(None))):
                 raise TypeError(f"its precondition gives {reason!r:.40}, not a reason in words")
             return printable(reason or "")
-        except (Exception, SystemExit) as error:
-            raise raising(error) from error
 
     def rewrite(editor: Editor, match: Match) -> None:
-        try:
+        with named(RewriteError, RooflineError):
             rule.rewrite(editor, match)
-        except (RewriteError, RooflineError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise raising(error) from error
 
     return replace(rule, pattern=Finds(matches), refuses=refuses, rewrite=rewrite)
 
