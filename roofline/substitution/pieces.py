@@ -31,12 +31,13 @@ from roofline.substitution.graphs.graph import (
     RewriteError,
     Value,
 )
+from roofline.substitution.result import SearchStatistics
 from roofline.substitution.rules.rule import Match, Rule
 from roofline.substitution.search import (
-    COUNTED,
     DEFAULT_ALPHA,
     DEFAULT_BUDGET,
     DEFAULT_KEEP,
+    NOTHING_COUNTED,
     Application,
     Around,
     Candidate,
@@ -47,7 +48,6 @@ from roofline.substitution.search import (
     new_nodes,
     places,
     search,
-    statistics_of,
 )
 
 # -- cutting ---------------------------------------------------------------------------------------
@@ -332,7 +332,9 @@ def search_in_pieces(
         candidates=tuple(sorted(cheaper, key=lambda each: each.cost.total_s)[:keep]),
         refused=refusals.all(),
         costlier=tuple(each for place, each in costlier.items() if place not in made),
-        statistics=statistics_of(running.counts, len(pieces), clock() - begin, running.ended),
+        statistics=SearchStatistics(
+            **running.counts, pieces=len(pieces), seconds=clock() - begin, ended=running.ended
+        ),
     )
 
 
@@ -361,7 +363,7 @@ class _InPieces:
         self.now = self.original
         self.joined: list[Candidate] = []
         self.costlier: list[Application] = []
-        self.counts = Counter[str]()
+        self.counts = dict(NOTHING_COUNTED)
         self._home: dict[int, int] = {}
 
     def search_each(self, pieces: Sequence[tuple[int, ...]], matches: Sequence[Match]) -> None:
@@ -471,7 +473,8 @@ class _InPieces:
 
     def _count(self, found: Found) -> None:
         statistics = found.statistics
-        self.counts.update({name: getattr(statistics, name) for name in COUNTED})
+        for name in self.counts:
+            self.counts[name] += getattr(statistics, name)
         if self.ended == "exhausted" or statistics.ended == "time":
             self.ended = statistics.ended
         for refusal in found.refused:

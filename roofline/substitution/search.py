@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -381,7 +380,9 @@ def search(
         candidates=tuple(state.candidate() for state in cheaper[:keep]),
         refused=running.refusals.all(),
         costlier=running.best.costlier(),
-        statistics=statistics_of(running.counts, 1, clock() - begin, ended),
+        statistics=SearchStatistics(
+            **running.counts, pieces=1, seconds=clock() - begin, ended=ended
+        ),
     )
 
 
@@ -401,15 +402,8 @@ def check(alpha: float, budget: int, keep: int) -> None:
             raise InputError(f"{argument(name, graphs)}: must be a whole number of graphs from 1")
 
 
-COUNTED = ("expanded", "evaluated", "duplicates", "pruned")
+NOTHING_COUNTED = {"expanded": 0, "evaluated": 0, "duplicates": 0, "pruned": 0}
 """What is counted of a search, as `SearchStatistics` has it."""
-
-
-def statistics_of(
-    counts: Counter[str], pieces: int, seconds: float, ended: Ended
-) -> SearchStatistics:
-    numbers = {name: counts[name] for name in COUNTED}
-    return SearchStatistics(**numbers, pieces=pieces, seconds=seconds, ended=ended)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -425,7 +419,7 @@ class _Search:
     is_thorough: bool
     first: Graph
     is_late: Callable[[], bool]
-    counts: Counter[str] = field(default_factory=Counter[str])
+    counts: dict[str, int] = field(default_factory=NOTHING_COUNTED.copy)
     cheaper: list[_State] = field(default_factory=list[_State])
     refusals: Refusals = field(default_factory=Refusals)
 
