@@ -16,7 +16,7 @@ from roofline.errors import FileFormatError
 from roofline.foundation import schema
 from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.catalog import bundled_folder
-from roofline.machine.hardware import profile_from_data, profile_to_toml, read_profile
+from roofline.machine.hardware import HardwareProfile, profile_to_toml, read_profile
 from tests.builders import ceiling, level, profile
 
 
@@ -226,7 +226,7 @@ def test_a_damaged_profile_is_refused_or_means_something_else(data: st.DataObjec
     before = place[last]
     place[last] = junk
     try:
-        found = profile_from_data(plain, file="f.toml")
+        found = HardwareProfile.from_data(plain, file="f.toml")
     except FileFormatError as error:
         assert "f.toml" in str(error)
         assert "\n" not in str(error)

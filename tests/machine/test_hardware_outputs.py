@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 from roofline.errors import InputError
-from roofline.machine.hardware import HardwareProfile, profile_from_data, read_profile
+from roofline.machine.hardware import HardwareProfile, read_profile
 from roofline.result import read_result
 from tests.machine.hardware_examples import device_profile, rich_profile
 from tests.presentation.examples import bare_profile, dram_profile, full_profile
@@ -34,11 +34,11 @@ def test_toml_and_json_hold_all_of_it(profile: HardwareProfile, tmp_path: Path) 
     profile.save(tmp_path / "m.toml", tmp_path / "m.json")
     assert read_profile(tmp_path / "m.toml") == profile
     data = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
-    assert profile_from_data(data, file="m.json") == profile
+    assert HardwareProfile.from_data(data, file="m.json") == profile
     assert read_result(tmp_path / "m.json") == profile
     # Files of earlier versions do not name their kind.
     del data["kind"]
-    assert profile_from_data(data, file="m.json") == profile
+    assert HardwareProfile.from_data(data, file="m.json") == profile
 
 
 def test_csv_has_a_line_for_every_figure() -> None:

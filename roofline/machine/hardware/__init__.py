@@ -27,6 +27,5 @@ from roofline.machine.hardware.profiles import Effort as Effort
 from roofline.machine.hardware.profiles import HardwareProfile as HardwareProfile
 from roofline.machine.hardware.profiles import Host as Host
 from roofline.machine.hardware.profiles import describe_threads as describe_threads
-from roofline.machine.hardware.profiles import profile_from_data as profile_from_data
 from roofline.machine.hardware.profiles import profile_to_toml as profile_to_toml
 from roofline.machine.hardware.profiles import read_profile as read_profile

@@ -16,16 +16,12 @@ from roofline.foundation.units import format_capacity
 # A profile's fields are written by people, too: what cannot be true is refused where it is said.
 
 
-def check_positive(name: str, value: float | None) -> None:
+def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
     """Refuses what is not a finite number greater than 0; None is unknown, and no error."""
-    if value is not None and not 0 < value < math.inf:
-        raise ValueError(f"{name} must be greater than 0, got {value}")
-
-
-def check_from_zero(name: str, value: float | None) -> None:
-    """Refuses what is not a finite number from 0; None is unknown, and no error."""
-    if value is not None and not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number from 0, got {value}")
+    if value is None or (0 < value < math.inf) or (or_zero and value == 0):
+        return
+    wanted = "a finite number from 0" if or_zero else "greater than 0"
+    raise ValueError(f"{name} must be {wanted}, got {value}")
 
 
 def check_rates(unit: str, peak: float, sustained: float, spread: float | None) -> None:
@@ -35,7 +31,7 @@ def check_rates(unit: str, peak: float, sustained: float, spread: float | None) 
     """
     check_positive(f"peak_{unit}", peak)
     check_positive(f"sustained_{unit}", sustained)
-    check_from_zero("spread", spread)
+    check_positive("spread", spread, or_zero=True)
     if sustained > peak:
         raise ValueError(f"sustained_{unit} ({sustained:g}) must not exceed peak_{unit} ({peak:g})")
 
@@ -226,9 +222,8 @@ class Duration:
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        check_from_zero("fast_s", self.fast_s)
-        check_from_zero("median_s", self.median_s)
-        check_from_zero("spread", self.spread)
+        for name in ("fast_s", "median_s", "spread"):
+            check_positive(name, getattr(self, name), or_zero=True)
         if self.median_s < self.fast_s:
             raise ValueError(
                 f"median_s ({self.median_s:g}) must not be below fast_s ({self.fast_s:g})"

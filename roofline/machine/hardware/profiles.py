@@ -75,12 +75,10 @@ class Host:
             parts.append(f"architecture {self.architecture} became {other.architecture}")
         if self.available_cpus != other.available_cpus:
             parts.append(f"available CPUs {self.available_cpus} became {other.available_cpus}")
-        gone = set(self.instruction_sets) - set(other.instruction_sets)
-        new = set(other.instruction_sets) - set(self.instruction_sets)
-        if gone:
-            parts.append(f"instruction sets {', '.join(sorted(gone))} are gone")
-        if new:
-            parts.append(f"instruction sets {', '.join(sorted(new))} are new")
+        here, there = set(self.instruction_sets), set(other.instruction_sets)
+        for sets, what in ((here - there, "gone"), (there - here, "new")):
+            if sets:
+                parts.append(f"instruction sets {', '.join(sorted(sets))} are {what}")
         return "; ".join(parts)
 
 
@@ -379,7 +377,7 @@ def read_profile(path: Path) -> HardwareProfile:
         data = _expanded(data, data.pop("sources", {}), str(path))
     except RecursionError:
         raise reading.refused(str(path), "nested too deeply", _FIX) from None
-    return profile_from_data(data, file=str(path))
+    return HardwareProfile.from_data(data, file=str(path))
 
 
 def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
@@ -405,11 +403,6 @@ def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
         items = cast("dict[str, Any]", data).items()
         return {name: _expanded(each, sources, file, name) for name, each in items}
     return data
-
-
-def profile_from_data(data: Any, *, file: str) -> HardwareProfile:
-    """The hardware profile in plain data, as TOML or JSON holds it."""
-    return HardwareProfile.from_data(data, file=file)
 
 
 def profile_to_toml(profile: HardwareProfile) -> str:

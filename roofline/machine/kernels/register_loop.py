@@ -184,7 +184,8 @@ class TileKernel(ComputeKernel):
     """A loop of products of 16x64 byte tiles, each added to a tile of 16x16 sums.
 
     The accumulators are the tiles from 0 on; the other tiles hold the factors: one each, or
-    (second form) two each, of which every pair has a sum, as in a matrix product.
+    (second form, four sums instead of six) two each, of which every pair has a sum, as in a matrix
+    product.
     """
 
     @property
@@ -225,12 +226,6 @@ class TileKernel(ComputeKernel):
                 *(f"declare void @llvm.x86.{name}({kinds})" for name, kinds in _CALLS.items()),
                 f"declare void {multiply}(i8, i8, i8)",
             ),
-        )
-
-    def second_form(self) -> TileKernel:
-        """Four sums of two by two factors instead of six of one pair."""
-        return dataclasses.replace(
-            self, form=2, accumulators=self.second_accumulators, unroll=SECOND_UNROLL
         )
 
 

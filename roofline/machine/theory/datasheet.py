@@ -160,6 +160,10 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
     Raises:
         InputError: figures that contradict each other or cannot be.
     """
+    channels = counted(sheet.channels, "channel")
+    rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
+    how = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"
+    memory = _bandwidth(sheet, sheet.cores, rate, how)
     core = f"{sheet.core.name}, " if sheet.core else ""
     caches = "".join(
         f", {each.name} {format_capacity(each.capacity_bytes)}{' per core' * each.private}"
@@ -178,7 +182,10 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
                 provenance=_provenance(sheet, f"{_ghz(sheet)}, taken as that of all cores"),
             ),
             compute=tuple(_ceilings(sheet)),
-            memory=(*_cache_levels(sheet), _memory(sheet)),
+            memory=(
+                *_cache_levels(sheet),
+                MemoryLevel(name="DRAM", scope="shared", bandwidth=(memory,)),
+            ),
         )
     except ValueError as error:
         raise InputError(f"the figures do not fit together: {error}") from None
@@ -252,15 +259,6 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
                 for threads in _threads(sheet)
             ),
         )
-
-
-def _memory(sheet: DataSheet) -> MemoryLevel:
-    rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
-    channels = f"{counted(sheet.channels, 'channel')}"
-    note = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"
-    return MemoryLevel(
-        name="DRAM", scope="shared", bandwidth=(_bandwidth(sheet, sheet.cores, rate, note),)
-    )
 
 
 def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) -> Bandwidth:
