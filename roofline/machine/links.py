@@ -162,7 +162,17 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
         for connection in ready:
             assert isinstance(connection, Connection)
             rank = waiting.pop(connection)
-            succeeded, answer = _answer(connection, processes[rank], rank)
+            try:
+                succeeded, answer = pickle.loads(connection.recv_bytes())
+            except (EOFError, OSError):
+                running = processes[rank].running
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(_ENDING_S)
+                code, how = running.returncode, "ended"
+                if code and code < 0:
+                    how = f"was ended by {signal.Signals(-code).name}"
+                said = f"rank {rank} of the processes that talk to each other {how}"
+                succeeded, answer = False, MeasurementError(f"{said} before it was done")
             if succeeded:
                 found[rank] = answer
             else:
@@ -171,19 +181,6 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
             # Where one fails the others lose it, and may say so at the same moment.
             raise min(failures, key=lambda each: type(each) is RooflineError)
     return [found[rank] for rank in range(len(processes))]
-
-
-def _answer(connection: Connection, process: _Process, rank: int) -> tuple[bool, Any]:
-    """Whether a process succeeded, and what it returned or raised."""
-    try:
-        return pickle.loads(connection.recv_bytes())
-    except (EOFError, OSError):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.running.wait(_ENDING_S)
-        code = process.running.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code and code < 0 else "ended"
-        said = f"rank {rank} of the processes that talk to each other {how} before it was done"
-        return False, MeasurementError(said)
 
 
 def run_rank(request: bytes, told: Connection, answers: Connection) -> None:

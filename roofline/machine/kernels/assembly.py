@@ -22,7 +22,7 @@ _PR_SVE_GET_VL = 51
 _SVE_LENGTH_MASK = 0xFFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VectorUnit:
     """One way a CPU computes: vector width in bits (0: one element at a time), vector registers.
 
@@ -38,8 +38,16 @@ class VectorUnit:
     registers: int
     instruction_sets: frozenset[str]
     llvm_features: str
-    scalable: bool = False
-    by_permission: bool = False
+
+    @property
+    def scalable(self) -> bool:
+        """Whether its code is the same at every width."""
+        return self.llvm_features.startswith("+sve")
+
+    @property
+    def by_permission(self) -> bool:
+        """Whether a process has to ask for it."""
+        return "+amx" in self.llvm_features
 
     def lanes(self, element_bits: int) -> int:
         """Elements of `element_bits` that one vector holds; 1 for a scalar unit."""
@@ -57,27 +65,11 @@ class VectorUnit:
 
 
 def _x86(name: str, bits: int, registers: int, needs: str, features: str) -> VectorUnit:
-    return VectorUnit(
-        name=name,
-        architecture="x86_64",
-        bits=bits,
-        registers=registers,
-        instruction_sets=frozenset(needs.split()),
-        llvm_features=features,
-        by_permission="+amx" in features,
-    )
+    return VectorUnit(name, "x86_64", bits, registers, frozenset(needs.split()), features)
 
 
 def _arm(name: str, bits: int, needs: str, features: str) -> VectorUnit:
-    return VectorUnit(
-        name=name,
-        architecture="aarch64",
-        bits=bits,
-        registers=32,
-        instruction_sets=frozenset(needs.split()),
-        llvm_features=features,
-        scalable=features.startswith("+sve"),
-    )
+    return VectorUnit(name, "aarch64", bits, 32, frozenset(needs.split()), features)
 
 
 SCALAR = _x86("scalar", 0, 16, "fma", "+avx,+fma")

@@ -163,7 +163,6 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
     channels = counted(sheet.channels, "channel")
     rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
     how = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"
-    memory = _bandwidth(sheet, sheet.cores, rate, how)
     core = f"{sheet.core.name}, " if sheet.core else ""
     caches = "".join(
         f", {each.name} {format_capacity(each.capacity_bytes)}{' per core' * each.private}"
@@ -184,7 +183,11 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
             compute=tuple(_ceilings(sheet)),
             memory=(
                 *_cache_levels(sheet),
-                MemoryLevel(name="DRAM", scope="shared", bandwidth=(memory,)),
+                MemoryLevel(
+                    name="DRAM",
+                    scope="shared",
+                    bandwidth=(_bandwidth(sheet, sheet.cores, rate, how),),
+                ),
             ),
         )
     except ValueError as error:
