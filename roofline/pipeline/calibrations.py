@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roofline.errors import InputError, RooflineError
+from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
@@ -68,7 +68,7 @@ class Settings:
                 RunOptions(dtype=each).run()
         problem = int8_problem() if INT8 in chosen else ""
         if problem and dtypes:
-            raise InputError(f"--dtype {INT8}: {problem}; leave it out")
+            raise InputError(f"{argument('dtypes', INT8)}: {problem}; leave it out")
         most = profile.threads
         return cls(
             dtypes=tuple(each for each in chosen if not (problem and each == INT8)),

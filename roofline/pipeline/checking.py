@@ -19,7 +19,7 @@ from roofline.design.gate import (
 )
 from roofline.design.gate.cost import check_baseline_target, check_repeated
 from roofline.design.gate.result import check_same_task
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
@@ -131,12 +131,15 @@ def _baseline(
     """
     if against is None:
         if update:
-            raise InputError("--update writes a baseline; say where: --against FILE.json")
+            raise InputError(
+                f"{argument('update', True)} writes a baseline; say where:"
+                f" {argument('against')} FILE.json"
+            )
         for each in conditions:
             if each.is_relative:
                 raise InputError(
-                    f"--fail-if '{each.text}' asks for a baseline; give --against FILE.json, or a"
-                    " limit without + or -"
+                    f"{argument('fail_if')} '{each.text}' asks for a baseline; give"
+                    f" {argument('against')} FILE.json, or a limit without + or -"
                 )
         return None
     if not update:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError, ModelError, nearest
+from roofline.errors import InputError, ModelError, argument, nearest
 from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress
 from roofline.foundation.rows import finite
@@ -233,14 +233,16 @@ def stages_of(stage: object) -> tuple[Stage, ...]:
     known: dict[str, Stage] = {each: each for each in STAGES}
     if str(stage) not in known:
         hint = nearest(str(stage), STAGES)
-        raise InputError(f"--stage {stage}: choose prefill or decode; without it both{hint}")
+        raise InputError(
+            f"{argument('stage', stage)}: choose prefill or decode; without it both{hint}"
+        )
     return (known[str(stage)],)
 
 
 def check_size(name: str, value: object) -> int:
     """A number of tokens or sequences."""
     if type(value) is not int or not 1 <= value <= _MOST:
-        raise InputError(f"--{name} {value}: must be a whole number from 1 to {_MOST:,}")
+        raise InputError(f"{argument(name, value)}: must be a whole number from 1 to {_MOST:,}")
     return value
 
 
@@ -256,7 +258,7 @@ def axis_of(
         InputError: a value that is no size, or no sequence of them.
     """
     if isinstance(values, (str, int)):
-        raise InputError(f"--{name} {values}: give several sizes, such as 1,2,4,8")
+        raise InputError(f"{argument(name, values)}: give several sizes, such as 1,2,4,8")
     if not values:
         return (usual,) if other else ()
     return tuple(sorted({check_size(name, each) for each in values}))
@@ -273,7 +275,7 @@ def memory_of(memory: object) -> Memory | None:
     if isinstance(memory, str):
         return Memory(size_bytes=parse_bytes(memory), source="--memory")
     if type(memory) is not int or memory < 1:
-        raise InputError(f"--memory {memory}: must be bytes, or a size such as 80GiB")
+        raise InputError(f"{argument('memory', memory)}: must be bytes, or a size such as 80GiB")
     return Memory(size_bytes=memory, source="--memory")
 
 
@@ -287,7 +289,8 @@ def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     if capacity is not None:
         return Memory(size_bytes=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     return Memory(
-        size_bytes=None, source=f"{profile.name} does not say; give --memory, such as 80GiB"
+        size_bytes=None,
+        source=f"{profile.name} has no memory capacity; give {argument('memory')}, such as 80GiB",
     )
 
 
@@ -340,8 +343,8 @@ def analyze_language(
     context = check_size("context", DEFAULT_CONTEXT if context is None else context)
     batch = check_size("batch", 1 if batch is None else batch)
     bits = policies(weight_bits)
-    batches = axis_of("sweep-batch", sweep_batch, usual=batch, other=sweep_context)
-    contexts = axis_of("sweep-context", sweep_context, usual=context, other=sweep_batch)
+    batches = axis_of("sweep_batch", sweep_batch, usual=batch, other=sweep_context)
+    contexts = axis_of("sweep_context", sweep_context, usual=context, other=sweep_batch)
     given = memory_of(memory)
     written = None if config is None else str(config)
     known = language_model(model, config=written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from roofline.errors import FileFormatError, HardwareError, InputError
+from roofline.errors import FileFormatError, HardwareError, InputError, argument
 from roofline.foundation.progress import Progress
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
@@ -68,8 +68,8 @@ def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) ->
         return profile.threads
     if not alone and threads > profile.threads:
         raise HardwareError(
-            f"--threads {threads} is for every CPU, and '{profile.name}' has {profile.threads}:"
-            " leave it out, and each machine uses all of its threads"
+            f"{argument('threads', threads)} is for every CPU, and '{profile.name}' has"
+            f" {profile.threads}: leave it out, and each machine uses all of its threads"
         )
     return profile.check_threads(threads)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, argument, nearest
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.text import counted
 from roofline.foundation.units import parse_bytes, parse_bytes_per_s, parse_duration
@@ -29,6 +29,7 @@ from roofline.scaling.settings import (
     Algorithm,
     Settings,
     Wire,
+    example_link,
     is_between_ranks,
     wire_of,
 )
@@ -56,20 +57,20 @@ def settings_of(
     sharded: bool,
 ) -> Settings:
     """The settings, from what `roofline.scale` is given."""
-    for option, value in (("--data-parallel", ranks), ("--accumulate", accumulate)):
+    for name, value in (("data_parallel", ranks), ("accumulate", accumulate)):
         # True is a whole number to Python.
         if type(value) is not int or not 1 <= value <= _MOST:
-            raise InputError(f"{option} {value}: must be a whole number from 1 to {_MOST}")
+            raise InputError(f"{argument(name, value)}: must be a whole number from 1 to {_MOST}")
     if algorithm not in ALGORITHMS:
         raise InputError(
-            f"--all-reduce {algorithm}: there are {', '.join(ALGORITHMS)}"
+            f"{argument('algorithm', algorithm)}: there are {', '.join(ALGORITHMS)}"
             f"{nearest(str(algorithm), ALGORITHMS)}"
         )
     if type(sharded) is not bool:
         raise InputError(f"sharded: expected True or False, got {sharded!r}")
     byte = parse_bytes(bucket) if isinstance(bucket, str) else bucket
     if byte is not None and (type(byte) is not int or byte < 1):
-        raise InputError(f"--bucket {bucket}: must be a size such as 25MiB")
+        raise InputError(f"{argument('bucket', bucket)}: must be a size such as 25MiB")
     return Settings(
         ranks=ranks,
         algorithm=algorithm,
@@ -81,15 +82,15 @@ def settings_of(
 
 def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool) -> None:
     """Refuses what a step that is run for real does not do."""
-    for option, is_given in (
-        ("--checkpoint", checkpoint is not None),
-        ("--scale-gradients", scale_gradients),
-        ("--cold", cold),
+    for name, is_given in (
+        ("checkpoint", checkpoint is not None),
+        ("scale_gradients", scale_gradients),
+        ("cold", cold),
     ):
         if is_given:
             raise InputError(
-                f"{option} has no effect on a step that is --measured, which torch runs as it is,"
-                " again and again; leave one of them out"
+                f"{argument(name)} has no effect with {argument('measured')}: torch runs the step"
+                " as it is, again and again; leave one of them out"
             )
 
 
@@ -97,7 +98,10 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
     """The link that a user describes; None: none."""
     if bandwidth is None:
         if latency is not None:
-            raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
+            raise InputError(
+                f"{argument('link_latency', latency)} has no effect without"
+                f" {argument('link_bandwidth')}"
+            )
         return None
     rate: Any = parse_bytes_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
     wait: Any = 0.0 if latency is None else latency
@@ -110,7 +114,7 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             "a link has byte/s above 0 and a latency from 0, both finite, got"
-            f" {bandwidth!r} and {latency!r}; write --link-bandwidth 25GB/s --link-latency 5us"
+            f" {bandwidth!r} and {latency!r}; write {example_link()}"
         ) from None
 
 
@@ -123,7 +127,7 @@ def check_links(machine: KnownMachine) -> None:
     if machine.found is None:
         raise InputError(
             "this machine was not measured yet, and its links are not known: run `roofline measure`"
-            " and `roofline measure --links`, or give --link-bandwidth 25GB/s --link-latency 5us"
+            f" and `roofline measure --links`, or give {example_link()}"
         )
     wire_of(machine.found[0], at_best=True)
 

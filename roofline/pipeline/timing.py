@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from roofline.errors import HardwareError, ModelError
+from roofline.errors import HardwareError, ModelError, argument
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
@@ -159,7 +159,8 @@ def measure(
 
     if not 1 <= threads <= on.profile.threads:
         raise HardwareError(
-            f"--threads {threads} does not fit this host: choose 1 to {on.profile.threads}"
+            f"{argument('threads', threads)} does not fit this host: choose 1 to"
+            f" {on.profile.threads}"
         )
     cpus = on.topology.allowed_cpus or on.topology.cores
     gauges = gauges or Gauges()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roofline.analysis import Analysis, fits, working
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.placement import Roof
 from roofline.scaling.buckets import (
     Bucket,
@@ -305,7 +305,9 @@ def scaling_of(
         ValueError: several ranks without a link.
     """
     if not step.gradients:
-        raise InputError("--data-parallel: no parameter gets a gradient, and nothing is sent")
+        raise InputError(
+            f"{argument('data_parallel')}: no parameter gets a gradient, and nothing is sent"
+        )
     if wire is None and settings.ranks > 1:
         raise ValueError(f"{settings.ranks} ranks have a link between them")
     kind, times_s = times_of(step.analysis)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_bytes_per_s, format_s
 from roofline.machine.hardware import HardwareProfile, Link
@@ -60,6 +60,11 @@ class Wire:
         return " · ".join(filter(None, (self.name, self.words, self.note)))
 
 
+def example_link() -> str:
+    """Return how a caller gives a link: options of the command line, or arguments."""
+    return f"{argument('link_bandwidth', '25GB/s')} and {argument('link_latency', '5us')}"
+
+
 def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
     """The link between ranks that a profile knows, all-reduces before others.
 
@@ -74,7 +79,7 @@ def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
     if link is None:
         raise InputError(
             f"'{profile.name}' has no links between ranks: measure this machine's with `roofline"
-            " measure --links`, or give --link-bandwidth 25GB/s --link-latency 5us"
+            f" measure --links`, or give {example_link()}"
         )
     latency = link.latency
     latency_s = 0.0 if latency is None else latency.fast_s if at_best else latency.median_s

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import parse_shape
 from roofline.workload.models.expressions.reading import is_expression
@@ -171,13 +171,15 @@ def parse_input(text: str) -> tuple[str, Any]:
         before, equals, value = _parted(text)
         name = before if equals else ""
         if equals and not name.isidentifier():
-            raise InputError(f"--input '{text}': '{name}' is not the name of an argument")
+            raise InputError(
+                f"{argument('inputs')} '{text}': '{name}' is not the name of an argument"
+            )
     try:
         return name, _parsed(value)
     except InputError as error:
-        raise InputError(f"--input '{text}': {error} ({_FORMS})") from None
+        raise InputError(f"{argument('inputs')} '{text}': {error} ({_FORMS})") from None
     except RecursionError:
-        raise InputError("--input: too many brackets lie in each other") from None
+        raise InputError(f"{argument('inputs')}: too many brackets lie in each other") from None
 
 
 def _parted(text: str) -> tuple[str, str, str]:
@@ -273,7 +275,7 @@ def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None)
         else:
             value = _requested(each)
         if name in inputs.kwargs:
-            raise InputError(f"--input names an argument twice: {name}")
+            raise InputError(f"{argument('inputs')} names an argument twice: {name}")
         if name:
             inputs.kwargs[name] = value
         else:
@@ -313,16 +315,16 @@ def inputs_for(
             if is_expression(name):
                 raise InputError(
                     f"'{name}' says no shape: write that of its input behind an @ (as in"
-                    " conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give --input"
+                    f" conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give {argument('inputs')}"
                 )
             raise InputError(
-                f"model '{name}' does not say what inputs it takes; add --input SHAPE for each"
+                f"model '{name}': inputs are not known; give {argument('inputs')}, a shape for each"
                 f" (its forward takes {takes})"
             )
         given = _together(default)
     elif default and is_expression(name):
         raise InputError(
-            f"'{name}' says its input already, behind the @: leave --input out, or the @ and what"
-            " follows it"
+            f"'{name}' has its input behind the @: leave {argument('inputs')} out, or the @ and"
+            " what follows it"
         )
     return given if batch is None else given.with_batch(batch)

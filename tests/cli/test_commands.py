@@ -246,7 +246,7 @@ BAD_CALLS = [
     (["analyze", "BLOCKS:Raising", "--input", "1x4"], "KeyError"),
     (["analyze", "BLOCKS:number", "--input", "1x4"], "returned int, not a torch.nn.Module"),
     (["analyze", "BLOCKS:Standart"], "did you mean 'Standard'"),
-    (["analyze", "BLOCKS:Standard"], "add --input SHAPE"),
+    (["analyze", "BLOCKS:Standard"], "give --input, a shape"),
     (["analyze", "BLOCKS:Standard", "--input", "1x3x8x8"], "in 0 (Conv2d)"),
     (["analyze", "resnet18", "--input", "1x4x64x64"], "in conv1 (Conv2d)"),
     (["analyze", "resnet18", "--input", "1,3,64,64"], "write 1x3x224x224"),

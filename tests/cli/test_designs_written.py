@@ -143,7 +143,7 @@ def test_a_shape_is_missing_or_there_twice(capsys: pytest.CaptureFixture[str]) -
         " conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give --input\n"
     )
     assert run(["analyze", "conv2d(8,8,3)@9x9", *ON, "--input", "1x8x9x9"]) == 2
-    assert "says its input already, behind the @" in capsys.readouterr().err
+    assert "has its input behind the @" in capsys.readouterr().err
 
 
 def test_a_layer_alone_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,18 +203,18 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stage": "decoding"}, "--stage decoding: choose prefill or decode"),
-        ({"context": 0}, "--context 0: must be a whole number from 1"),
-        ({"batch": -1}, "--batch -1: must be"),
-        ({"batch": True}, "--batch True: must be"),
+        ({"stage": "decoding"}, "stage='decoding': choose prefill or decode"),
+        ({"context": 0}, "context=0: must be a whole number from 1"),
+        ({"batch": -1}, "batch=-1: must be"),
+        ({"batch": True}, "batch=True: must be"),
         ({"weight_bits": ["4"]}, "weight bits '4' are not of the form"),
         ({"weight_bits": ["w4a4"]}, "activations stay floats here"),
         ({"weight_bits": ["w20a16"]}, "20 bits"),
         ({"weight_bits": ["w16a16"]}, "weights must have fewer bits"),
-        ({"sweep_batch": [0]}, "--sweep-batch 0: must be"),
+        ({"sweep_batch": [0]}, "sweep_batch=0: must be"),
         ({"sweep_batch": "1,2"}, "give several sizes"),
         ({"memory": "lots"}, "size 'lots' is not of the form"),
-        ({"memory": 0}, "--memory 0: must be bytes"),
+        ({"memory": 0}, "memory=0: must be bytes"),
     ],
 )
 def test_wrong_options_get_one_line(

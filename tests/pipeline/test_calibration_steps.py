@@ -61,7 +61,7 @@ def test_without_kernels_int8_is_left_out_or_refused() -> None:
     fast = machine("amx_int8")
     assert Settings.of(fast, None, cannot).dtypes == ("float32",)
     assert Settings.of(fast, ("float32",), cannot).dtypes == ("float32",)
-    with pytest.raises(InputError, match="--dtype int8: no kernels"):
+    with pytest.raises(InputError, match="dtypes='int8': no kernels"):
         Settings.of(fast, ("int8", "float32"), cannot)
     # Who asks gets it on a CPU without units for it, too, and each type once.
     asked = Settings.of(machine("avx2"), ("int8", "float32", "int8"), can)

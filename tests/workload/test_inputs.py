@@ -88,7 +88,7 @@ def test_what_is_wrong_with_an_input(text: str, message: str) -> None:
     """The message quotes the option and says the right forms."""
     with pytest.raises(InputError, match=message) as raised:
         parse_input(text)
-    assert str(raised.value).startswith(f"--input '{text}'")
+    assert str(raised.value).startswith(f"inputs '{text}'")
 
 
 @given(shape=st.lists(st.integers(1, 999), min_size=1, max_size=5), name=st.sampled_from(["", "x"]))
@@ -169,7 +169,7 @@ def test_a_name_within_an_argument_is_refused() -> None:
 
 
 def test_the_same_keyword_twice() -> None:
-    with pytest.raises(InputError, match="--input names an argument twice: a"):
+    with pytest.raises(InputError, match="inputs names an argument twice: a"):
         inputs_of(["a=1x4", "a=2x4"])
 
 
@@ -226,7 +226,7 @@ def test_a_batch_of_a_channels_last_tensor_stays_channels_last() -> None:
 
 def test_inputs_must_be_given_where_they_are_unknown() -> None:
     """The message names the arguments of forward."""
-    with pytest.raises(InputError, match=r"model 'net' does not say .*\(its forward takes input\)"):
+    with pytest.raises(InputError, match=r"model 'net' inputs are not known.*\(its forward takes input\)"):
         inputs_for(torch.nn.Linear(4, 2), None, (), name="net", batch=None)
 
 
