@@ -226,7 +226,9 @@ def test_a_batch_of_a_channels_last_tensor_stays_channels_last() -> None:
 
 def test_inputs_must_be_given_where_they_are_unknown() -> None:
     """The message names the arguments of forward."""
-    with pytest.raises(InputError, match=r"model 'net' inputs are not known.*\(its forward takes input\)"):
+    with pytest.raises(
+        InputError, match=r"model 'net': inputs are not known.*\(its forward takes input\)"
+    ):
         inputs_for(torch.nn.Linear(4, 2), None, (), name="net", batch=None)
 
 
