@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorMode,
 )
 
 from roofline.errors import said_by
@@ -143,7 +144,8 @@ def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
             each.type.shape,
             each.type.stride,
         )
-        fake: Any = FakeTensor(fakes.mode, plain, torch.device("cpu"))
+        mode = cast("FakeTensorMode", fakes.mode)
+        fake: Any = FakeTensor(mode, plain, torch.device("cpu"))
         if each.role is Role.PARAMETER:
             fake._is_param = True
             fake.requires_grad = each.is_trained and dtype.is_floating_point
