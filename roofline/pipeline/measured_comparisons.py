@@ -63,18 +63,16 @@ def check_measurable(
                 f"--measure times the models on this machine, and --hardware {name} is another:"
                 " leave one of both out"
             )
-    if device not in (None, "cpu"):
-        raise InputError(
-            f"--measure --device {device}: models are measured in turn on the CPU only;"
-            " `roofline profile` times one on a device"
-        )
-    if train:
-        raise InputError(
-            "--measure --train: passes of inference are measured in turn; `roofline profile"
-            " --train` times a step of training"
-        )
-    if cold:
-        raise InputError("--measure --cold: repeated passes are measured; leave --cold out")
+    refused = {
+        f" --device {device}: models are measured in turn on the CPU only; `roofline profile` times"
+        " one on a device": device not in (None, "cpu"),
+        " --train: passes of inference are measured in turn; `roofline profile --train` times a"
+        " step of training": train,
+        " --cold: repeated passes are measured; leave --cold out": cold,
+    }
+    for why, is_asked in refused.items():
+        if is_asked:
+            raise InputError(f"--measure{why}")
     check_rounds(rounds)
 
 

@@ -246,8 +246,8 @@ def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
         ({"schema_version": 99}, "written by an older version"),
         ({"analyses": {}}, "analyses: expected a list"),
         ({"extra": 1}, "unknown key 'extra'"),
-        ({"analyses": []}, "cells are no full table of the designs"),
-        ({"sentences": []}, "sentences do not follow from the rest"),
+        ({"analyses": []}, "at least one axis"),
+        ({"sentences": []}, "sentences: does not follow from the rest"),
         ({"analyses": [{"model": "x"}] * 2}, r"analyses\[0\]: missing key"),
     ],
 )

@@ -234,10 +234,13 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert read_result(tmp_path / "s.json") == result
     data = json.loads((tmp_path / "s.json").read_text())
     for change, said in (
-        ({"rows": data["rows"][1:]}, "cells are no full table"),
-        ({"points": data["points"][::-1]}, "points do not follow from the rest"),
+        ({"rows": data["rows"][1:]}, "rows are no full grid"),
+        ({"points": data["points"][::-1]}, "points: does not follow from the rest"),
         ({"reference": 7}, "reference 7: there are models 0 to 1"),
-        ({"axes": {}}, "no full grid"),
+        ({"axes": {}}, "at least one axis"),
+        ({"axes": {"c": [1, None, 3]}}, "expected numbers and words"),
+        ({"axes": {"c": 1}}, "expected a list"),
+        ({"cells": []}, "unknown key 'cells'"),
     ):
         with pytest.raises(FileFormatError, match=said):
             result_from_data({**data, **change}, file="s.json")

@@ -11,7 +11,9 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import roofline
 from roofline.design.comparison.result import Comparison
@@ -256,3 +258,31 @@ def test_without_distributed_it_is_said_how_to_get_it(
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'roofline\[dask\]'"):
         swept(machine, executor="dask:127.0.0.1:8786")
+
+
+# -- products of matrices on one thread ------------------------------------------------------------
+
+
+def blas_threads() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
+def test_one_thread_within_and_as_many_as_before_after() -> None:
+    before = blas_threads()
+    if not before:
+        pytest.skip("numpy has no OpenBLAS of its own here")
+    with pytest.raises(KeyError), jobs.one_thread():
+        assert set(blas_threads()) == {1}
+        with jobs.one_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+        raise KeyError
+    assert blas_threads() == before
+
+
+def test_products_have_the_same_digits_every_time() -> None:
+    left = np.random.default_rng(1).random((3, 1200))
+    right = np.random.default_rng(2).random((1200, 1200))
+    with jobs.one_thread():
+        first = left @ right
+        assert all(((left @ right) == first).all() for _ in range(5))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import MINIMUM_TIMES
 from roofline.design.comparison.axes import words
 from roofline.design.comparison.cells import SAME_BOUND, Cell
+from roofline.design.comparison.sweeps import check as check_cells
 from roofline.design.comparison.sweeps import span_text
 from roofline.foundation.units import format_intensity
 
@@ -55,6 +56,27 @@ class Balance:
     crossings: tuple[Crossing, ...]
     machines: tuple[KnownMachine, ...]
     left_out: tuple[str, ...] = ()
+
+
+def check(comparison: Comparison) -> None:
+    """Refuse what is no sweep over balances of one machine, and bounds that are not known.
+
+    Raises:
+        ValueError: says which.
+    """
+    check_cells(comparison)
+    assert comparison.balance is not None
+    values = comparison.axes.get(AXIS, ())
+    are_balances = all(isinstance(each, float) and each > 0 for each in values)
+    if tuple(comparison.axes) != (AXIS,) or not are_balances:
+        raise ValueError(f"the axis is {AXIS}, of numbers above 0")
+    if len(comparison.hardware) != 1:
+        raise ValueError("hypothetical machines are made of one")
+    if not all(cell.eager_min_time_s for cells in comparison.cells for cell in cells):
+        raise ValueError("a bound is not known")
+    leads = [i for each in comparison.balance.crossings for i in (each.before, each.after)]
+    if not set(leads) <= set(range(len(comparison.designs))):
+        raise ValueError("a crossing is of a design that there is not")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

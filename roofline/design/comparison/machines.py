@@ -51,9 +51,10 @@ def check(comparison: Comparison) -> None:
     if len(analyses) < 2:
         raise InputError("a comparison of machines takes at least two")
     of_devices: dict[Device, Analysis] = {}
+    tasks = [(each.model, each.inputs, each.cache) for each in analyses]
     for position, each in enumerate(analyses):
         first = of_devices.setdefault(each.run.device, each)
-        is_one_task = _task(each) == _task(analyses[0])
+        is_one_task = tasks[position] == tasks[0]
         if not is_one_task or (
             list(map(_identity, each.operators)) != list(map(_identity, first.operators))
         ):
@@ -65,11 +66,6 @@ def check(comparison: Comparison) -> None:
         for before in analyses[:position]:
             if (before.hardware, before.threads) == (each.hardware, each.threads):
                 raise InputError(f"'{each.hardware.name}' is given twice; name it once")
-
-
-def _task(analysis: Analysis) -> object:
-    """What is done on every machine."""
-    return (analysis.model, analysis.inputs, analysis.cache)
 
 
 def _identity(row: OperatorRow) -> object:

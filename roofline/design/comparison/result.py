@@ -96,21 +96,20 @@ class Comparison(Result):
     balance: Balance | None = None
 
     def __post_init__(self) -> None:
-        axes = {name: tuple(cast("Sequence[Value]", each)) for name, each in self.axes.items()}
+        axes: dict[str, tuple[Value, ...]] = {}
+        for name, values in self.axes.items():
+            if not isinstance(values, Sequence) or isinstance(values, str):
+                raise ValueError(f"axes.{name}: expected a list")
+            axes[name] = tuple(cast("Sequence[Value]", values))
+            if not all(isinstance(each, (int, float, str)) for each in axes[name]):
+                raise ValueError(f"axes.{name}: expected numbers and words")
         object.__setattr__(self, "axes", axes)
         if not 0 <= self.reference < len(self.designs):
             count = len(self.designs)
             raise InputError(f"reference {self.reference}: there are models 0 to {count - 1}")
+        _VIEWS[self.shape].check(self)
         if self.analyses:
-            check = models.check if len(self.designs) > 1 else machines.check
-            check(self)
             object.__setattr__(self, "cells", models.cells(self))
-            return
-        places = self.grid.count + (len(self.balance.machines) if self.balance else 0)
-        if not self.cells or {len(each) for each in self.cells} != {len(self.designs)}:
-            raise ValueError("cells are no full table of the designs")
-        if len(self.cells) != places:
-            raise ValueError(f"{len(self.cells)} rows of cells are no full grid of {places}")
 
     @classmethod
     def of(
@@ -420,6 +419,8 @@ class Comparison(Result):
         """
         fix = f"make it again with `{cls.made_by}`"
         table = dict(schema.check_version(data, file=file, fix=fix))
+        if "cells" in table:
+            raise reading.refused(file, "unknown key 'cells'", fix)
         names = ("summary", "sentences", "rows", "module_alignment", "types", "notes", "points")
         said = {name: table.pop(name) for name in (*names, "problems") if name in table}
         rows, designs = said.get("rows"), table.get("designs")
@@ -435,7 +436,7 @@ class Comparison(Result):
         right = found._following()
         for name, each in said.items():
             if not schema.is_same(each, right.get(name)):
-                raise reading.refused(file, f"{name} do not follow from the rest", fix)
+                raise reading.refused(file, f"{name}: does not follow from the rest", fix)
         return found
 
 

@@ -18,6 +18,20 @@ _CLOSE, _UNKNOWN = -1, -2
 """What stands in the place of a winner where there is none."""
 
 
+def check(comparison: Comparison) -> None:
+    """Refuse axes of nothing, and cells that are no full table.
+
+    Raises:
+        ValueError: says which.
+    """
+    if not comparison.axes:
+        raise ValueError("a sweep has at least one axis")
+    count, cells, balance = comparison.grid.count, comparison.cells, comparison.balance
+    count += len(balance.machines) if balance else 0
+    if len(cells) != count or {len(each) for each in cells} != {len(comparison.designs)}:
+        raise ValueError(f"rows are no full grid of {count} places and the designs")
+
+
 def summary(comparison: Comparison) -> str:
     """Return the designs, and the axes that they were swept over."""
     return f"{' against '.join(comparison.names)} over {axis_names(comparison.grid)}"

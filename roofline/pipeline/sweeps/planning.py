@@ -161,28 +161,26 @@ def _designs(designs: Sequence[object], names: Sequence[str]) -> tuple[Design, .
     found: list[Design] = []
     for index, each in enumerate(designs):
         name = names[index] if names else each if isinstance(each, str) else type(each).__name__
-        found.append(_design(each, name))
+        if isinstance(each, str):
+            if each.endswith(".json"):
+                raise InputError(
+                    f"{each}: a saved analysis is of one size, and cannot be swept: name its model"
+                )
+            from roofline.workload.models.expressions.reading import variables_in
+
+            found.append(Design(name=name, model=each, variables=variables_in(each)))
+            continue
+        import torch
+
+        if not isinstance(each, torch.nn.Module):
+            what = type(each).__name__
+            raise InputError(f"a sweep takes modules and names of designs, got {what}")
+        found.append(Design(name=name, model=each))
     shown = [each.name for each in found]
     if len(set(shown)) < len(shown):
         again = next(name for name in shown if shown.count(name) > 1)
         raise InputError(f"'{again}' is given twice; a sweep compares different designs")
     return tuple(found)
-
-
-def _design(model: object, name: str) -> Design:
-    if isinstance(model, str):
-        if model.endswith(".json"):
-            raise InputError(
-                f"{model}: a saved analysis is of one size, and cannot be swept: name its model"
-            )
-        from roofline.workload.models.expressions.reading import variables_in
-
-        return Design(name=name, model=model, variables=variables_in(model))
-    import torch
-
-    if isinstance(model, torch.nn.Module):
-        return Design(name=name, model=model)
-    raise InputError(f"a sweep takes modules and names of designs, got {type(model).__name__}")
 
 
 # -- what is refused -------------------------------------------------------------------------------
