@@ -46,25 +46,16 @@ _BOOKKEEPING = frozenset(
     }
 )
 _BOOKKEEPING_NAMESPACES = frozenset({"prim", "profiler"})
-_ALLOCATIONS = frozenset(
+_MOVES_NOTHING = frozenset(
     {
-        "aten.empty",
-        "aten.empty_like",
-        "aten.empty_strided",
-        "aten.empty_permuted",
-        "aten.new_empty",
-        "aten.new_empty_strided",
-        # The zeros of forward-mode differentiation have no memory behind them.
-        "aten._efficientzerotensor",
-    }
-)
-_METADATA = frozenset(
-    {
+        # Allocations; the zeros of forward-mode differentiation have no memory behind them.
+        *("aten.empty", "aten.empty_like", "aten.empty_strided", "aten.empty_permuted"),
+        *("aten.new_empty", "aten.new_empty_strided", "aten._efficientzerotensor"),
+        # In-place operators that change how a tensor looks at its storage, not what is in it.
         *("aten.as_strided_", "aten.resize_", "aten.set_", "aten.squeeze_", "aten.swapaxes_"),
         *("aten.swapdims_", "aten.t_", "aten.transpose_", "aten.unsqueeze_"),
     }
 )
-"""In-place operators that change how a tensor looks at its storage, not what is in it."""
 
 _OVERWRITES = frozenset(
     {
@@ -76,11 +67,10 @@ _OVERWRITES = frozenset(
 )
 """In-place operators that write their first operand without reading it."""
 
-_UNSAID: Mapping[str, tuple[str, ...]] = dict.fromkeys(
-    ("aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"),
-    ("running_mean", "running_var"),
+_UPDATES_STATISTICS = frozenset(
+    {"aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"}
 )
-"""Operands that an operator updates in training, though its schema does not say so."""
+"""Operators that update running statistics in training, though their schemas do not say so."""
 
 _ONE_DTYPE = frozenset(
     {
@@ -113,7 +103,6 @@ class Operator:
     defaults: Mapping[str, Any]
     written: frozenset[str]
     written_only: frozenset[str]
-    written_in_training: tuple[str, ...]
     moves_nothing: bool
     is_bookkeeping: bool
     is_composite: bool
@@ -124,14 +113,11 @@ class Operator:
         Fused optimizers write gradients back only where they take a scale out of them.
         """
         if name in self.written:
-            return name != "grads" or not self._is_optimizer or given.get("grad_scale") is not None
-        return name in self.written_in_training and bool(
-            given.get("training") or given.get("train")
-        )
-
-    @property
-    def _is_optimizer(self) -> bool:
-        return self.name.startswith("aten._fused_")
+            is_fused = self.name.startswith("aten._fused_")
+            return name != "grads" or not is_fused or given.get("grad_scale") is not None
+        is_training = bool(given.get("training") or given.get("train"))
+        is_statistic = name in ("running_mean", "running_var")
+        return is_statistic and is_training and self.name in _UPDATES_STATISTICS
 
 
 @functools.cache
@@ -158,8 +144,7 @@ def operator_of(func: torch._ops.OpOverload) -> Operator:
             each.name for each in schema.arguments if each.alias_info and each.alias_info.is_write
         ),
         written_only=written_only,
-        written_in_training=_UNSAID.get(name, ()),
-        moves_nothing=name in _ALLOCATIONS or name in _METADATA,
+        moves_nothing=name in _MOVES_NOTHING,
         is_bookkeeping=name in _BOOKKEEPING or func.namespace in _BOOKKEEPING_NAMESPACES,
         is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(
             func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
@@ -457,14 +442,10 @@ def _is_about_shapes(operator: Operator, given: Mapping[str, Any], result: Any) 
     What forward-mode differentiation does with zeros: it moves them to the meta device, where
     operators of torch's own decompositions give the shape of the result.
     """
-    return (
-        isinstance(result, torch.Tensor)
-        and result.is_meta
-        and (
-            operator.name.startswith("prims.")
-            or any(not each.is_meta for each in tensors_in(dict(given)))
-        )
-    )
+    if not isinstance(result, torch.Tensor) or not result.is_meta:
+        return False
+    tensors = tensors_in(dict(given))
+    return operator.name.startswith("prims.") or any(not each.is_meta for each in tensors)
 
 
 def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:
