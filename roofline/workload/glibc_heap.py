@@ -280,7 +280,8 @@ class Heap:
                     and len(self._mapped) < self._settings.mmap_max
                 ):
                     return self._map(size)
-                self._grow(size)
+                more = size + self._settings.top_pad_bytes + _LEAST_BYTE - (self._end - self._top)
+                self._end += -(-more // PAGE_BYTE) * PAGE_BYTE
                 break
             self._consolidate()
         chunk = self._top
@@ -316,7 +317,10 @@ class Heap:
                 return self._split(chunk, size)
             self._unsorted.popleft()
             if free != size:
-                self._into_bin(chunk, free)
+                if free not in self._bins:
+                    bisect.insort(self._bin_sizes, free)
+                same = self._bins.setdefault(free, [])
+                same.insert(0 if free < _SMALL_BYTE else 1, chunk)
             elif self._has_room(size):
                 self._is_cached(self._whole(chunk), size)
                 has_cached = True
@@ -340,10 +344,6 @@ class Heap:
         self._next_mapping -= 1
         self._mapped[chunk] = -(-(size + _HEADER_BYTE) // PAGE_BYTE) * PAGE_BYTE
         return chunk
-
-    def _grow(self, size: int) -> None:
-        more = size + self._settings.top_pad_bytes + _LEAST_BYTE - (self._end - self._top)
-        self._end += -(-more // PAGE_BYTE) * PAGE_BYTE
 
     def _whole(self, chunk: int) -> int:
         """Takes a free chunk as it is."""
@@ -392,14 +392,6 @@ class Heap:
         else:
             self._unsorted.remove(chunk)
         return size
-
-    def _into_bin(self, chunk: int, size: int) -> None:
-        same = self._bins.get(size)
-        if same is None:
-            self._bins[size] = [chunk]
-            bisect.insort(self._bin_sizes, size)
-        else:
-            same.insert(0 if size < _SMALL_BYTE else 1, chunk)
 
     def _out_of_bin(self, size: int, which: int) -> int:
         same = self._bins[size]

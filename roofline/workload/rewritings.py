@@ -259,7 +259,8 @@ class _Memory:
         for spec in record.outputs:
             if spec.storage in self.kept:
                 self.written[spec.storage].append(spec)
-                if not spec.role.persists and _joins_or_copies(record):
+                joins = _name(record) in _JOINS or is_copy(record)
+                if joins and not spec.role.persists:
                     # What was given can lie where the result is, as caches do that are extended.
                     given = (each.byte for each in record.inputs if each.role is Role.INPUT)
                     self.already_there[spec.storage] += sum(given)
@@ -334,10 +335,6 @@ _CONVOLUTIONS = frozenset(
 
 def _name(record: OperatorRecord) -> str:
     return record.op.removeprefix("aten.").removesuffix("_")
-
-
-def _joins_or_copies(record: OperatorRecord) -> bool:
-    return _name(record) in _JOINS or is_copy(record)
 
 
 def _is_linear(record: OperatorRecord, data: Sequence[TensorSpec]) -> bool:
@@ -529,7 +526,15 @@ class _Regions:
             if len(products) > 1:
                 min_flop, weight_bytes = least_of(group)
                 if min_flop < sum(flop.values()):
-                    found.append((_standing_for(products.values()), min_flop))
+                    # For all of them stands one of the narrowest type with the largest kernel.
+                    _, stands = max(
+                        products.items(),
+                        key=lambda each: (
+                            -each[1].weight.dtype.bits,
+                            math.prod(each[1].weight.shape[2:]),
+                        ),
+                    )
+                    found.append((stands.record, min_flop))
                     if all(uses[each.weight.storage] == 1 for each in products.values()):
                         memory.merged_bytes += weight_bytes
                     continue
@@ -562,15 +567,6 @@ class _Regions:
             )
             for edges in groups.values()
         ]
-
-
-def _standing_for(products: Iterable[_Product]) -> OperatorRecord:
-    """Of merged products the one with the largest kernel, of the narrowest type."""
-
-    def rank(each: _Product) -> tuple[int, int]:
-        return -each.weight.dtype.bits, math.prod(each.weight.shape[2:])
-
-    return max(products, key=rank).record
 
 
 def _product(

@@ -250,25 +250,6 @@ def test_a_module_under_two_names_has_the_first() -> None:
     assert total(captured).parameter_bytes == 2 * 80  # it is read in both calls
 
 
-class Recursive(nn.Module):
-    """Calls itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, depth: int = 2) -> torch.Tensor:
-        x = self.layer(x)
-        return torch.relu(self(x, depth - 1)) if depth else x
-
-
-def test_recursion() -> None:
-    """Three products, then the two relus of the outer calls, all under one name."""
-    model = nn.Sequential(OrderedDict(body=Recursive()))
-    product, relu = ("body.layer", "addmm"), ("body", "relu")
-    assert paths(passed(model, (2, 4))) == [product, product, product, relu, relu]
-
-
 class MakesModules(nn.Module):
     """Makes one module as it runs, and keeps another where torch does not look."""
 

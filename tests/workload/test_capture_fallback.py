@@ -316,13 +316,6 @@ def test_recursive_modules() -> None:
     assert captured.parameters == 20
 
 
-def test_shared_modules_are_named_by_their_first_place() -> None:
-    shared = nn.Linear(4, 4)
-    captured = passed(nn.Sequential(shared, nn.ReLU(), shared), (2, 4))
-    assert paths(captured) == ["0", "1", "0"]
-    assert captured.parameters == 20
-
-
 def test_modules_that_are_kept_in_lists_run_and_are_left_as_they_were() -> None:
     """torch does not know of them: their weights are replaced only when they are used."""
 

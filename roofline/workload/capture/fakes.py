@@ -233,10 +233,6 @@ _MENDED: Mapping[Any, Callable[..., Any]] = {
 }
 
 
-def _padded(t: torch.Tensor, mask: torch.Tensor, mask_check: bool = True) -> torch.Tensor:
-    return torch.empty_like(t, memory_format=torch.contiguous_format)
-
-
 def _in_full(
     self: torch.Tensor, padding: float, output_size: Sequence[int] | None = None
 ) -> torch.Tensor:
@@ -246,7 +242,9 @@ def _in_full(
 _PADDED: Mapping[Any, Callable[..., Any]] = {
     # Masks that leave a sequence from its start on; others keep torch from dropping padding.
     _aten._nested_tensor_from_mask_left_aligned.default: lambda t, mask: True,
-    _aten._nested_tensor_from_mask.default: _padded,
+    _aten._nested_tensor_from_mask.default: lambda t, mask, mask_check=True: torch.empty_like(
+        t, memory_format=torch.contiguous_format
+    ),
     _aten.to_padded_tensor.default: _in_full,
 }
 """What makes nested tensors, and dense ones of them again: dense all the way, padding included."""

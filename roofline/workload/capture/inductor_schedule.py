@@ -62,6 +62,7 @@ def graph_of(
 def _kernels(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]]
 ) -> Iterator[CompiledKernel]:
+    from torch._inductor import ir
     from torch._inductor.codegen.wrapper import EnterSubgraphLine, KernelCallLine
 
     if any(isinstance(line, EnterSubgraphLine) for line in graph.wrapper_code.lines):
@@ -87,19 +88,17 @@ def _kernels(
         if id(node) in functions:
             name, loops = functions.pop(id(node))
             yield _kernel(graph, name, loops, is_library=False)
-        elif node.is_extern() and _is_launched(node):
+        # Parts of results and assertions call no kernel.
+        elif (
+            node.is_extern()
+            and not isinstance(node.node, ir.MultiOutput)
+            and node.get_device() is not None
+        ):
             called = getattr(node.node, "try_get_kernel_name", lambda: None)()
             name = str(called or type(node.node).__name__)
             yield _kernel(graph, name, [node], is_library=True)
     if functions:
         raise UnknownScheduleError(f"functions without a place: {len(functions)}")
-
-
-def _is_launched(node: Any) -> bool:
-    """Whether an external node calls a kernel: parts of results and assertions do not."""
-    from torch._inductor import ir
-
-    return not isinstance(node.node, ir.MultiOutput) and node.get_device() is not None
 
 
 def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) -> CompiledKernel:
@@ -191,7 +190,9 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
         if isinstance(line, AllocateLine):
             made = line.node
         elif isinstance(line, ExternKernelAllocLine):
-            made = line.node if _is_allocated(line.node) else None
+            # Others change a tensor, or give a view of one.
+            changes = line.node.get_inputs_that_alias_output() or line.node.get_mutation_names()
+            made = None if changes else line.node
         elif isinstance(line, MultiOutputLine):
             made = graph.name_to_buffer.get(line.result_name)
         elif isinstance(line, ReuseLine):
@@ -205,11 +206,6 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
             steps.append((made.get_name(), byte))
             buffers += 1
     return steps, buffers, reused
-
-
-def _is_allocated(node: Any) -> bool:
-    """Whether a call of a library makes a tensor, where others change one or give a view of it."""
-    return not node.get_inputs_that_alias_output() and not node.get_mutation_names()
 
 
 def _byte_of(graph: Any, buffer: Any) -> int | None:

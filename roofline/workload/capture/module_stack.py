@@ -265,64 +265,46 @@ class ModuleStack:
         patched: list[tuple[type, Callable[..., Any]]] = []
         try:
             # Hooks for all modules would see less: they run before a module's own.
-            setattr(torch.nn.Module, "__call__", self._called(called))  # noqa: B010  it is patched
+            setattr(torch.nn.Module, "__call__", self._seen(called, is_forward=False))  # noqa: B010  it is patched
             for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
                 forward = kind.__dict__.get("forward")
-                if forward is not None and _is_patchable(kind, forward):
+                is_model = issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module
+                is_script = issubclass(kind, torch.jit.ScriptModule)
+                if isinstance(forward, types.FunctionType) and is_model and not is_script:
                     patched.append((kind, forward))
-                    kind.forward = self._seen(forward)  # pyright: ignore[reportAttributeAccessIssue]
+                    kind.forward = self._seen(forward, is_forward=True)  # pyright: ignore[reportAttributeAccessIssue]
             yield
         finally:
             for kind, forward in patched:
                 kind.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
             setattr(torch.nn.Module, "__call__", called)  # noqa: B010
 
-    def _seen(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """`forward`, which may be called without its module being called, and is then seen too."""
+    def _seen(self, function: Callable[..., Any], *, is_forward: bool) -> Callable[..., Any]:
+        """`function`, which runs a module with all of its hooks, or its forward alone, seen."""
 
-        @functools.wraps(forward)
+        @functools.wraps(function)
         def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._thread:
-                wait_for_capture(module, (args, kwargs))
-                return forward(module, *args, **kwargs)
-            innermost = self._running[-1] if self._running else None
-            if innermost and innermost.module == id(module) and not innermost.is_in_forward:
-                innermost.is_in_forward = True
-                return forward(module, *args, **kwargs)
-            path = self._path_of(module)
-            if innermost is None or innermost.module != id(module):
-                # Else it is the forward of a base class, which its own calls.
-                self._count(path)
-            self._push(_Running(id(module), path, is_in_forward=True))
-            try:
-                return forward(module, *args, **kwargs)
-            finally:
-                self._pop()
-
-        return run
-
-    def _called(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, which runs a module with all of its hooks, seen."""
-
-        @functools.wraps(call)
-        def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != self._thread:
-                if id(module) in self._paths and not wait_for_capture(module, (args, kwargs)):
+                is_known = is_forward or id(module) in self._paths
+                if is_known and not wait_for_capture(module, (args, kwargs)) and not is_forward:
                     # The mode that records is of one thread: what this one calls is not seen.
                     self.elsewhere = self._paths[id(module)]
-                return call(module, *args, **kwargs)
+                return function(module, *args, **kwargs)
+            innermost = self._running[-1] if self._running else None
+            is_again = is_forward and innermost is not None and innermost.module == id(module)
+            if is_again and innermost is not None and not innermost.is_in_forward:
+                innermost.is_in_forward = True
+                return function(module, *args, **kwargs)
             path = self._path_of(module)
-            self._count(path)
-            self._push(_Running(id(module), path, is_in_forward=False))
+            # Else it is the forward of a base class, which its own calls.
+            self.calls[path] = self.calls.get(path, 0) + (not is_again)
+            self._push(_Running(id(module), path, is_in_forward=is_forward))
             try:
-                return call(module, *args, **kwargs)
+                return function(module, *args, **kwargs)
             finally:
                 self._pop()
 
         return run
-
-    def _count(self, path: str) -> None:
-        self.calls[path] = self.calls.get(path, 0) + 1
 
     def _push(self, running: _Running) -> None:
         self._running.append(running)
@@ -349,12 +331,3 @@ class ModuleStack:
 
 _next_node: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr")  # noqa: B009  it is not exported
 """The number that the next node of the graph will have."""
-
-
-def _is_patchable(kind: type, forward: Any) -> bool:
-    return (
-        isinstance(forward, types.FunctionType)
-        and issubclass(kind, torch.nn.Module)
-        and kind is not torch.nn.Module
-        and not issubclass(kind, torch.jit.ScriptModule)
-    )

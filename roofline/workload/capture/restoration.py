@@ -245,7 +245,8 @@ class _Reached:
                 if held in _SIMPLE:
                     continue
                 # Most containers are empty, and stay so: the hooks of modules.
-                if held in _TENSORS or _changes(value) or (_base_of(held) and not len(value)):
+                is_empty = _base_of(held) and not len(value)
+                if is_empty or held in _TENSORS or _has_state(value) or _is_array(value):
                     found.append(value)
                 else:
                     waiting.append(value)
@@ -466,10 +467,6 @@ def _take_out_added(place: Any, length: int) -> None:
 
 
 # -- tensors, arrays and generators ----------------------------------------------------------------
-
-
-def _changes(value: Any) -> bool:
-    return _has_state(value) or _is_array(value)
 
 
 def _is_array(value: Any) -> bool:

@@ -187,7 +187,17 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
             for name, tensor in own.items():
                 if tensor is None:
                     continue
-                _check(tensor, name, module)
+                kind = type(module).__name__
+                if is_lazy(tensor):
+                    raise ModelError(
+                        f"{kind} has a lazy parameter '{name}' without a shape;"
+                        " run the model once on a real input first"
+                    )
+                if tensor.layout is not torch.strided:
+                    raise ModelError(
+                        f"{kind} keeps '{name}' as a sparse tensor, and sparse"
+                        " tensors cannot be counted; give the model with dense ones"
+                    )
                 own[name] = tensors.of(tensor, role, is_changed=True)
                 if tensor.requires_grad:
                     replaced[id(tensor)] = own[name]
@@ -198,23 +208,9 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
         return
     # Modules may keep parameters a second time: recurrent layers have a list.
     for container in containers_in(model):
-        kind: Any = dict if isinstance(container, dict) else list
-        if isinstance(container, kind):
-            items = dict.items(container) if kind is dict else enumerate(list.__iter__(container))
+        base: Any = dict if isinstance(container, dict) else list
+        if isinstance(container, base):
+            items = dict.items(container) if base is dict else enumerate(list.__iter__(container))
             for key, value in list(items):
                 if id(value) in replaced:
-                    kind.__setitem__(container, key, replaced[id(value)])
-
-
-def _check(tensor: torch.Tensor, name: str, module: torch.nn.Module) -> None:
-    """Refuses a parameter or buffer that no other tensor can stand for."""
-    if is_lazy(tensor):
-        raise ModelError(
-            f"{type(module).__name__} has a lazy parameter '{name}' without a shape;"
-            " run the model once on a real input first"
-        )
-    if tensor.layout is not torch.strided:
-        raise ModelError(
-            f"{type(module).__name__} keeps '{name}' as a sparse tensor, and sparse"
-            " tensors cannot be counted; give the model with dense ones"
-        )
+                    base.__setitem__(container, key, replaced[id(value)])
