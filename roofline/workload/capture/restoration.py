@@ -74,6 +74,9 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     finally:
         for put_back in own:
             put_back()
+        for place in reached.empty:
+            if len(place):
+                _base_of(type(place)).clear(place)
         for place, put_back, known in shared:
             # What it held before is a place of its own.
             if put_back and any(
@@ -178,8 +181,9 @@ class _Reached:
     """What a pass of a model can change: containers, cells, objects with slots, tensors, arrays and
     random generators.
 
-    ``own`` are those that its modules and arguments hold, ``shared`` those that its code reaches,
-    ``large`` containers among these that are too long to be looked at, with their lengths;
+    ``own`` are those that its modules and arguments hold, ``empty`` containers among these (the
+    hooks of modules: most are, and stay so), ``shared`` those that its code reaches, ``large``
+    containers among these that are too long to be looked at, with their lengths;
     ``names`` what global names and classes hold that the code uses, ``caches`` functions of it
     that remember what they returned. The code is that of the files in which the classes of the
     modules are, with their bases, and functions that the modules hold.
@@ -187,6 +191,7 @@ class _Reached:
 
     def __init__(self, model: torch.nn.Module, others: Sequence[Any]) -> None:
         self.own: list[Any] = []
+        self.empty: list[Any] = []
         self.shared: list[Any] = []
         self.large: list[tuple[Any, int]] = []
         self.names: dict[int, _Names] = {}
@@ -244,9 +249,9 @@ class _Reached:
                 left -= code is None
                 if held in _SIMPLE:
                     continue
-                # Most containers are empty, and stay so: the hooks of modules.
-                is_empty = _base_of(held) and not len(value)
-                if is_empty or held in _TENSORS or _has_state(value) or _is_array(value):
+                if code is not None and _base_of(held) and not len(value):
+                    self.empty.append(value)
+                elif held in _TENSORS or _has_state(value) or _is_array(value):
                     found.append(value)
                 else:
                     waiting.append(value)
@@ -428,14 +433,12 @@ def _putting_back(thing: Any) -> Callable[[], object] | None:
 
 
 def _refill(place: Any, base: Any, items: Sequence[Any]) -> None:
-    # Most are empty, and stay so: the hooks of modules.
-    if len(place) or items:
-        base.clear(place)
-        if base is OrderedDict:
-            for key, value in items:
-                OrderedDict.__setitem__(place, key, value)
-        else:
-            (base.update if base in (dict, set) else base.extend)(place, items)
+    base.clear(place)
+    if base is OrderedDict:
+        for key, value in items:
+            OrderedDict.__setitem__(place, key, value)
+    else:
+        (base.update if base in (dict, set) else base.extend)(place, items)
 
 
 def _refill_cell(cell: types.CellType, content: Iterable[Any]) -> None:
