@@ -134,12 +134,7 @@ class _Watch(Listener):
         return call
 
     def result(self, breaks: Sequence[str], first: int, notes: Sequence[str]) -> CompiledPass:
-        """What was seen of the second pass.
-
-        Args:
-            breaks: why the model became several graphs.
-            first: how many graphs the first pass compiled.
-            notes: what else there is to say.
+        """What was seen of the second pass; the first one compiled so many graphs.
 
         Raises:
             UnknownScheduleError: nothing was compiled.

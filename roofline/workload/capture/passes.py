@@ -143,17 +143,7 @@ def capture(
 
 
 def result_on_fakes(model: torch.nn.Module, inputs: Inputs, *, name: str, run: Run) -> Any:
-    """What `model` returns, its tensors without memory; for inference.
-
-    Args:
-        model: any module; it is left as it was.
-        inputs: what it is called with.
-        name: what messages call it.
-        run: in which types it is run.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """What `model` returns, its tensors without memory; for inference, else as `capture`."""
     paths, tensors = paths_of(model), Fakes(run)
     # Calls operators as a recorded pass does: fakes of torch's alone would refuse some.
     recorder = Recorder(tensors, ModuleStack(paths), Operands(tensors.roles))
@@ -177,17 +167,7 @@ def single_pass(
     lesson: Lesson | None = None,
     on_call: OnCall | None = None,
 ) -> Capture:
-    """Runs `model` once, in eval mode and without gradients or one step of training, and leaves it
-    as it was.
-
-    Args:
-        model: any module.
-        inputs: what it is called with.
-        paths: the path of every module that it knows of, by identity.
-        run: in which types and layout, and whether it is trained.
-        tensors: make what stands in the place of its own tensors and of the inputs.
-        lesson: how it is trained, if it is.
-        on_call: told of each call that is recorded.
+    """Runs `model` once, on `tensors`, and leaves it as it was.
 
     Raises:
         ModelError: what it does cannot be seen.
@@ -204,13 +184,8 @@ class Recording:
     tensors again.
 
     Args:
-        stage: what runs.
-        paths: the path of every module that the model knows of, by identity.
+        paths: of every module that the model knows of, by identity.
         is_first: whether what is trained has yet to be prepared.
-        on_call: told of each call that is recorded.
-
-    Raises:
-        BaseException: whatever the model raises.
     """
 
     def __init__(

@@ -12,7 +12,6 @@ import contextlib
 import copy
 import functools
 import importlib
-import inspect
 import itertools
 import random
 import sys
@@ -224,8 +223,9 @@ class _Reached:
             kind = type(thing)
             if code is not None and issubclass(kind, _CODE):
                 code.append(thing)
-                if kind is types.FunctionType:
-                    self._files.add(inspect.unwrap(thing).__module__)  # pyright: ignore
+                # Of a decorated function it is the file of the one within.
+                if kind is types.FunctionType and _library(thing.__module__) not in _FOREIGN:
+                    self._files.add(thing.__module__)
                 continue
             if id(thing) in self._seen:
                 continue

@@ -85,13 +85,6 @@ def staged(
     """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
     as it was.
 
-    Args:
-        model: any module.
-        inputs: what it is called with.
-        run: in which types and layout, and whether it is trained.
-        tensors: make what stands in the place of its own tensors and of the inputs.
-        lesson: how it is trained, if it is.
-
     Raises:
         ModelError: it has tensors that no other can stand for.
         NoFakesError: `tensors` are fakes, and it cannot be given such.

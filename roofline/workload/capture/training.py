@@ -361,9 +361,6 @@ class Lesson:
 
         Args:
             leaves: what may have got a gradient: parameters and inputs.
-            loss: what is differentiated.
-            optimizer: what updates, if anything.
-            listener: is told where one phase ends and the next begins.
         """
         listener.enter("backward")
         loss.backward()
