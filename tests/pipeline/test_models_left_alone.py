@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import random
 import sys
 import warnings
@@ -24,6 +25,7 @@ from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.restoration import left_as_it_was, tensors_left_as_they_were
 from roofline.workload.capture.stage import staged
 from roofline.workload.inputs import Inputs
+from roofline.workload.models.sources import Function
 
 MACHINE = "10980xe"
 X = torch.linspace(-1.0, 1.0, 8).reshape(2, 4)
@@ -335,3 +337,30 @@ def test_of_a_long_table_only_what_a_pass_adds_is_taken_out(
         assert list(words) == list(range(20_000))
     words |= {each: [each] for each in range(20_000, 1_000_000)}
     assert calls_around_a_pass(model) == few < 1_000
+
+
+FOUND: dict[str, Any] = {}
+
+
+def keeping(x: torch.Tensor) -> torch.Tensor:
+    """Keeps tensors in a table of its file, and under a name that was not there."""
+    global LATEST
+    FOUND["latest"] = LATEST = x.sin()  # pyright: ignore
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        keeping,
+        torch.no_grad()(keeping),
+        functools.partial(keeping),
+        lambda x: keeping(x),
+        nn.Sequential(Function(keeping)),
+    ],
+    ids=["plain", "decorated", "partial", "called", "in a module"],
+)
+def test_global_names_that_functions_use_keep_nothing(function: Any) -> None:
+    roofline.analyze(function, X, hardware=MACHINE)
+    assert not FOUND
+    assert "LATEST" not in globals()
