@@ -6,7 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -109,6 +109,44 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
             yield from tensors_in(getattr(value, each.name, None))
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """How much of a storage tensors take: each place once, and no more than there is."""
+
+    whole_bytes: int
+    element_bytes: int
+    places: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
+
+    @property
+    def byte(self) -> int:
+        """The bytes that are taken."""
+        return min(sum(self.places.values()), self.whole_bytes)
+
+    @property
+    def elements(self) -> int:
+        """The elements that are taken."""
+        return self.byte // self.element_bytes
+
+
+def hold(held: dict[int, Held], tensor: torch.Tensor) -> None:
+    """Adds a tensor to what is held, by the addresses of storages."""
+    storage = tensor.untyped_storage()
+    found = held.setdefault(
+        storage._cdata,
+        Held(whole_bytes=storage.nbytes(), element_bytes=tensor.element_size()),
+    )
+    place = (tensor.storage_offset(), tensor.shape, tensor.stride())
+    found.places[place] = tensor.nbytes
+
+
+def held_by(tensors: Iterable[torch.Tensor]) -> dict[int, Held]:
+    """What tensors hold of their storages, by address."""
+    held: dict[int, Held] = {}
+    for each in tensors:
+        hold(held, each)
+    return held
 
 
 def is_same_view(one: torch.Tensor, other: torch.Tensor) -> bool:

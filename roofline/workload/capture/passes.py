@@ -11,7 +11,7 @@ import functools
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from roofline.workload.capture.failures import (
 )
 from roofline.workload.capture.fakes import Fakes, same_calls_as_kernels
 from roofline.workload.capture.module_stack import ModuleStack, is_compiled, path_of_own
-from roofline.workload.capture.operands import Operands, packed_in, tensors_in
+from roofline.workload.capture.operands import Operands, held_by, packed_in, tensors_in
 from roofline.workload.capture.reals import Reals, StandIns
 from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
@@ -199,9 +199,9 @@ class Recording:
         model = stage.model
         self._stage = stage
         self._modules = ModuleStack(paths)
-        self._parameters = _by_storage(model.parameters())
-        self._parameters |= _by_storage(packed_in(model.modules()))
-        self._buffers = _by_storage(model.buffers())
+        self._parameters = held_by(model.parameters())
+        self._parameters |= held_by(packed_in(model.modules()))
+        self._buffers = held_by(model.buffers())
         self._found = _modules_in(model)
         self._operands = Operands(stage.tensors.roles)
         self.recorder = Recorder(stage.tensors, self._modules, self._operands, on_call)
@@ -285,10 +285,10 @@ class Recording:
         return Capture(
             run=replace(run, loss=lesson.said) if lesson is not None else run,
             records=tuple(self.recorder.records),
-            parameters=sum(elements for elements, _ in parameters.values()),
-            parameter_size_bytes=sum(byte for _, byte in parameters.values()),
+            parameters=sum(each.elements for each in parameters.values()),
+            parameter_size_bytes=sum(each.byte for each in parameters.values()),
             buffer_size_bytes=sum(
-                byte for key, (_, byte) in self._buffers.items() if key not in parameters
+                each.byte for key, each in self._buffers.items() if key not in parameters
             ),
             input_bytes=given_bytes + (lesson.target_bytes if lesson is not None else 0),
             optimizer_state_bytes=lesson.state_bytes if lesson is not None else 0,
@@ -358,26 +358,6 @@ def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
         kind = type(module).__name__
         found.append(Module(path=path, kind=kind, calls=0, parameters=elements))
     return tuple(found)
-
-
-def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, tuple[int, int]]:
-    """Elements and bytes in each storage, by its address; the same place counts once."""
-    places: set[tuple[object, ...]] = set()
-    found: dict[int, tuple[int, int]] = {}
-    for each in tensors:
-        storage = each.untyped_storage()
-        address, byte = storage._cdata, each.nbytes
-        if byte < storage.nbytes():
-            # Others may lie beside it, or over it; overlapping views have no more than all of it.
-            place = (address, each.storage_offset(), each.shape, each.stride())
-            if place in places:
-                continue
-            places.add(place)
-            byte = min(found.get(address, (0, 0))[1] + byte, storage.nbytes())
-        else:
-            byte = storage.nbytes()
-        found[address] = byte // each.element_size(), byte
-    return found
 
 
 def weights_bytes(model: torch.nn.Module) -> int:

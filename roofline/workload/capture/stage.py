@@ -203,7 +203,7 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
     for container in containers_in(model):
         base: Any = dict if isinstance(container, dict) else list
         if isinstance(container, base):
-            items = dict.items(container) if base is dict else enumerate(list.__iter__(container))
+            items = base.items(container) if base is dict else enumerate(base.__iter__(container))
             for key, value in list(items):
                 if id(value) in replaced:
                     base.__setitem__(container, key, replaced[id(value)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +17,14 @@ from torch.optim.optimizer import (
 from roofline.errors import ModelError
 from roofline.run import Run
 from roofline.workload.capture.module_stack import ModuleStack, path_of_own
-from roofline.workload.capture.operands import Operands, packed_in, remembering, tensors_in
+from roofline.workload.capture.operands import (
+    Held,
+    Operands,
+    hold,
+    packed_in,
+    remembering,
+    tensors_in,
+)
 from roofline.workload.capture.passes import one_at_a_time, paths_of
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord
@@ -26,21 +32,6 @@ from roofline.workload.tensors import Role
 
 _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
 """What is there before the code runs, and after."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Held:
-    """A storage that was there before: how much of it tensors take, each place of it once."""
-
-    role: Role
-    element_bytes: int
-    whole_bytes: int
-    places: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
-
-    @property
-    def byte(self) -> int:
-        """The bytes that are taken; overlapping views have no more than all of it."""
-        return min(sum(self.places.values()), self.whole_bytes)
 
 
 class _AsTheyAre:
@@ -52,7 +43,7 @@ class _AsTheyAre:
 
     def __init__(self) -> None:
         self.roles: dict[int, Role] = {}
-        self.held: dict[int, _Held] = {}
+        self.held: dict[int, Held] = {}
         self.devices: set[str] = set()
         self._results: set[int] = set()
 
@@ -61,17 +52,10 @@ class _AsTheyAre:
         if tensor.layout is not torch.strided:
             return
         _check_shape(tensor)
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address in self._results:
-            return
-        if address not in self.held:
-            self.roles[address] = role
-            self.held[address] = _Held(
-                role=role, element_bytes=tensor.element_size(), whole_bytes=storage.nbytes()
-            )
-        place = (tensor.storage_offset(), tensor.shape, tensor.stride())
-        self.held[address].places[place] = tensor.nbytes
+        address = tensor.untyped_storage()._cdata
+        if address not in self._results:
+            self.roles.setdefault(address, role)
+            hold(self.held, tensor)
 
     def in_place_of(self, value: Any) -> Any:
         """`value` itself."""
@@ -156,15 +140,16 @@ class Tracking:
     @property
     def parameters(self) -> int:
         """The elements of the parameters, each place once."""
-        return sum(each.byte // each.element_bytes for each in self._of(Role.PARAMETER))
+        return sum(each.elements for each in self._of(Role.PARAMETER))
 
     @property
     def kept_bytes(self) -> int:
         """The bytes of what is there from before on: parameters, buffers, inputs, states."""
-        return sum(each.byte for role in _KEPT for each in self._of(role))
+        return sum(each.byte for each in self._of(*_KEPT))
 
-    def _of(self, role: Role) -> Iterator[_Held]:
-        return (each for each in self._tensors.held.values() if each.role is role)
+    def _of(self, *roles: Role) -> Iterator[Held]:
+        held = self._tensors.held.items()
+        return (each for address, each in held if self._tensors.roles[address] in roles)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
