@@ -134,12 +134,15 @@ def _content(subject: _Model, suffix: str, opset: int | None) -> tuple[bytes, in
             program = torch.export.export(
                 subject.module, subject.args, dict(subject.kwargs), strict=False
             )
-            if suffix == ".pt2":
-                what, fix = "torch.export cannot save it", ""
-                content = io.BytesIO()
+        # A program shares tensors with the model: only now do they hold what they held before.
+        if suffix == ".pt2":
+            what, fix = "torch.export cannot save it", ""
+            content = io.BytesIO()
+            with _quiet():
                 torch.export.save(program, content)
-                return content.getvalue(), None
-            what, fix = "torch.onnx cannot write it", "; try -o model.pt2"
+            return content.getvalue(), None
+        what, fix = "torch.onnx cannot write it", "; try -o model.pt2"
+        with subject.for_inference(), _quiet():
             options: Any = {"opset_version": opset, "verbose": False, "external_data": False}
             made: Any = torch.onnx.export(program, dynamo=True, **options)
             versions = {each.domain: each.version for each in made.model_proto.opset_import}

@@ -233,14 +233,15 @@ class _Reached:
             if issubclass(kind, (*_CODE, *_WRAPPERS)):
                 inside = self._behind(thing)
             else:
-                base = _base_of(kind)
-                if base and code is None and len(thing) > left:
-                    self.large.append((thing, len(thing)))
+                base, is_tuple = _base_of(kind), issubclass(kind, tuple)
+                if code is None and (base or is_tuple) and len(thing) > left:
+                    if base:
+                        self.large.append((thing, len(thing)))
                     continue
                 is_place = bool(base or kind is types.CellType or _slots_of(kind))
                 if is_place:
                     found.append(thing)
-                inside = _values(thing) if is_place or issubclass(kind, tuple) else ()
+                inside = _values(thing) if is_place or is_tuple else ()
                 if not base and (attributes := _attributes_of(thing)) is not None:
                     waiting.append(attributes)
                     (waiting if code is None else code).append(kind)
@@ -322,13 +323,15 @@ class _Names:
             value = now[name]
             if value is self.before.get(name) or not _holds_fakes(value):
                 continue
-            if not is_class:
-                now.pop(name)
-                now |= {name: self.before[name]} if name in self.before else {}
-            elif name in self.before:
+            is_known = name in self.before
+            if is_class and is_known:
                 setattr(self.owner, name, self.before[name])
-            else:
+            elif is_class:
                 delattr(self.owner, name)
+            elif is_known:
+                now[name] = self.before[name]
+            else:
+                del now[name]
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:
