@@ -306,6 +306,9 @@ def calls_around_a_pass(model: nn.Module) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    # What classes are is remembered.
+    with left_as_it_was(model, (X,)):
+        pass
     with contextlib.ExitStack() as stack:
         before = sys.getprofile()
         sys.setprofile(called)
@@ -331,6 +334,7 @@ def test_of_a_long_table_only_what_a_pass_adds_is_taken_out(
 ) -> None:
     words: dict[Any, Any] = {each: [each] for each in range(20_000)}
     monkeypatch.setitem(globals(), "WORDS", words)
+    monkeypatch.setitem(globals(), "LISTED", tuple([each] for each in range(20_000)))
     model = Looking()
     few = calls_around_a_pass(model)
     for _ in range(2):
