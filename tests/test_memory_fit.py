@@ -14,7 +14,7 @@ from roofline.analysis.drawing import picture_warnings
 from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.render.console import plain_text
-from tests.presentation.examples import ceiling, level
+from tests.analysis.examples import ceiling, level
 
 PEAK_BYTE = 4_008_000
 """Of `wide`: 1000 x 1000 weights of 4 bytes, 1000 inputs, 1000 outputs."""

@@ -32,7 +32,7 @@ from roofline.analysis.page import page_data
 from roofline.design.comparison.machines import together
 from roofline.foundation.units import format_s
 from roofline.render.console import plain_text
-from tests.presentation.examples import measured
+from tests.analysis.examples import measured
 
 IMAGE = (1, 8, 32, 32)
 CPU = "epyc-9654"

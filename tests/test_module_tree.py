@@ -9,8 +9,8 @@ import pytest
 
 from roofline.analysis import Analysis, Branch, Module, module_tree
 from roofline.workload.tensors import Role
-from tests.presentation.examples import Network, analysis_of, full_profile, resnet
-from tests.presentation.predictions import with_predictions
+from tests.analysis.examples import Network, analysis_of, full_profile, resnet
+from tests.analysis.predictions import with_predictions
 
 
 def nested() -> Analysis:

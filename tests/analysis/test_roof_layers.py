@@ -30,7 +30,7 @@ from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate
 from roofline.machine.losses import loss_notes, loss_words
 from roofline.plots.figures import new_figure, saved
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     dram_profile,
@@ -42,7 +42,7 @@ from tests.presentation.examples import (
     small,
     with_rows,
 )
-from tests.presentation.predictions import with_predictions
+from tests.analysis.predictions import with_predictions
 
 EXAMPLES = examples()
 THEORY = Provenance(

@@ -20,7 +20,7 @@ from roofline.cli.options import Output
 from roofline.errors import InputError
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     examples,
@@ -30,7 +30,7 @@ from tests.presentation.examples import (
     small,
     trained,
 )
-from tests.presentation.machines import eight
+from tests.design.machine_comparisons import eight
 
 pytest.importorskip("tensorboard")
 

@@ -19,7 +19,7 @@ from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measured import RunMeasurement
 from roofline.workload.operators import State
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Made,
     Network,
     analysis_of,
@@ -34,8 +34,8 @@ from tests.presentation.examples import (
     trained,
     with_rows,
 )
-from tests.presentation.machines import eight
-from tests.presentation.predictions import with_predictions
+from tests.analysis.predictions import with_predictions
+from tests.design.machine_comparisons import eight
 
 
 def of_example(name: str) -> Analysis:

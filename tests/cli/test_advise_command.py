@@ -11,7 +11,7 @@ import pytest
 
 from roofline.cli.main import run
 from roofline.machine.hardware import profile_to_toml
-from tests.presentation.examples import full_profile
+from tests.analysis.examples import full_profile
 
 MODEL = """
 import torch

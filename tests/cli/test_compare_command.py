@@ -14,7 +14,7 @@ import pytest
 
 from roofline.cli.main import run
 from roofline.design.comparison.result import Comparison
-from tests.presentation.examples import small
+from tests.analysis.examples import small
 
 SHEET = ["--hardware", "10980xe"]
 NET = "squeezenet1_1"

@@ -18,7 +18,7 @@ from roofline.foundation.sampling import Sample
 from roofline.latency.calibrated import Calibrated, no_calibration
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
-from tests.presentation.examples import small
+from tests.analysis.examples import small
 
 PREDICTION = RunPrediction(
     predicted_s=2e-6,

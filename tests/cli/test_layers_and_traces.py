@@ -12,8 +12,8 @@ import pytest
 from roofline.analysis import Analysis
 from roofline.cli.main import run
 from roofline.machine.catalog import load_hardware
-from tests.presentation.examples import analysis_of, measured, resnet, resnet_like
-from tests.presentation.machines import pair
+from tests.analysis.examples import analysis_of, measured, resnet, resnet_like
+from tests.design.machine_comparisons import pair
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from roofline.cli.main import run
 from roofline.pipeline import quantizing
 from roofline.quantization.policy import Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, Quantization
-from tests.presentation.quantizations import bandwidth_only, sensitive, swept
+from tests.quantization.quantizations import bandwidth_only, sensitive, swept
 
 DESIGN = "conv2d(3,4,3)+relu()+conv2d(4,8,3)+relu()+conv2d(8,8,3)@1x3x12x12"
 

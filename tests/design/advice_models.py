@@ -15,7 +15,7 @@ from roofline.pipeline.runs import captured_pass
 from roofline.placement import Placement, Roof
 from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord, State
-from tests.presentation.examples import full_profile
+from tests.analysis.examples import full_profile
 
 TimeOf = Callable[[OperatorRecord], float]
 

@@ -11,7 +11,7 @@ from roofline.workload.compiled_kernels import (
     CompiledPass,
     EagerCalls,
 )
-from tests.presentation.examples import hostile, resnet, small
+from tests.analysis.examples import hostile, resnet, small
 
 COMPILER = "Inductor of torch 2.13.0"
 

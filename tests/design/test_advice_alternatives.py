@@ -23,8 +23,7 @@ from roofline.design.advice.subject import (
     saving_of,
 )
 from roofline.placement import Roof
-from tests.design.advice_models import Clock, analysed, by_flop
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     analysis_of,
     dram_profile,
     examples,
@@ -32,6 +31,7 @@ from tests.presentation.examples import (
     resnet,
     resnet_like,
 )
+from tests.design.advice_models import Clock, analysed, by_flop
 
 
 def only(model: nn.Module, *shape: int, op: str = "aten.convolution", **run: Any) -> OperatorRow:

@@ -15,7 +15,7 @@ from roofline.analysis.words import advice_notes, machines_advice_notes, names_o
 from roofline.design.advice import Advice, read_advice
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation.blocks import Facts, Grid, Notes
-from tests.presentation.examples import examples, resnet
+from tests.analysis.examples import examples, resnet
 
 FOLD = Finding(
     rule="foldable batch norm",

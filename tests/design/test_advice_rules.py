@@ -13,8 +13,8 @@ from torch import nn
 from roofline.design.advice.rules import findings_of
 from roofline.machine.hardware import Duration, Overhead
 from roofline.workload.operators import OperatorRecord
+from tests.analysis.examples import MEASURED, dram_profile, full_profile
 from tests.design.advice_models import Clock, analysed, by_flop, found_in
-from tests.presentation.examples import MEASURED, dram_profile, full_profile
 
 
 class Given(nn.Module):

@@ -17,8 +17,8 @@ from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.machine.hardware import HardwareProfile
 from roofline.render.console import plain_text
-from tests.presentation.examples import ceiling, level, small
-from tests.presentation.predictions import with_predictions
+from tests.analysis.examples import ceiling, level, small
+from tests.analysis.predictions import with_predictions
 
 
 def machine(name: str, flop_per_s: float, bytes_per_s: float) -> HardwareProfile:

@@ -13,7 +13,7 @@ from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.design.comparison.result import Comparison
 from roofline.latency.prediction import RunPrediction
 from roofline.workload.tensors import Role
-from tests.presentation.examples import Network, analysis_of, dram_profile
+from tests.analysis.examples import Network, analysis_of, dram_profile
 
 
 def predicted(net: Network, seconds: list[float], between_s: float = 0.0) -> Analysis:

@@ -15,8 +15,9 @@ from roofline.errors import FileFormatError, InputError
 from roofline.machine.catalog import load_hardware
 from roofline.placement import Bound
 from roofline.result import read_result
-from tests.presentation.examples import Network, analysis_of, ceiling
-from tests.presentation.machines import (
+from tests.analysis.examples import Network, analysis_of, ceiling
+from tests.analysis.predictions import with_predictions
+from tests.design.machine_comparisons import (
     NARROW,
     WIDE,
     compare,
@@ -26,7 +27,6 @@ from tests.presentation.machines import (
     sheet,
     three_operators,
 )
-from tests.presentation.predictions import with_predictions
 
 COMPARISONS = comparisons()
 

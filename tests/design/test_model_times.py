@@ -15,8 +15,8 @@ from roofline.design.comparison.result import Comparison
 from roofline.foundation.blocks import Grid
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
-from tests.presentation.examples import analysis_of, bare_profile, resnet_like, small
-from tests.presentation.predictions import with_measurement, with_predictions
+from tests.analysis.examples import analysis_of, bare_profile, resnet_like, small
+from tests.analysis.predictions import with_measurement, with_predictions
 
 
 def slow() -> Analysis:

@@ -16,7 +16,7 @@ from roofline.design.comparison.alignment import (
 )
 from roofline.design.comparison.result import Comparison
 from roofline.workload.tensors import Role
-from tests.presentation.examples import Network, analysis_of, dram_profile
+from tests.analysis.examples import Network, analysis_of, dram_profile
 
 DRAM = "10980xe"
 

@@ -17,8 +17,8 @@ from roofline.language.sweep import SweptModel, sweep_of
 from roofline.language.weight_bits import BitsWhatIf, StageInBits, WeightBits
 from roofline.latency.prediction import RunPrediction
 from roofline.placement import Roof
-from tests.presentation.examples import analysis_of, full_profile
-from tests.presentation.quantizations import residual
+from tests.analysis.examples import analysis_of, full_profile
+from tests.quantization.quantizations import residual
 
 FLOAT = dtype("float32")
 

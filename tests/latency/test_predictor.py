@@ -20,8 +20,8 @@ from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State
 from roofline.workload.page_faults import PageFaults, count_page_faults
 from roofline.workload.residency import residency
+from tests.analysis.examples import full_profile
 from tests.builders import ceiling, level, profile
-from tests.presentation.examples import full_profile
 from tests.workload.passes import passed
 
 FAULT_S = 1e-6

@@ -19,8 +19,8 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import first_of
 from roofline.plots.figures import new_figure, saved
 from roofline.plots.style import BLUE, PURPLE, VERMILION
+from tests.analysis.examples import bare_profile, dram_profile, full_profile
 from tests.machine.hardware_examples import device_profile, rich_profile
-from tests.presentation.examples import bare_profile, dram_profile, full_profile
 
 ROOF, LOSSES, CURVES = ("FLOP/s", "share", "working set of each thread")
 

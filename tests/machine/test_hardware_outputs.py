@@ -15,8 +15,8 @@ import pytest
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile, read_profile
 from roofline.result import read_result
+from tests.analysis.examples import bare_profile, dram_profile, full_profile
 from tests.machine.hardware_examples import device_profile, rich_profile
-from tests.presentation.examples import bare_profile, dram_profile, full_profile
 
 PROFILES = (rich_profile(), device_profile(), full_profile(), dram_profile(), bare_profile())
 

@@ -23,11 +23,11 @@ from roofline.machine.report import (
     sparkline,
 )
 from roofline.render.console import plain_text, print_report
+from tests.analysis.examples import bare_profile, dram_profile, full_profile
 from tests.builders import ceiling as rate
 from tests.builders import level
 from tests.builders import profile as machine_of
 from tests.machine.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
-from tests.presentation.examples import bare_profile, dram_profile, full_profile
 
 TODAY = View(today=date(2026, 3, 7))
 

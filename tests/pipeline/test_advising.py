@@ -37,8 +37,8 @@ from roofline.pipeline.trials import (
     with_measured,
 )
 from roofline.workload.tensors import TensorSpec
+from tests.analysis.examples import dram_profile, full_profile
 from tests.design.advice_models import Clock, analysed
-from tests.presentation.examples import dram_profile, full_profile
 
 
 def small() -> nn.Sequential:

@@ -20,7 +20,7 @@ from roofline.plots.figures import new_figure
 from roofline.plots.roof import Point, diameter_pt
 from roofline.plots.roofline import spread
 from roofline.plots.style import styles
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     ceiling,

@@ -41,9 +41,9 @@ from roofline.quantization.result import (
 from roofline.quantization.what_ifs import what_ifs
 from roofline.render.console import print_report
 from roofline.result import read_result
+from tests.analysis.examples import bare_profile
 from tests.design.advice_models import Clock
-from tests.presentation.examples import bare_profile
-from tests.presentation.quantizations import (
+from tests.quantization.quantizations import (
     analysis,
     bandwidth_only,
     hostile,

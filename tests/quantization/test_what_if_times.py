@@ -17,8 +17,8 @@ from roofline.placement import Placement
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_ifs import records_of_torch, what_if
 from roofline.workload.operators import OperatorRecord, State
+from tests.analysis.examples import full_profile
 from tests.design.advice_models import Clock, by_flop
-from tests.presentation.examples import full_profile
 from tests.quantization.what_if_machines import (
     PingPong,
     analysis_of,

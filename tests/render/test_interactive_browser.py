@@ -25,7 +25,7 @@ from roofline.foundation.units import (
 from roofline.placement import Bound
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     bare_profile,
@@ -39,8 +39,8 @@ from tests.presentation.examples import (
     trained,
     with_rows,
 )
-from tests.presentation.machines import comparisons, with_caches
-from tests.presentation.predictions import with_measurement, with_predictions
+from tests.analysis.predictions import with_measurement, with_predictions
+from tests.design.machine_comparisons import comparisons, with_caches
 from tests.render.chromium import Browser
 from tests.render.pages import interactive_page
 

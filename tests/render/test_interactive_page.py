@@ -22,7 +22,7 @@ from roofline.foundation.blocks import View
 from roofline.plots.style import SERIES
 from roofline.render.interactive import SCRIPTS, embedded
 from roofline.workload.tensors import Role
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     examples,
@@ -32,8 +32,8 @@ from tests.presentation.examples import (
     resnet,
     resnet_like,
 )
-from tests.presentation.machines import comparisons, eight, sheet
-from tests.presentation.predictions import with_predictions
+from tests.analysis.predictions import with_predictions
+from tests.design.machine_comparisons import comparisons, eight, sheet
 from tests.render.chromium import chromium
 from tests.render.pages import interactive_page
 

@@ -19,7 +19,7 @@ from roofline.substitution.result import (
     Substitution,
 )
 from roofline.workload.tensors import Role, TensorSpec
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     DATASHEET,
     Made,
     Network,

@@ -12,7 +12,7 @@ from roofline.analysis import Analysis
 from roofline.substitution.drawing import clusters_of, moves_of
 from roofline.substitution.result import Optimization, Substitution
 from roofline.workload.tensors import Role
-from tests.presentation.examples import Network, analysis_of, measured, with_rows
+from tests.analysis.examples import Network, analysis_of, measured, with_rows
 from tests.substitution.optimizations import (
     SIZES,
     accelerator,

@@ -12,7 +12,7 @@ from roofline.latency.samples import EarlierRun
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
-from tests.presentation.examples import bare_profile, resnet, small
+from tests.analysis.examples import bare_profile, resnet, small
 
 EARLIER = EarlierRun(
     # The spread is 0.7 % and leaves three digits.

@@ -10,7 +10,7 @@ from roofline.analysis import Analysis
 from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.tensors import Role
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     DATASHEET,
     Made,
     Network,
@@ -22,7 +22,7 @@ from tests.presentation.examples import (
     level,
     resnet_like,
 )
-from tests.presentation.predictions import with_measurement, with_predictions
+from tests.analysis.predictions import with_measurement, with_predictions
 
 
 def sheet(

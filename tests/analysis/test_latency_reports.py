@@ -24,7 +24,7 @@ from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     Network,
     analysis_of,
     bare_profile,

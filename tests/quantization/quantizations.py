@@ -26,7 +26,7 @@ from roofline.quantization.result import (
     WhatIf,
 )
 from roofline.workload.tensors import Role, TensorSpec
-from tests.presentation.examples import Network, analysis_of, ceiling, full_profile
+from tests.analysis.examples import Network, analysis_of, ceiling, full_profile
 
 FLOAT = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
 INT8_FLOP_PER_S = 2092e9

@@ -20,7 +20,7 @@ from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from roofline.workload.operators import State
-from tests.presentation.examples import dram_profile, resnet, small, trained
+from tests.analysis.examples import dram_profile, resnet, small, trained
 
 
 def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:

@@ -16,7 +16,7 @@ from roofline.analysis import Analysis
 from roofline.foundation.blocks import By, Column, Grid, Report, View
 from roofline.render.console import columns_that_fit, print_report
 from roofline.render.pages import report_html
-from tests.presentation.examples import examples
+from tests.analysis.examples import examples
 
 EXAMPLES = examples()
 TODAY = date(2026, 3, 7)

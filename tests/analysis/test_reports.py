@@ -13,7 +13,7 @@ from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import age, origin
 from roofline.render.console import plain_text
-from tests.presentation.examples import (
+from tests.analysis.examples import (
     DATASHEET,
     ceiling,
     dram_profile,

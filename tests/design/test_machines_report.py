@@ -19,7 +19,7 @@ from roofline.foundation.units import format_s
 from roofline.render.console import grid_that_fits, plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
-from tests.presentation.machines import (
+from tests.design.machine_comparisons import (
     comparisons,
     eight,
     pair,

@@ -12,8 +12,8 @@ from roofline.errors import InputError
 from roofline.foundation.blocks import By, Grid, View
 from roofline.foundation.rows import csv_text
 from roofline.result import FORMATS
-from tests.presentation.examples import examples, hostile, resnet, small
-from tests.presentation.predictions import with_predictions
+from tests.analysis.examples import examples, hostile, resnet, small
+from tests.analysis.predictions import with_predictions
 
 EXAMPLES = examples()
 UNMEASURED = {suffix: FORMATS[suffix] for suffix in Analysis.suffixes if FORMATS[suffix] != "trace"}
