@@ -1,4 +1,4 @@
-"""Small machines and models that the tests of presentation share; all numbers are made up."""
+"""Small machines and models that tests of reports share; all numbers are made up."""
 
 from __future__ import annotations
 
