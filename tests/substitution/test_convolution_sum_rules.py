@@ -154,7 +154,8 @@ def test_a_value_is_added_to_its_own_convolution_by_the_kernel(
         branch = nn.Sequential(branch, batch_norm(channels))
     model = Parallel(*([nn.Identity(), branch] if first else [branch, nn.Identity()]))
     inputs = (random(*[2] * batched, channels, *[6] * dims, seed=seed),)
-    found = assert_rewrites(with_random_norms(model, seed), inputs, "absorb-residual")
+    module = with_random_norms(model, seed)
+    found = assert_rewrites(module, inputs, "absorb-residual", adds_inputs=True)
     assert ops(found.graph) == {f"conv{dims}d": 1}
     assert places(found.capture.graph, "sum-convolutions") == []
 
