@@ -37,15 +37,14 @@ class Group:
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
     no known FLOP. ``fused_bytes`` is what would be left of the traffic in fused kernels, None where
     that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is
-    its part of the whole. ``fused_min_time_s`` is that of the
-    fused kernels, None where one of them has operators in another
-    group too, ``model_min_time_s`` None of everything but the whole pass: what rewritings save is
-    saved across groups. ``predicted_s`` and ``measured_s`` are None where that of an operator is
-    unknown.
+    its part of the whole. ``fused_min_time_s`` is that of the fused kernels, None where one of them
+    has operators in another group too, ``model_min_time_s`` None of everything but the whole pass:
+    what rewritings save is saved across groups. ``predicted_s`` and ``measured_s`` are None where
+    that of an operator is unknown.
     """
 
     name: str
-    calls: int
+    rows: Sequence[OperatorRow] = field(repr=False)
     work: Work
     unknown_operators: int
     fused_bytes: int | None
@@ -55,6 +54,11 @@ class Group:
     model_min_time_s: float | None
     predicted_s: float | None = None
     measured_s: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """The number of operators."""
+        return len(self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,38 +82,29 @@ class Whole:
 
 
 def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
-    """The operators `rows` taken together; none of them is free.
-
-    Args:
-        name: what they are called.
-        rows: the operators.
-        whole: the pass that they are a part of.
-    """
+    """The operators `rows` of a pass taken together under a name; none of them is free."""
     eager_min_time_s, whole_s = sum_eager_min_time_s(rows), whole.totals.eager_min_time_s
+    minimum: HasMinimumTimes = whole.totals
+    if len(rows) != whole.calls:
+        fused_s = None
+        kernels = Counter(row.chain for row in rows)
+        are_inside = all(whole.kernels[chain] == calls for chain, calls in kernels.items())
+        is_known = whole.totals.fused_min_time_s is not None
+        if is_known and eager_min_time_s is not None and are_inside:
+            # As for whole passes, no more than the operators one by one.
+            fused_s = min(eager_min_time_s, sum(row.fused_min_time_s or 0.0 for row in rows))
+        minimum = MinTimes(eager_min_time_s=eager_min_time_s, fused_min_time_s=fused_s)
     return Group(
         name=name,
-        calls=len(rows),
+        rows=rows,
         work=known_work(rows),
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
         fused_bytes=sum_fused_bytes(rows) if rows else 0,
         share=eager_min_time_s / whole_s if eager_min_time_s is not None and whole_s else None,
-        **minimum_times_of(_minimum_of(rows, whole)),
+        **minimum_times_of(minimum),
         predicted_s=sum_known([row.predicted_s for row in rows]),
         measured_s=sum_known([row.measured_s for row in rows]),
     )
-
-
-def _minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
-    """The minimum times of operators of a pass, none of them free, as in `Group`."""
-    if len(rows) == whole.calls:
-        return whole.totals
-    eager_min_time_s, fused_s = sum_eager_min_time_s(rows), None
-    kernels = Counter(row.chain for row in rows)
-    are_inside = all(whole.kernels[chain] == calls for chain, calls in kernels.items())
-    if whole.totals.fused_min_time_s is not None and eager_min_time_s is not None and are_inside:
-        # As for whole passes, no more than the operators one by one.
-        fused_s = min(eager_min_time_s, sum(row.fused_min_time_s or 0.0 for row in rows))
-    return MinTimes(eager_min_time_s=eager_min_time_s, fused_min_time_s=fused_s)
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
@@ -179,7 +174,69 @@ def module_tree(
         top: how many of the modules in one are shown: those that take longest; None: all.
         time_s: the time that counts there.
     """
-    return tuple(_Tree(analysis, depth, top, time_s).branches())
+    whole, at_work = Whole.of(analysis), working(analysis.operators)
+    is_predicted = any(row.predicted_s is not None for row in at_work)
+    is_measured = any(row.measured_s is not None for row in at_work)
+    root = _Node("", 0)
+
+    def node_at(path: str) -> _Node:
+        # What lies deeper belongs to the last module that is shown.
+        node = root
+        for name in path.split(".")[:depth] if path else ():
+            if name not in node.inside:
+                node.inside[name] = _Node(f"{node.path}.{name}".lstrip("."), node.depth + 1)
+            node = node.inside[name]
+        return node
+
+    for module in analysis.modules:
+        node = node_at(module.path)
+        node.own_parameters += module.parameters
+        if node.path == module.path:
+            node.module = module
+    for row in at_work:
+        node_at(row.module_path).rows.append(row)
+
+    def branch(
+        node: _Node, part: Part, rows: list[OperatorRow], parameters: int, name: str = ""
+    ) -> Branch:
+        module = node.module if part == "whole" else None
+        group = group_of(name or node.path, rows, whole)
+        if not rows:
+            # What does nothing takes no time; of a kind that nobody knows, nothing is said.
+            group = replace(
+                group,
+                predicted_s=group.predicted_s if is_predicted else None,
+                measured_s=group.measured_s if is_measured else None,
+            )
+        return Branch(
+            path=node.path,
+            depth=node.depth + (part != "whole"),
+            part=part,
+            is_open=part == "whole" and bool(node.shown),
+            kind=module.kind if module else "",
+            calls=module.calls if module else None,
+            parameters=parameters if analysis.modules else None,
+            group=group,
+        )
+
+    def branches(node: _Node) -> Iterator[Branch]:
+        yield branch(node, "whole", node.all_rows, node.parameters)
+        inside, left_out = node.shown, list[_Node]()
+        if inside and (node.rows or node.own_parameters):
+            yield branch(node, "own", node.rows, node.own_parameters)
+        if top is not None and len(inside) > top:
+            groups_inside = [(each, group_of("", each.all_rows, whole)) for each in inside]
+            groups_inside.sort(key=lambda each: length(each[1], time_s))
+            left_out = [each for each, _ in groups_inside[top:]]
+        for each in inside:
+            if not any(each is other for other in left_out):
+                yield from branches(each)
+        if left_out:
+            rows = [row for each in left_out for row in each.all_rows]
+            parameters = sum(each.parameters for each in left_out)
+            yield branch(node, "rest", rows, parameters, f"{len(left_out)} more")
+
+    return tuple(branches(root))
 
 
 @dataclass(slots=True)
@@ -200,96 +257,9 @@ class _Node:
         return self.own_parameters + sum(each.parameters for each in self.inside.values())
 
     @property
-    def is_empty(self) -> bool:
-        return not (self.all_rows or self.parameters)
-
-
-class _Tree:
-    def __init__(
-        self, analysis: Analysis, depth: int | None, top: int | None, time_s: GroupTime
-    ) -> None:
-        self._whole = Whole.of(analysis)
-        # What lies deeper belongs to the last module that is shown.
-        self._depth = depth
-        self._top = top
-        self._time_s = time_s
-        self._knows_modules = bool(analysis.modules)
-        self._root = _Node("", 0)
-        for module in analysis.modules:
-            node = self._node(module.path)
-            node.own_parameters += module.parameters
-            if node.path == module.path:
-                node.module = module
-        at_work = working(analysis.operators)
-        self._is_predicted = any(row.predicted_s is not None for row in at_work)
-        self._is_measured = any(row.measured_s is not None for row in at_work)
-        for row in at_work:
-            self._node(row.module_path).rows.append(row)
-
-    def branches(self) -> Iterator[Branch]:
-        return self._branches(self._root)
-
-    def _node(self, path: str) -> _Node:
-        node = self._root
-        for name in path.split(".")[: self._depth] if path else ():
-            if name not in node.inside:
-                node.inside[name] = _Node(f"{node.path}.{name}".lstrip("."), node.depth + 1)
-            node = node.inside[name]
-        return node
-
-    def _branches(self, node: _Node) -> Iterator[Branch]:
-        inside = [each for each in node.inside.values() if not each.is_empty]
-        yield self._branch(node, "whole", node.all_rows, node.parameters, is_open=bool(inside))
-        if not inside:
-            return
-        if node.rows or node.own_parameters:
-            yield self._branch(node, "own", node.rows, node.own_parameters)
-        left_out: list[_Node] = []
-        if self._top is not None and len(inside) > self._top:
-            by_length = sorted(
-                inside, key=lambda each: length(self._group(each.all_rows), self._time_s)
-            )
-            left_out = by_length[self._top :]
-        for each in inside:
-            if not any(each is other for other in left_out):
-                yield from self._branches(each)
-        if left_out:
-            rows = [row for each in left_out for row in each.all_rows]
-            parameters = sum(each.parameters for each in left_out)
-            yield self._branch(node, "rest", rows, parameters, name=f"{len(left_out)} more")
-
-    def _branch(
-        self,
-        node: _Node,
-        part: Part,
-        rows: list[OperatorRow],
-        parameters: int,
-        *,
-        is_open: bool = False,
-        name: str = "",
-    ) -> Branch:
-        module = node.module if part == "whole" else None
-        return Branch(
-            path=node.path,
-            depth=node.depth + (part != "whole"),
-            part=part,
-            is_open=is_open,
-            kind=module.kind if module else "",
-            calls=module.calls if module else None,
-            parameters=parameters if self._knows_modules else None,
-            group=self._group(rows, name or node.path),
-        )
-
-    def _group(self, rows: list[OperatorRow], name: str = "") -> Group:
-        group = group_of(name, rows, self._whole)
-        if rows:
-            return group
-        # What does nothing takes no time; of a kind that nobody knows, nothing is said.
-        return replace(
-            group,
-            predicted_s=group.predicted_s if self._is_predicted else None,
-            measured_s=group.measured_s if self._is_measured else None,
-        )
+    def shown(self) -> list[_Node]:
+        """Those inside that have operators or parameters."""
+        return [each for each in self.inside.values() if each.all_rows or each.parameters]
 
 
 def likeness(row: OperatorRow) -> Hashable:

@@ -19,7 +19,6 @@ from roofline.analysis.tables import (
     group_grid,
     groups_of_unknown,
     operator_grid,
-    phase_grid,
     source_word,
     unknown_grid,
 )
@@ -303,7 +302,7 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     """
     yield Facts(lines=tuple(_facts(analysis, view)))
     if analysis.run.train and view.by != "phase" and analysis.operators:
-        yield phase_grid(analysis, view)
+        yield group_grid(analysis, "phase", view)
     if analysis.operators:
         yield (
             operator_grid(analysis, view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,11 +17,8 @@ from roofline.analysis import (
     Whole,
     group_of,
     groups,
-    known_work,
     minimum_times_of,
     module_tree,
-    sum_eager_min_time_s,
-    sum_fused_bytes,
     working,
 )
 from roofline.analysis.grouping import likeness
@@ -46,7 +43,6 @@ from roofline.foundation.units import (
     MISSING,
     format_bytes,
     format_bytes_per_s,
-    format_flop,
     format_flop_per_s,
     format_intensity,
     format_percent,
@@ -56,11 +52,10 @@ from roofline.foundation.units import (
 from roofline.latency.prediction import BOUND_ONLY
 from roofline.workload.operators import PHASES, State
 
-Rows = Sequence[OperatorRow]
+TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "bound"}
+"""What the kinds of time are called in titles."""
 
-
-def _nothing(_: Rows) -> str:
-    return ""
+_Cell = Callable[[Group], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +63,24 @@ class _Part:
     """A column, the cell of calls that are alike, and that of operators taken together."""
 
     column: Column
-    cell: Callable[[Rows], str]
-    sum: Callable[[Rows], str] = _nothing
+    cell: _Cell
+    sum: _Cell = lambda _: ""
 
 
-TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "bound"}
-"""What the kinds of time are called in titles."""
-
-
-class TimeColumns:
-    """The columns of times of an analysis, as many as it knows of, and their cells.
+class _Times:
+    """The columns of times of an analysis, as many as it knows of.
 
     ``kind`` is what rows are sorted by and shares are of, ``whole_s`` the sum of those times.
     """
 
     def __init__(self, analysis: Analysis) -> None:
         rows = working(analysis.operators)
+        self.whole = Whole.of(analysis)
+        self.total = group_of("total", rows, self.whole)
         self.is_predicted = any(row.predicted_s is not None for row in rows)
         self.is_measured = any(row.measured_s is not None for row in rows)
         self.kind: Kind = kind_of_time(analysis)
         self.whole_s = sum_s(rows, self.kind)
-        self._count = len(rows)
         self._interval = (analysis.totals.predicted_low_s, analysis.totals.predicted_high_s)
 
     @property
@@ -96,80 +88,69 @@ class TimeColumns:
         """Whether there are predictions or measurements."""
         return self.is_predicted or self.is_measured
 
-    @property
-    def of_operators(self) -> list[_Part]:
-        """The columns of a table of operators."""
+    def time_s(self, group: Group) -> float | None:
+        """The time of a group that its share is of."""
+        return time_of(group, self.kind)
 
-        def bound(rows: Rows) -> str:
-            return format_s(sum_eager_min_time_s(rows))
+    def parts(self, *, of_groups: bool) -> list[_Part]:
+        """The columns of a table of sums, or of one of operators."""
 
-        def sum_predicted(rows: Rows) -> str:
+        def sum_predicted(group: Group) -> str:
             # Of all operators, the interval is that of the whole.
-            low_s, high_s = self._interval if len(rows) == self._count else (None, None)
-            return interval_cell(sum_known([row.predicted_s for row in rows]), low_s, high_s)
+            low_s, high_s = self._interval if group is self.total else (None, None)
+            return interval_cell(group.predicted_s, low_s, high_s)
 
-        parts = [_Part(_right("bound"), bound, bound)]
+        def measured(group: Group) -> str:
+            return format_s(group.measured_s)
+
+        def share(group: Group) -> str:
+            time_s = self.time_s(group)
+            is_known = time_s is not None and self.whole_s
+            return format_percent(rounded_share(time_s / self.whole_s) if is_known else None)
+
+        parts = [_part("bound", lambda group: format_s(group.eager_min_time_s))]
         if self.is_predicted:
-            parts.append(_Part(_right("predicted", 2), _predicted, sum_predicted))
-        if self.is_measured:
+            column = _right("predicted", 0 if of_groups else 2)
+            parts.append(_Part(column, _predicted, sum_predicted))
+        if self.is_measured and of_groups:
+            parts.append(_part("measured", measured))
+        elif self.is_measured:
             parts += [
                 _Part(
                     _right("measured"),
-                    lambda rows: median_cell(_measured_s(rows), _iqr_s(rows)),
-                    lambda rows: format_s(_measured_s(rows)),
+                    lambda group: median_cell(group.measured_s, _iqr_s(group)),
+                    measured,
                 ),
-                _Part(_right("IQR", 11), lambda rows: format_s(_iqr_s(rows), 2)),
-                _Part(_right("FLOP/s", 5), _flop_rate, _flop_rate),
-                _Part(_right("byte/s", 7), _byte_rate, _byte_rate),
-                _Part(_right("of the roof", 3), _of_roof, _of_roof),
+                _Part(_right("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
+                _part("FLOP/s", _flop_rate, 5),
+                _part("byte/s", _byte_rate, 7),
+                _part("of the roof", _of_roof, 3),
             ]
-        if self.is_predicted:
+        if self.is_predicted and not of_groups:
             prediction = Column(heading="prediction", sacrifice=9)
-            parts.append(_Part(prediction, lambda rows: source_word(rows[0])))
-        return [*parts, _Part(_right("share"), self._share, self._share)]
-
-    def cells(self, rows: Rows) -> tuple[str, ...]:
-        """The cells of calls that are alike."""
-        return tuple(each.cell(rows) for each in self.of_operators)
-
-    def of_groups(self) -> tuple[Column, ...]:
-        """The columns of a table of sums."""
-        known = {"bound": True, "predicted": self.is_predicted, "measured": self.is_measured}
-        return tuple(
-            map(_right, [*(name for name, is_known in known.items() if is_known), "share"])
-        )
-
-    def group_cells(self, group: Group, *, is_all: bool = False) -> tuple[str, ...]:
-        """The cells of a group; that of all operators has the interval of the whole."""
-        time_s = self.group_s(group)
-        low_s, high_s = self._interval if is_all else (None, None)
-        share = time_s / self.whole_s if time_s is not None and self.whole_s else None
-        return (
-            format_s(group.eager_min_time_s),
-            *([interval_cell(group.predicted_s, low_s, high_s)] if self.is_predicted else []),
-            *([format_s(group.measured_s)] if self.is_measured else []),
-            format_percent(None if share is None else rounded_share(share)),
-        )
-
-    def group_s(self, group: Group) -> float | None:
-        """The time of a group that its share is of."""
-        match self.kind:
-            case "measured":
-                return group.measured_s
-            case "predicted":
-                return group.predicted_s
-            case "bound":
-                return group.eager_min_time_s
-
-    def _share(self, rows: Rows) -> str:
-        known = [time for row in rows if (time := time_of(row, self.kind)) is not None]
-        if not self.whole_s or not known:
-            return MISSING
-        return format_percent(rounded_share(sum(known) / self.whole_s))
+            parts.append(_Part(prediction, lambda group: source_word(group.rows[0])))
+        return [*parts, _part("share", share)]
 
 
 def _right(heading: str, sacrifice: int = 0) -> Column:
     return Column(heading=heading, align="right", sacrifice=sacrifice)
+
+
+def _part(heading: str, cell: _Cell, sacrifice: int = 0) -> _Part:
+    """A column of numbers that add up."""
+    return _Part(_right(heading, sacrifice), cell, cell)
+
+
+def _flop(group: Group) -> str:
+    return sum_of_flop(group.work.flop or 0, group.unknown_operators)
+
+
+def _bytes(group: Group) -> str:
+    return format_bytes(group.work.traffic_bytes)
+
+
+def _fused(group: Group) -> str:
+    return format_bytes(group.fused_bytes)
 
 
 def source_word(row: OperatorRow) -> str:
@@ -188,50 +169,49 @@ def prediction_cell(
     return interval_cell(predicted_s, *(interval_s or (None, None)))
 
 
-def _predicted(rows: Rows) -> str:
-    predicted_s = sum_known([row.predicted_s for row in rows])
-    if predicted_s is None:
+def _predicted(group: Group) -> str:
+    if group.predicted_s is None:
         return BOUND_ONLY
     # The calls are the same: what is wrong for one of them is wrong for all.
-    low_s = sum_known([row.predicted_low_s for row in rows])
-    high_s = sum_known([row.predicted_high_s for row in rows])
-    return interval_cell(predicted_s, low_s, high_s)
+    low_s = sum_known([row.predicted_low_s for row in group.rows])
+    high_s = sum_known([row.predicted_high_s for row in group.rows])
+    return interval_cell(group.predicted_s, low_s, high_s)
 
 
-def _measured_s(rows: Rows) -> float | None:
-    return sum_known([row.measured_s for row in rows])
+def _iqr_s(group: Group) -> float | None:
+    return group.rows[0].measured_iqr_s if group.calls == 1 else None
 
 
-def _iqr_s(rows: Rows) -> float | None:
-    return rows[0].measured_iqr_s if len(rows) == 1 else None
-
-
-def _flop_rate(rows: Rows) -> str:
-    if not (time_s := _measured_s(rows)):
+def _flop_rate(group: Group) -> str:
+    if not (time_s := group.measured_s):
         return MISSING
-    unknown = sum(row.state is State.UNKNOWN for row in rows)
     return sum_of_flop(
-        known_work(rows).flop or 0, unknown, lambda flop: format_flop_per_s(flop / time_s)
+        group.work.flop or 0,
+        group.unknown_operators,
+        lambda flop: format_flop_per_s(flop / time_s),
     )
 
 
-def _byte_rate(rows: Rows) -> str:
-    time_s = _measured_s(rows)
-    return format_bytes_per_s(known_work(rows).traffic_bytes / time_s) if time_s else MISSING
+def _byte_rate(group: Group) -> str:
+    time_s = group.measured_s
+    return format_bytes_per_s(group.work.traffic_bytes / time_s) if time_s else MISSING
 
 
-def _of_roof(rows: Rows) -> str:
-    time_s, least_s = _measured_s(rows), sum_eager_min_time_s(rows)
+def _of_roof(group: Group) -> str:
+    time_s, least_s = group.measured_s, group.eager_min_time_s
     return format_percent(least_s / time_s if time_s and least_s is not None else None)
 
 
 def operator_grid(analysis: Analysis, view: View) -> Grid:
     """The operators that take longest, then the others as one row, then all."""
-    times = TimeColumns(analysis)
-    at_work = working(analysis.operators)
+    times = _Times(analysis)
+    # The calls that no table can tell apart, together: those that were measured stay apart.
+    alike: dict[Hashable, list[OperatorRow]] = {}
+    for row in times.total.rows:
+        alike.setdefault(likeness(row), []).append(row)
     # Without any ceiling there is no time to sort by; bytes are always known.
     ordered = sorted(
-        alike(at_work),
+        alike.values(),
         key=lambda rows: (
             -sum_s(rows, times.kind),
             -sum(row.traffic_bytes for row in rows),
@@ -242,79 +222,48 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     # work gives way, so that 80 characters hold operator, module, the times and their share.
     crowded = times.is_more_than_bounds
 
-    def module(rows: Rows) -> str:
-        return module_of(rows[0]) + (f" ×{len(rows)}" if len(rows) > 1 else "")
+    def module(group: Group) -> str:
+        return module_of(group.rows[0]) + (f" ×{group.calls}" if group.calls > 1 else "")
 
-    def flop(rows: Rows) -> str:
-        known = rows[0].flop
-        return MISSING if known is None else format_flop(len(rows) * known)
-
-    def sum_flop(rows: Rows) -> str:
-        unknown = sum(row.state is State.UNKNOWN for row in rows)
-        return sum_of_flop(known_work(rows).flop or 0, unknown)
-
-    def traffic(rows: Rows) -> str:
-        return format_bytes(sum(row.traffic_bytes for row in rows))
-
-    def fused(rows: Rows) -> str:
-        return format_bytes(sum_fused_bytes(rows))
-
-    def slowest(rows: Rows) -> str:
-        row = rows[0]
-        crossing = format_bytes(len(rows) * row.level_bytes.get(row.level, 0))
+    def slowest(group: Group) -> str:
+        row = group.rows[0]
+        crossing = format_bytes(group.calls * row.level_bytes.get(row.level, 0))
         return f"{printable(row.level)} {crossing}" if row.level else MISSING
 
     least = 14 if crowded else 18
     parts = [_Part(Column(heading="module", sacrifice=1, least=least, cut="start"), module)]
     if analysis.run.train:
         phase = Column(heading="phase", sacrifice=3 if crowded else 2)
-        parts.append(_Part(phase, lambda rows: rows[0].phase))
+        parts.append(_Part(phase, lambda group: group.rows[0].phase))
     output = Column(heading="output", sacrifice=8 if crowded else 4)
     bound_by = Column(heading="bound by", sacrifice=10 if crowded else 5)
     parts += [
-        _Part(output, lambda rows: shape_of(rows[0])),
-        _Part(_right("FLOP", 4 if crowded else 2 * view.fused), flop, sum_flop),
-        _Part(_right("bytes", 6 * crowded), traffic, traffic),
-        *([_Part(_right("fused bytes"), fused, fused)] if view.fused else []),
+        _Part(output, lambda group: shape_of(group.rows[0])),
+        _part("FLOP", _flop, 4 if crowded else 2 * view.fused),
+        _part("bytes", _bytes, 6 * crowded),
+        *([_part("fused bytes", _fused)] if view.fused else []),
         _Part(_right("slowest level", 13 if crowded else 6), slowest),
         _Part(
             _right("FLOP/byte of it", 12 if crowded else 3),
-            lambda rows: format_intensity(rows[0].intensity_flop_per_byte),
+            lambda group: format_intensity(group.rows[0].intensity_flop_per_byte),
         ),
-        _Part(bound_by, lambda rows: printable(rows[0].ceiling) or MISSING),
-        *times.of_operators,
+        _Part(bound_by, lambda group: printable(group.rows[0].ceiling) or MISSING),
+        *times.parts(of_groups=False),
     ]
-
-    def summed(name: str, rows: Rows) -> tuple[str, ...]:
-        return (name, *(each.sum(rows) for each in parts))
-
+    shown = [group_of(short_op(rows[0]), rows, times.whole) for rows in ordered[: view.rows()]]
     others = [row for rows in ordered[view.rows() :] for row in rows]
+    rest = [group_of(f"{len(others)} more", others, times.whole)] if others else []
     return Grid(
         title=f"Operators by {TITLES[times.kind]}" if times.whole_s else "Operators by bytes",
         columns=(
             Column(heading="operator", least=12 if crowded else 16),
             *(each.column for each in parts),
         ),
-        rows=tuple(
-            (short_op(rows[0]), *(each.cell(rows) for each in parts))
-            for rows in ordered[: view.rows()]
-        ),
-        sums=(
-            *([summed(f"{len(others)} more", others)] if others else []),
-            summed("total", at_work),
+        rows=tuple((group.name, *(each.cell(group) for each in parts)) for group in shown),
+        sums=tuple(
+            (group.name, *(each.sum(group) for each in parts)) for group in (*rest, times.total)
         ),
     )
-
-
-def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
-    """The calls that no table can tell apart, together: the same operator, sizes, work and bound.
-
-    Calls that were measured stay apart, because their times differ; the same prediction is alike.
-    """
-    found: dict[Hashable, list[OperatorRow]] = {}
-    for row in rows:
-        found.setdefault(likeness(row), []).append(row)
-    return list(found.values())
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:
@@ -346,120 +295,90 @@ def groups_of_unknown(analysis: Analysis) -> tuple[Group, ...]:
     )
 
 
-def _group_sums(view: View, times: TimeColumns) -> tuple[Column, ...]:
-    return (
-        # Beside other times than bounds, the work gives way.
-        _right("FLOP", 1 * times.is_more_than_bounds),
-        _right("bytes", 2 * times.is_more_than_bounds),
-        *([_right("fused bytes")] if view.fused else []),
-        _right("FLOP/byte", 4),
-        *times.of_groups(),
-    )
+def _sum_parts(view: View, times: _Times) -> list[_Part]:
+    """The columns of a table of sums; beside other times than bounds, the work gives way."""
+
+    def intensity(group: Group) -> str:
+        flop, byte = group.work.flop or 0, group.work.traffic_bytes
+        return sum_of_intensity(flop, byte, group.unknown_operators)
+
+    return [
+        _part("FLOP", _flop, 1 * times.is_more_than_bounds),
+        _part("bytes", _bytes, 2 * times.is_more_than_bounds),
+        *([_part("fused bytes", _fused)] if view.fused else []),
+        _part("FLOP/byte", intensity, 4),
+        *times.parts(of_groups=True),
+    ]
 
 
-def type_grid(analysis: Analysis, view: View) -> Grid:
-    """The types that take longest, then the others as one row, all, and what is free."""
-    times = TimeColumns(analysis)
-    found = groups(analysis, lambda row: printable(row.type), time_s=times.group_s)
-    shown, others = found[: view.rows()], found[view.rows() :]
-    names = {each.name for each in others}
-    rows = working(analysis.operators)
-    whole = Whole.of(analysis)
+def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view: View) -> Grid:
+    """The table of sums that was asked for.
+
+    Of types those that take longest, then the others as one row, all, and what is free; phases in
+    their order, and their sum where they are what `view` asks for; the tree of modules, each with
+    all that is in it: the model itself is the total.
+    """
+    times = _Times(analysis)
+    if by == "module":
+        return _module_grid(analysis, view, times)
+    parts = [_part("calls", lambda group: str(group.calls), 3), *_sum_parts(view, times)]
+
+    def line(group: Group) -> tuple[str, ...]:
+        return (group.name, *(each.sum(group) for each in parts))
+
     sums: list[tuple[str, ...]] = []
-    if others:
-        rest = [row for row in rows if printable(row.type) in names]
-        sums.append(_group_cells(group_of(f"{len(others)} more", rest, whole), view, times))
-    sums.append(_group_cells(group_of("total", rows, whole), view, times, is_all=True))
-    if free := len(analysis.operators) - len(rows):
-        sums.append(("free, beside these", str(free), *[""] * len(_group_sums(view, times))))
+    if by == "phase":
+        found = groups(analysis, lambda row: row.phase)
+        shown = sorted(found, key=lambda each: PHASES.index(each.rows[0].phase))
+        if view.by == "phase":
+            sums.append(line(times.total))
+    else:
+        found = groups(analysis, lambda row: printable(row.type), time_s=times.time_s)
+        shown, others = found[: view.rows()], found[view.rows() :]
+        if others:
+            names = {each.name for each in others}
+            rest = [row for row in times.total.rows if printable(row.type) in names]
+            sums.append(line(group_of(f"{len(others)} more", rest, times.whole)))
+        sums.append(line(times.total))
+        if free := len(analysis.operators) - times.total.calls:
+            sums.append(("free, beside these", str(free), *[""] * (len(parts) - 1)))
     return Grid(
-        title="Types of operators",
-        columns=(Column(heading="type"), _right("calls", 3), *_group_sums(view, times)),
-        rows=tuple(_group_cells(each, view, times) for each in shown),
+        title="Phases" if by == "phase" else "Types of operators",
+        columns=(Column(heading=by), *(each.column for each in parts)),
+        rows=tuple(map(line, shown)),
         sums=tuple(sums),
     )
 
 
-def phase_grid(analysis: Analysis, view: View) -> Grid:
-    """The phases of the run, in their order; all together where they are what was asked for."""
-    times = TimeColumns(analysis)
-    by_phase = {each.name: each for each in groups(analysis, lambda row: row.phase)}
-    sums: tuple[tuple[str, ...], ...] = ()
-    if view.by == "phase":
-        total = group_of("total", working(analysis.operators), Whole.of(analysis))
-        sums = (_group_cells(total, view, times, is_all=True),)
-    return Grid(
-        title="Phases",
-        columns=(Column(heading="phase"), _right("calls", 3), *_group_sums(view, times)),
-        rows=tuple(
-            _group_cells(by_phase[each], view, times) for each in PHASES if each in by_phase
-        ),
-        sums=sums,
-    )
+def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
+    branches = module_tree(analysis, depth=view.levels, top=view.top, time_s=times.time_s)
+    parts = [_part("operators", lambda group: str(group.calls), 4), *_sum_parts(view, times)]
 
-
-def module_grid(analysis: Analysis, view: View) -> Grid:
-    """The tree of modules, each with all that is in it; the model itself is the total."""
-    times = TimeColumns(analysis)
-    branches = module_tree(analysis, depth=view.levels, top=view.top, time_s=times.group_s)
-    knows_modules = bool(analysis.modules)
-
-    def of_module(branch: Branch) -> Iterable[str]:
-        if knows_modules:
+    def cells(branch: Branch) -> Iterator[str]:
+        name = printable(branch.path.rpartition(".")[2]) or MODEL_ITSELF
+        if branch.part == "own":
+            name = "(own)"
+        elif branch.part == "rest":
+            name = f"({branch.group.name})"
+        yield "  " * branch.depth + name
+        if analysis.modules:
             calls = f"{branch.calls:,}" if branch.calls else MISSING
             yield printable(branch.kind)
             yield calls if branch.part == "whole" else ""
             yield MISSING if branch.parameters is None else format_si(branch.parameters, "")
+        group = branch.group if branch.depth else times.total
+        yield from (each.sum(group) for each in parts)
 
     known = [Column(heading="class", sacrifice=5), _right("calls", 3), _right("parameters", 2)]
     return Grid(
         title="Modules, each with all that is in it",
         columns=(
             Column(heading="module", least=16),
-            *(known if knows_modules else []),
-            _right("operators", 4),
-            *_group_sums(view, times),
+            *(known if analysis.modules else []),
+            *(each.column for each in parts),
         ),
-        rows=tuple(
-            (
-                branch_name(each),
-                *of_module(each),
-                *_group_cells(each.group, view, times, is_all=not each.depth)[1:],
-            )
-            for each in branches
-        ),
+        rows=tuple(tuple(cells(each)) for each in branches),
     )
-
-
-def branch_name(branch: Branch) -> str:
-    """The last name of a module's path, as deep as it stands in the tree."""
-    name = printable(branch.path.rpartition(".")[2]) or MODEL_ITSELF
-    if branch.part == "own":
-        name = "(own)"
-    elif branch.part == "rest":
-        name = f"({branch.group.name})"
-    return "  " * branch.depth + name
-
-
-def _group_cells(
-    group: Group, view: View, times: TimeColumns, *, is_all: bool = False
-) -> tuple[str, ...]:
-    flop, byte = group.work.flop or 0, group.work.traffic_bytes
-    return (
-        group.name,
-        str(group.calls),
-        sum_of_flop(flop, group.unknown_operators),
-        format_bytes(byte),
-        *([format_bytes(group.fused_bytes)] if view.fused else []),
-        sum_of_intensity(flop, byte, group.unknown_operators),
-        *times.group_cells(group, is_all=is_all),
-    )
-
-
-def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view: View) -> Grid:
-    """The table of sums that was asked for."""
-    make = {"module": module_grid, "type": type_grid, "phase": phase_grid}[by]
-    return make(analysis, view)
 
 
 _WORK = ("flop", "macs", "parameter_bytes", "input_bytes", "output_bytes", "traffic_bytes")
@@ -478,7 +397,7 @@ def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Itera
     """
     times = ("fused_bytes", "predicted_s", "measured_s", *MINIMUM_TIMES)
     sums = ("calls", *_WORK, *_MORE_BYTES, *times)
-    time_s = TimeColumns(analysis).group_s
+    time_s = _Times(analysis).time_s
     if view.by == "module":
         tree = module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s)
         of_tree = operator.attrgetter("path", "depth", "part", "kind", "calls", "parameters")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Literal
 
-from roofline.analysis import Analysis, Finding, OperatorRow, Run, Totals, working
+from roofline.analysis import Analysis, Finding, Group, OperatorRow, Run, Totals, working
 from roofline.foundation.blocks import Notes, notes
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
@@ -56,14 +56,16 @@ def _minimum(name: str, time_s: float, limiter: str) -> str:
     return f"{name} {format_s(time_s)}{f' ({printable(limiter)})' if limiter else ''}"
 
 
-def time_of(row: OperatorRow, kind: Kind) -> float | None:
-    """The row's time of that kind in seconds."""
-    times = {
-        "measured": row.measured_s,
-        "predicted": row.predicted_s,
-        "bound": row.eager_min_time_s,
-    }
-    return times[kind]
+_FIELDS: dict[Kind, str] = {
+    "measured": "measured_s",
+    "predicted": "predicted_s",
+    "bound": "eager_min_time_s",
+}
+
+
+def time_of(operators: OperatorRow | Group, kind: Kind) -> float | None:
+    """The time in seconds of that kind of an operator or a group."""
+    return getattr(operators, _FIELDS[kind])
 
 
 def sum_s(rows: Iterable[OperatorRow], kind: Kind) -> float:
