@@ -11,16 +11,23 @@ of their calls: when in a pass each began is not known, and the trace says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate
-from typing import Any, Literal
+from itertools import accumulate, takewhile
+from typing import Any
 
 from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
-from roofline.analysis.words import above_roof, kind_of_time, run_words, short_op
+from roofline.analysis.words import (
+    Kind,
+    above_roof,
+    kind_of_time,
+    run_words,
+    short_op,
+    time_of,
+)
 from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.text import printable
@@ -32,12 +39,11 @@ from roofline.workload.operators import State
 NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"
 
 Event = dict[str, Any]
-Timeline = Literal["measured", "predicted", "bound"]
 
-_NUMBERS: dict[Timeline, int] = {"measured": 1, "predicted": 2, "bound": 3}
-"""The number of the process, and of its thread, that shows a timeline."""
+_MEASURED = 1
+"""The number of the process, and of its thread, that shows what was measured."""
 
-_TITLES: dict[Timeline, str] = {
+_TITLES = {
     "measured": "measured: medians end to end",
     "predicted": "predicted, end to end",
     "bound": "bounds, end to end",
@@ -53,6 +59,11 @@ _WHAT = (
     " the order of the calls. When in a pass an operator began, and the gaps between operators, are"
     " not known. Calls of one module that follow each other are one slice."
 )
+
+_SHOWN_AT_THE_END = (
+    "end to end less the operators; shown as one slice at the end, though it lies between them"
+)
+_NOT_SHOWN = "timing each operator cost more than what runs between them, so that is not shown"
 
 
 def trace_json(analysis: Analysis) -> str:
@@ -77,16 +88,20 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
     """
     if kind_of_time(analysis) != "measured":
         raise InputError(f"{printable(analysis.model)} was not measured; {NOT_MEASURED}")
-    shown: dict[Timeline, list[_Step]] = {
-        "measured": _steps(analysis.operators, lambda row: row.measured_s),
-        "predicted": _steps(working(analysis.operators), lambda row: row.predicted_s),
-        "bound": _steps(working(analysis.operators), lambda row: row.eager_min_time_s),
+    at_work = working(analysis.operators)
+    shown = {
+        "measured": _steps(analysis.operators, "measured"),
+        "predicted": _steps(at_work, "predicted"),
+        "bound": _steps(at_work, "bound"),
     }
     events: list[Event] = []
-    for timeline, steps in shown.items():
+    for number, (timeline, steps) in enumerate(shown.items(), start=1):
         if steps:
-            events += _names(timeline, analysis)
-            events += _slices(timeline, steps, analysis)
+            events += _names(number, f"{printable(analysis.model)} · {_TITLES[timeline]}")
+            overhead_s = 0.0
+            if timeline == "measured" and analysis.measurement is not None:
+                overhead_s = analysis.measurement.overhead_s
+            events += _slices(number, steps, analysis, overhead_s)
     events += _counters(shown["measured"])
     events += _peak(shown["measured"], analysis)
     # Python sorts stably: events of one moment stay in the order in which they nest.
@@ -94,7 +109,7 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
-        "otherData": other_data(
+        "otherData": _other_data(
             analysis, {name: len(steps) for name, steps in shown.items() if steps}
         ),
     }
@@ -109,14 +124,12 @@ class _Step:
     end_ns: int
 
 
-def _steps(
-    rows: Sequence[OperatorRow], time_s: Callable[[OperatorRow], float | None]
-) -> list[_Step]:
+def _steps(rows: Sequence[OperatorRow], kind: Kind) -> list[_Step]:
     """The operators whose time is known, end to end; rounding never adds up."""
     found: list[_Step] = []
     now_s = 0.0
     for row in rows:
-        known = time_s(row)
+        known = time_of(row, kind)
         if known is not None:
             found.append(_Step(row, round(now_s * 1e9), round((now_s + known) * 1e9)))
             now_s += known
@@ -128,83 +141,65 @@ def _event(sort: str, name: str, number: int, now_ns: float, **more: Any) -> Eve
     return {"ph": sort, "name": name, **at, **more}
 
 
-def _names(timeline: Timeline, analysis: Analysis) -> Iterator[Event]:
-    number = _NUMBERS[timeline]
+def _names(number: int, title: str) -> Iterator[Event]:
     at = {"ph": "M", "pid": number, "tid": number}
-    title = f"{printable(analysis.model)} · {_TITLES[timeline]}"
     yield {**at, "name": "process_name", "args": {"name": title}}
     yield {**at, "name": "process_sort_index", "args": {"sort_index": number}}
     yield {**at, "name": "thread_name", "args": {"name": "modules and operators"}}
 
 
-@dataclass(slots=True)
-class _Track:
-    """The slices of one thread, as they are opened and closed."""
-
-    number: int
-    events: list[Event] = field(default_factory=list[Event])
-    open: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-    """Of each open slice: what it is of, its name, its category."""
-
-    def begin(self, of: str, name: str, kind: str, now_ns: int, args: Event) -> None:
-        more: Event = {"args": args} if args else {}
-        self.events.append(_event("B", name, self.number, now_ns, cat=kind, **more))
-        self.open.append((of, name, kind))
-
-    def end(self, now_ns: int) -> None:
-        _, name, kind = self.open.pop()
-        self.events.append(_event("E", name, self.number, now_ns, cat=kind))
-
-    def go_to(
-        self, places: Sequence[tuple[str, str, str]], now_ns: int, classes: Mapping[str, str]
-    ) -> None:
-        """Close the slices that are left, and open those that are entered; the pass stays."""
-        shared = 0
-        for (wanted, _, _), (inside, _, _) in zip(places, self.open[1:], strict=False):
-            if wanted != inside:
-                break
-            shared += 1
-        while len(self.open) > shared + 1:
-            self.end(now_ns)
-        for of, name, kind in places[shared:]:
-            is_known = kind == "module" and name in classes
-            args = {CLASSES: printable(classes[name])} if is_known else {}
-            self.begin(of, printable(name), kind, now_ns, args)
-
-
-def _slices(timeline: Timeline, steps: Sequence[_Step], analysis: Analysis) -> list[Event]:
+def _slices(
+    number: int, steps: Sequence[_Step], analysis: Analysis, overhead_s: float
+) -> list[Event]:
     """The pass, its phases, its modules in each other, and their operators."""
-    track = _Track(_NUMBERS[timeline])
+    events: list[Event] = []
+    # Of each open slice: what it is of, its name, its category.
+    opened: list[tuple[str, str, str]] = []
+
+    def begin(of: str, name: str, kind: str, now_ns: int, args: Event | None = None) -> None:
+        more: Event = {"args": args} if args else {}
+        events.append(_event("B", name, number, now_ns, cat=kind, **more))
+        opened.append((of, name, kind))
+
+    def end(now_ns: int, left_open: int) -> None:
+        while len(opened) > left_open:
+            _, name, kind = opened.pop()
+            events.append(_event("E", name, number, now_ns, cat=kind))
+
     classes = {module.path: module.kind for module in analysis.modules}
     has_phases = len({step.row.phase for step in steps}) > 1
     whole_ns = steps[-1].end_ns
-    track.begin("", f"one pass of {printable(analysis.model)}", "pass", 0, {})
+    begin("", f"one pass of {printable(analysis.model)}", "pass", 0)
     for step in steps:
         row = step.row
         # What lies around the operator, the outermost first.
         places = [(f"phase {row.phase}", row.phase, "phase")] if has_phases else []
         paths = accumulate(filter(None, row.module_path.split(".")), "{}.{}".format)
         places += [(f"module {path}", path, "module") for path in paths]
-        track.go_to(places, step.start_ns, classes)
-        track.begin("", short_op(row), "operator", step.start_ns, operator_args(row))
-        track.end(step.end_ns)
-    while len(track.open) > 1:
-        track.end(whole_ns)
-    run = analysis.measurement
-    if timeline == "measured" and run is not None and run.overhead_s > 0:
-        between = {"framework_overhead_s": run.overhead_s, "where": "not known; shown at the end"}
-        track.begin("", _BETWEEN, "overhead", whole_ns, between)
-        whole_ns += round(run.overhead_s * 1e9)
-        track.end(whole_ns)
-    track.end(whole_ns)
-    return track.events
+        # Slices that are left are closed, and those that are entered opened; the pass stays.
+        both = zip(places, opened[1:], strict=False)
+        shared = len(list(takewhile(lambda each: each[0][0] == each[1][0], both)))
+        end(step.start_ns, shared + 1)
+        for of, name, kind in places[shared:]:
+            is_known = kind == "module" and name in classes
+            args = {CLASSES: printable(classes[name])} if is_known else None
+            begin(of, printable(name), kind, step.start_ns, args)
+        begin("", short_op(row), "operator", step.start_ns, operator_args(row))
+        end(step.end_ns, len(opened) - 1)
+    end(whole_ns, 1)
+    if overhead_s > 0:
+        between = {"framework_overhead_s": overhead_s, "where": "not known; shown at the end"}
+        begin("", _BETWEEN, "overhead", whole_ns, between)
+        whole_ns += round(overhead_s * 1e9)
+    end(whole_ns, 0)
+    return events
 
 
 def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
     """What was reached, and how much was done so far; where FLOP are unknown, nothing is said."""
 
     def counter(name: str, unit: str, value: float, now_ns: int) -> Event:
-        return _event("C", name, _NUMBERS["measured"], now_ns, args={unit: value})
+        return _event("C", name, _MEASURED, now_ns, args={unit: value})
 
     flop = byte = 0
     yield counter(_DONE_FLOP, "FLOP", 0, 0)
@@ -226,13 +221,13 @@ def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
 
 def _peak(steps: Sequence[_Step], analysis: Analysis) -> Iterator[Event]:
     """The moment when memory is fullest; what it holds at others is not known."""
-    peak, number = analysis.peak, _NUMBERS["measured"]
+    peak = analysis.peak
     for step in steps:
         if peak is not None and step.row.index == peak.operator:
             held = {each: getattr(peak, each) for each in _HELD}
             args = {"peak_memory_bytes": peak.byte, **held}
             name = "memory is fullest"
-            yield _event("i", name, number, step.start_ns, s="p", cat="memory", args=args)
+            yield _event("i", name, _MEASURED, step.start_ns, s="p", cat="memory", args=args)
 
 
 _HELD = (
@@ -275,18 +270,17 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, Any]:
-    """What a reader must know of the trace: what it is, of which pass, where numbers come from.
-
-    Args:
-        analysis: whose trace it is.
-        timelines: how many operators each timeline has.
-    """
+def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, Any]:
+    """What a reader must know of the trace, and how many operators each timeline has."""
     profile, run = analysis.hardware, analysis.measurement
+    try:
+        made_by = f"roofline {version('roofline')}"
+    except PackageNotFoundError:
+        made_by = "roofline (not installed)"
     unknown = [row for row in analysis.operators if row.state is State.UNKNOWN]
     known: dict[str, Any] = {
         "what": _WHAT,
-        "made_by": f"roofline {_version()}",
+        "made_by": made_by,
         "schema_version": schema.VERSION,
         "model": printable(analysis.model),
         "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs],
@@ -322,25 +316,9 @@ def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, An
             "disturbed": run.are_disturbed,
             "page_faults": run.page_faults,
             "conditions": [printable(each) for each in run.conditions],
-            "overhead": _overhead(run.overhead_s),
+            "overhead": _SHOWN_AT_THE_END if run.overhead_s > 0 else _NOT_SHOWN,
         }
     else:
         known["overhead"] = "not known: the pass was not timed as a whole"
     known["warnings"] = [printable(each) for each in (*above_roof(analysis), *analysis.warnings)]
     return {name: value for name, value in known.items() if value not in (None, [], {})}
-
-
-def _overhead(overhead_s: float) -> str:
-    if overhead_s > 0:
-        return (
-            "end to end less the operators; shown as one slice at the end, though it lies between"
-            " them"
-        )
-    return "timing each operator cost more than what runs between them, so that is not shown"
-
-
-def _version() -> str:
-    try:
-        return version("roofline")
-    except PackageNotFoundError:
-        return "(not installed)"

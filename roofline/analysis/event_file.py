@@ -12,7 +12,7 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from roofline.analysis.chrome_trace import operator_args
 from roofline.analysis.grouping import groups, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
-from roofline.analysis.words import short_op
+from roofline.analysis.words import Kind, short_op, time_of
 from roofline.errors import InputError, said_by
 from roofline.foundation.text import printable
 from roofline.workload.dataflow import dataflow
@@ -41,18 +41,11 @@ _OF_OPERATORS = (
 )
 """Columns of operators that are drawn over the pass."""
 
-_TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
-    "measured": lambda row: row.measured_s,
-    "predicted": lambda row: row.predicted_s,
-    "bound": lambda row: row.eager_min_time_s,
-}
+_KINDS: tuple[Kind, ...] = ("measured", "predicted", "bound")
 
 
 def check_event_file(path: Path) -> None:
     """Refuses, before any work is done, an event file that could not be made or found.
-
-    Args:
-        path: of the file.
 
     Raises:
         InputError: TensorBoard would not find a file of this name, or is not there.
@@ -84,12 +77,12 @@ def event_file(analysis: Analysis, *, wall_time_s: float | None = None) -> bytes
 
 def _events(known: SimpleNamespace, analysis: Analysis) -> Iterator[Any]:
     yield known.event(file_version="brain.Event:2")
-    graph = graph_def(known, analysis)
+    graph = _graph_def(known, analysis)
     yield known.event(graph_def=graph.SerializeToString(deterministic=True))
-    for name, time_s in _TIMES.items():
-        stats = run_metadata(known, analysis, time_s)
+    for kind in _KINDS:
+        stats = _run_metadata(known, analysis, kind)
         if stats is not None:
-            tagged = {"tag": name, "run_metadata": stats.SerializeToString(deterministic=True)}
+            tagged = {"tag": kind, "run_metadata": stats.SerializeToString(deterministic=True)}
             yield known.event(tagged_run_metadata=tagged)
     said = str(analysis.render("md")).encode("utf-8", "backslashreplace")
     yield known.event(summary=known.text_summary("report/text_summary", said))
@@ -121,7 +114,7 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
                 yield f"operators/{column}", row.index, value
 
 
-def graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
+def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
     """The graph as a GraphDef."""
     flow = dataflow([row.record for row in analysis.operators])
     names = node_names(analysis.operators)
@@ -216,19 +209,11 @@ def _encoded(value: object) -> bytes:
 _LONGEST_S = 2**63 / 1e6
 
 
-def run_metadata(
-    known: SimpleNamespace, analysis: Analysis, time_s: Callable[[OperatorRow], float | None]
-) -> Any:
+def _run_metadata(known: SimpleNamespace, analysis: Analysis, kind: Kind) -> Any:
     """How long each node takes, as a RunMetadata, in whole microseconds, end to end.
 
-    Args:
-        known: SimpleNamespace.
-        analysis: whose operators they are.
-        time_s: of an operator.
-
-    Returns:
-        None where the time of an operator that works is not known, or all of them take longer than
-        whole microseconds of 64 bits can say.
+    None where the time of an operator that works is not known, or all of them take longer than
+    whole microseconds of 64 bits can say.
     """
     metadata = known.run_metadata()
     device = metadata.step_stats.dev_stats.add(device=_device(analysis))
@@ -236,7 +221,7 @@ def run_metadata(
     for name, row in zip(node_names(analysis.operators), analysis.operators, strict=True):
         if row.state is State.FREE:
             continue
-        row_s = time_s(row)
+        row_s = time_of(row, kind)
         if row_s is None or now_s + row_s >= _LONGEST_S:
             return None
         long = round(row_s * 1e6)

@@ -351,7 +351,7 @@ def test_half_a_measurement_is_refused():
 
 
 def test_several_machines_are_refused():
-    with pytest.raises(InputError, match="kind 'machine comparison' are written as json, csv"):
+    with pytest.raises(InputError, match="kind 'comparison' are written as json, csv"):
         eight().render("trace")
 
 
