@@ -14,17 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from roofline.analysis.drawing import (
-    is_measured,
-    picture_warnings,
-    subtitle_of,
-    title_of,
-)
+from roofline.analysis.drawing import is_measured, picture_warnings, subtitle_of, title_of
 from roofline.analysis.grouping import working
 from roofline.analysis.points import dtypes_in_use, points_of, strip_of, types_by_time
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.words import kind_of_time, provenance_words, time_of
+from roofline.analysis.words import kind_of_time, provenance_words, sum_s, time_of
 from roofline.foundation.dtypes import DType
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_flop_per_s, format_intensity, format_percent, format_s
@@ -105,33 +100,23 @@ def software_of(analysis: Analysis) -> Software | None:
     rows = working(analysis.operators)
     by_ceiling: dict[str, list[OperatorRow]] = {}
     for row in rows:
-        if (
-            row.bound in (Bound.COMPUTE, Bound.MEMORY)
-            and row.eager_min_time_s
-            and time_of(row, kind)
-        ):
+        is_bound = row.bound in (Bound.COMPUTE, Bound.MEMORY) and row.eager_min_time_s
+        if is_bound and time_of(row, kind):
             by_ceiling.setdefault(row.ceiling, []).append(row)
-    if not by_ceiling:
-        return None
-
-    def reached(ceiling: str, of: Sequence[OperatorRow]) -> Reached:
-        intensities = [
-            row.intensity_flop_per_byte for row in of if row.flop and row.intensity_flop_per_byte
-        ]
-        return Reached(
-            ceiling=ceiling,
-            eager_min_time_s=sum(row.eager_min_time_s or 0.0 for row in of),
-            time_s=sum(time_of(row, kind) or 0.0 for row in of),
-            low_flop_per_byte=min(intensities, default=None),
-            high_flop_per_byte=max(intensities, default=None),
+    found: list[Reached] = []
+    for ceiling, of in by_ceiling.items():
+        x = [row.intensity_flop_per_byte for row in of if row.flop and row.intensity_flop_per_byte]
+        found.append(
+            Reached(
+                ceiling=ceiling,
+                eager_min_time_s=sum_s(of, "bound"),
+                time_s=sum_s(of, kind),
+                low_flop_per_byte=min(x, default=None),
+                high_flop_per_byte=max(x, default=None),
+            )
         )
-
-    found = [reached(*each) for each in by_ceiling.items()]
-    return Software(
-        kind=kind,
-        whole_s=sum(time_of(row, kind) or 0.0 for row in rows),
-        reached=tuple(sorted(found, key=lambda each: -each.time_s)),
-    )
+    reached = tuple(sorted(found, key=lambda each: -each.time_s))
+    return Software(kind=kind, whole_s=sum_s(rows, kind), reached=reached) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +140,11 @@ class RoofLayers:
     def all(self) -> tuple[Layer, ...]:
         """Every layer."""
         return (*self.compute, *self.memory)
+
+    @property
+    def lossy(self) -> tuple[Layer, ...]:
+        """The layers whose measured peak is below the theoretical one."""
+        return tuple(each for each in self.all if (each.loss or 0.0) > 0)
 
     @property
     def fastest_bytes_per_s(self) -> float | None:
@@ -255,10 +245,14 @@ def _layers(
     layers = layers_of(roof, units, paper)
     compute, memory = layers[: len(units)], layers[len(units) :]
     main, measured_fastest = units[0] if units else None, roof.fastest_bytes_per_s
+
+    def kind(layer: Layer) -> Literal["hardware", "theoretical"]:
+        return "hardware" if layer.measured_per_s else "theoretical"
+
     highest = max(units, key=lambda each: each.flop_per_s, default=None)
     ceilings = [
         *(
-            ceiling_of(unit, _kind(each), measured_fastest)
+            ceiling_of(unit, kind(each), measured_fastest)
             for unit, each in zip(units, compute, strict=True)
         ),
         *(ceiling_of(each, "hardware", measured_fastest, main=False) for each in others),
@@ -276,7 +270,7 @@ def _layers(
         ceilings.append(line)
         library.setdefault(str(each.dtype), line)
     diagonals = [
-        replace(diagonal_of(level, main, highest), kind=_kind(each))
+        replace(diagonal_of(level, main, highest), kind=kind(each))
         for level, each in zip(roof.levels, memory, strict=True)
     ]
     # The theoretical lines of what was measured; those of memory are without words.
@@ -318,10 +312,6 @@ def _layers(
         library=library,
         roof={each.label: each for each in (*roof.units, *roof.levels)},
     )
-
-
-def _kind(layer: Layer) -> Literal["hardware", "theoretical"]:
-    return "hardware" if layer.measured_per_s else "theoretical"
 
 
 def library_note(layers: RoofLayers) -> str:
@@ -434,11 +424,7 @@ def draw_layers(
         title, below = title_of(subject), subtitle_of(subject)
         notes, warnings = [software_note(layers)], picture_warnings(subject)
     profile = subject if isinstance(subject, HardwareProfile) else subject.hardware
-    _shade_losses(axes, layers)
-    _shade_software(axes, layers)
-    for x, y in layers.theoretical_ridges:
-        axes.plot(x, y, "D", markersize=5, zorder=4, mfc="white", mec=THEORETICAL)
-    texts = [*_words_of_losses(axes, layers), *_words_of_software(layers)]
+    texts = [*_draw_losses(axes, layers), *_draw_software(axes, layers)]
     name_points(axes, points, labels, layers.lines, texts=texts)
     title_figure(figure, title, below)
     foot_figure(
@@ -450,26 +436,40 @@ def draw_layers(
     )
 
 
-def _is_lost(each: Layer) -> bool:
-    return (each.loss or 0.0) > 0
+def _draw_losses(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
+    """Shade what the hardware loses: between theoretical and measured, where both are known.
 
-
-def _shade_losses(axes: Axes, layers: RoofLayers) -> None:
-    """Shade what the hardware loses: between theoretical and measured, where both are known."""
-    # Beyond the axes, where they cut: straight lines stay straight on logarithmic axes.
-    left = axes.get_xlim()[0] / 10
-    top = layers.top_flop_per_s or axes.get_ylim()[1] * 10
-    for each in filter(_is_lost, layers.all):
+    Yields the losses at their areas, where those are high enough, and theoretical ridges.
+    """
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    least_x, least_y = _THIN * math.log(right / left), _THIN * math.log(top / bottom)
+    for each in layers.lossy:
         low, high = each.per_s, each.theoretical_per_s or 0.0
+        middle = math.sqrt(low * high)
         if each.what == "compute":
             _between(axes, low, high, layers.fastest_bytes_per_s, _LOSS)
+            x, y = right**0.95 * left**0.05, middle
         else:
-            x = (left, top / low, top / high, left)
-            axes.fill(x, (left * low, top, top, left * high), **_LOSS)
+            # Beyond the axes, where they cut: straight lines stay straight on logarithmic axes.
+            start, end = left / 10, layers.top_flop_per_s or top * 10
+            corners = (start, end / low, end / high, start)
+            axes.fill(corners, (start * low, end, end, start * high), **_LOSS)
+            start = max(left, bottom / middle)
+            x = math.sqrt(start * min((layers.top_flop_per_s or top) / middle, right))
+            y = x * middle
+        if math.log(high / low) >= least_y:
+            yield x, y, loss_words(each.loss or 0.0)
     if layers.software is None:
         for each, best in layers.library_gaps:
             fastest = max((level.per_s for level in layers.memory), default=None)
             _between(axes, best.flop_per_s, each.per_s, fastest, _SOFTWARE)
+    main = layers.lines.main_top_flop_per_s or 1.0
+    measured = [each.ridge_flop_per_byte for each in layers.lines.diagonals]
+    for x, y in layers.theoretical_ridges:
+        axes.plot(x, y, "D", markersize=5, zorder=4, mfc="white", mec=THEORETICAL)
+        is_apart = abs(math.log(y / main)) > least_y
+        if any(is_apart or abs(math.log(x / each)) > least_x for each in measured if each):
+            yield x, y, f"{format_intensity(x)} theoretical"
 
 
 def _between(
@@ -481,59 +481,31 @@ def _between(
     axes.fill((*starts, right, right), (low, high, high, low), **look)
 
 
-def _shade_software(axes: Axes, layers: RoofLayers) -> None:
-    """Shade what software loses: under each line, as far as its operators reach."""
+def _draw_software(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
+    """Shade what software loses: under each line, as far as its operators reach.
+
+    Yields the efficiencies under each line, at the outer end of the line that they reach.
+    """
+    what = "reached" if layers.software and layers.software.kind == "measured" else "predicted"
     left, right = axes.get_xlim()
     narrow = (right / left) ** _NARROW
-    for each in layers.shown:
-        (low, _), (high, _) = layers.ends(each)
+    for number, each in enumerate(layers.shown):
+        line, ends = layers.roof[each.ceiling], layers.ends(each)
+        (low, _), (high, _) = ends
         by = math.sqrt(max(1.0, narrow * low / high))
         x = (low / by, high * by)
-        roof = [layers.roof[each.ceiling].height(place) for place in x]
+        roof = [line.height(place) for place in x]
         reached = [each.efficiency * rate for rate in roof]
         axes.fill_between(x, reached, roof, **_SOFTWARE)
         axes.plot(x, reached, zorder=2.2, **_REACHED)
-
-
-def _words_of_losses(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
-    """Return the losses at their areas, where those are high enough, and theoretical ridges."""
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    for each in filter(_is_lost, layers.all):
-        high = each.theoretical_per_s or 0.0
-        middle = math.sqrt(each.per_s * high)
-        if math.log(high / each.per_s) < _THIN * math.log(top / bottom):
-            continue
-        if each.what == "compute":
-            yield right**0.95 * left**0.05, middle, loss_words(each.loss or 0.0)
-        else:
-            start = max(left, bottom / middle)
-            x = math.sqrt(start * min((layers.top_flop_per_s or top) / middle, right))
-            yield x, x * middle, loss_words(each.loss or 0.0)
-    main = layers.lines.main_top_flop_per_s or 1.0
-    measured = [(each.ridge_flop_per_byte, main) for each in layers.lines.diagonals]
-    for x, y in layers.theoretical_ridges:
-        apart = [
-            abs(math.log(x / other)) > _THIN * math.log(right / left)
-            or abs(math.log(y / main)) > _THIN * math.log(top / bottom)
-            for other, _ in measured
-            if other
-        ]
-        if any(apart):
-            yield x, y, f"{format_intensity(x)} theoretical"
-
-
-def _words_of_software(layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
-    """Return the efficiencies under each line, at the outer end of the line that they reach."""
-    what = "reached" if layers.software and layers.software.kind == "measured" else "predicted"
-    for each in layers.shown[:_MOST_WORDS]:
-        line = layers.roof[each.ceiling]
-        x, y = layers.ends(each)[0 if isinstance(line, LevelRoof) else 1]
-        yield x, y, f"{format_percent(each.efficiency)} of {printable(line.subject)} {what}"
+        if number < _MOST_WORDS:
+            words = f"{format_percent(each.efficiency)} of {printable(line.subject)} {what}"
+            yield *ends[0 if isinstance(line, LevelRoof) else 1], words
 
 
 def _handles(layers: RoofLayers) -> Iterator[Artist]:
     """Return what a legend explains beside lines and marks."""
-    if any(map(_is_lost, layers.all)):
+    if layers.lossy:
         yield Patch(label="hardware loss: below the theoretical peak", **_LOSS)
     if layers.shown and layers.software:
         kind = "reached" if layers.software.kind == "measured" else "predicted to be reached"
