@@ -27,29 +27,19 @@ Column = list[Any] | None
 """One value an operator; None: no operator has any."""
 
 
-class Strings:
-    """A table of strings, each once, in the order in which they were first asked for."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
+class Strings(dict[str, int]):
+    """Numbers of strings, each once, in the order in which they were first asked for."""
 
     def place(self, text: str) -> int:
         """The number of `text` in the table, with control characters made visible."""
-        return self._places.setdefault(printable(text), len(self._places))
-
-    @property
-    def texts(self) -> list[str]:
-        """The table."""
-        return list(self._places)
+        return self.setdefault(printable(text), len(self))
 
 
 def analysis_page(analysis: Analysis, view: View) -> str:
     """The interactive page of an analysis.
 
-    Args:
-        analysis: what it shows.
-        view: how the tables of its report look at it. They stand in the page whatever its switches
-            say, and are what is left of it where scripts are off.
+    The tables of its report, as `view` looks at them, stand in the page whatever its switches say,
+    and are what is left of it where scripts are off.
     """
     from roofline.render.interactive import interactive_html
 
@@ -60,10 +50,7 @@ def analysis_page(analysis: Analysis, view: View) -> str:
 def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Report) -> str:
     """The interactive page of one model on several machines, between which it switches.
 
-    Args:
-        names: what the machines are called.
-        analyses: one a machine, of the same operators.
-        report: on all of them.
+    `report` is on all of them.
     """
     from roofline.render.interactive import interactive_html
 
@@ -82,12 +69,7 @@ def _live(analysis: Analysis, view: View) -> Grid:
 
 
 def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, Any]:
-    """All that the page shows besides its report, ready for JSON.
-
-    Args:
-        names: what the machines are called.
-        analyses: one a machine, of the same operators.
-    """
+    """All that the page shows besides its report, ready for JSON; a name for each machine."""
     strings = Strings()
     first = analyses[0]
     types = types_by_time(first)
@@ -100,7 +82,7 @@ def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, A
         "looks": [_look(style) for style in styles(map(str, range(_SPARE_LOOKS))).values()],
         "operators": operators,
         "machines": machines,
-        "strings": strings.texts,
+        "strings": list(strings),
     }
 
 
@@ -134,16 +116,29 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
     levels = [roof.level.name for roof in Roof(profile, analysis.threads).levels]
     sources = [row.prediction_source for row in rows]
     places = {level: number for number, level in enumerate(levels)}
+    measurement, prediction = analysis.measurement, analysis.prediction
+    overheads_s: dict[str, float] = {}
+    if measurement is not None and measurement.overhead_s > 0:
+        overheads_s["measured"] = measurement.overhead_s
+    if prediction is not None and prediction.overhead_s:
+        overheads_s["predicted"] = prediction.overhead_s
 
     def named(texts: Iterable[str]) -> list[int]:
         return [strings.place(text) for text in texts]
 
     return {
         "name": printable(name),
-        "facts": _facts(analysis),
+        # The machine in words, for the line under the picture.
+        "facts": [
+            *([printable(profile.host.cpu_model)] if profile.host else []),
+            describe_threads(profile, analysis.threads),
+            "steady state" if analysis.cache == "steady" else "cold caches",
+            f"ceilings: {origin(profile, None)}",
+        ],
         "minimum": minimum_text(analysis),
         "kind": kind_of_time(analysis),
-        "overhead_s": _overheads(analysis),
+        # Seconds of a pass that belong to no operator, where they are known.
+        "overhead_s": overheads_s,
         "levels": list(map(printable, levels)),
         **_lines(analysis),
         "level": [places.get(row.level, -1) for row in rows],
@@ -165,28 +160,6 @@ _TIMES = (
 def _known(values: Iterable[float | None]) -> Column:
     found = list(values)
     return None if all(each is None for each in found) else found
-
-
-def _facts(analysis: Analysis) -> list[str]:
-    """The machine in words, for the line under the picture."""
-    profile = analysis.hardware
-    return [
-        *([printable(profile.host.cpu_model)] if profile.host else []),
-        describe_threads(profile, analysis.threads),
-        "steady state" if analysis.cache == "steady" else "cold caches",
-        f"ceilings: {origin(profile, None)}",
-    ]
-
-
-def _overheads(analysis: Analysis) -> dict[str, float]:
-    """Seconds of a pass that belong to no operator, by the kind of time, where they are known."""
-    measurement, prediction = analysis.measurement, analysis.prediction
-    found: dict[str, float] = {}
-    if measurement is not None and measurement.overhead_s > 0:
-        found["measured"] = measurement.overhead_s
-    if prediction is not None and prediction.overhead_s:
-        found["predicted"] = prediction.overhead_s
-    return found
 
 
 def _lines(analysis: Analysis) -> dict[str, Any]:

@@ -53,7 +53,6 @@ from roofline.latency.samples import EarlierRun
 from roofline.machine.quantities import age
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
-from roofline.workload.operators import State
 
 _NAMED = 4
 
@@ -61,13 +60,8 @@ _ALONE = "measured alone"
 """The source of an operator whose time is not learned (`roofline.latency.prediction`)."""
 
 
-def real_time(analysis: Analysis, limit: str) -> str:
-    """How long the whole pass took, or is expected to take, beside its limit; ``""``: unknown.
-
-    Args:
-        analysis: what to tell of.
-        limit: what bounds say, in words.
-    """
+def _real_time(analysis: Analysis, limit: str) -> str:
+    """How long the whole pass took, or is expected to take, beside its limit; ``""``: unknown."""
     model, prediction = what_runs(analysis), analysis.prediction
     words = None
     if prediction is not None:
@@ -85,13 +79,8 @@ def real_time(analysis: Analysis, limit: str) -> str:
     return f"{model} takes about {words[0]} ({known}; {limit})"
 
 
-def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
-    """The lines on predictions and measurements, as far as there are any.
-
-    Args:
-        analysis: what to tell of.
-        today: for the age of a measurement; None gives dates alone.
-    """
+def _latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
+    """The lines on predictions and measurements, as far as there are any."""
     totals, measurement = analysis.totals, analysis.measurement
     if analysis.prediction is not None:
         yield "Predicted", _predicted(analysis, analysis.prediction)
@@ -109,10 +98,8 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
     elif analysis.earlier is not None:
         yield "Measured", _earlier(analysis, analysis.earlier, today)
     elif totals.measured_s:
-        yield (
-            "Measured",
-            f"{format_s(totals.measured_s)}{_bound_share(analysis, totals.measured_s)}",
-        )
+        share = _bound_share(analysis, totals.measured_s)
+        yield "Measured", f"{format_s(totals.measured_s)}{share}"
 
 
 def _predicted(analysis: Analysis, prediction: RunPrediction) -> str:
@@ -201,16 +188,12 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if _faults_matter(measurement) and measurement.settled_s is not None:
         faults_s = measurement.measured_s - measurement.settled_s
         share = format_percent(faults_s / measurement.measured_s)
-        of_faults.insert(0, f"{format_s(faults_s, 2)} of the pass, {share}")
-        of_faults.append(
-            f"settled, without page faults: about {format_s(measurement.settled_s, 2)}"
-        )
+        settled = f"settled, without page faults: about {format_s(measurement.settled_s, 2)}"
+        of_faults = [f"{format_s(faults_s, 2)} of the pass, {share}", *of_faults, settled]
     parts.append(f"{page_faults} ({'; '.join(of_faults)})" if of_faults else page_faults)
     if measurement.discarded:
-        rounds = measurement.rounds + measurement.discarded
-        parts.append(
-            f"{measurement.discarded} of {rounds} rounds thrown away (others had the cores)"
-        )
+        discarded, rounds = measurement.discarded, measurement.rounds + measurement.discarded
+        parts.append(f"{discarded} of {rounds} rounds thrown away (others had the cores)")
     if measurement.date:
         parts.append(age(measurement.date, today))
     return " · ".join(parts)
@@ -247,12 +230,8 @@ def _passes(sample: Sample) -> str:
 
 
 def _bound_share(analysis: Analysis, time_s: float) -> str:
-    eager_min_time_s = analysis.totals.eager_min_time_s
-    return (
-        f" · the bound is {format_percent(eager_min_time_s / time_s)} of it"
-        if eager_min_time_s
-        else ""
-    )
+    least_s = analysis.totals.eager_min_time_s
+    return f" · the bound is {format_percent(least_s / time_s)} of it" if least_s else ""
 
 
 def _compiled(eager: Sample, compiled: Sample) -> str:
@@ -291,8 +270,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
             f"{measurement.page_faults:,} page faults a pass{largest}: memory comes fresh from the"
             f" system each time, and is cleared{remedy}"
         )
-    lines += measurement.conditions
-    return tuple(lines)
+    return (*lines, *measurement.conditions)
 
 
 def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
@@ -323,10 +301,6 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     yield from notes("Warnings", warnings, urgent=True)
 
 
-def _at_least(analysis: Analysis, text: str) -> str:
-    return f"≥ {text}" if analysis.totals.unknown_operators else text
-
-
 def headline(analysis: Analysis) -> str:
     """Return the verdict in one sentence."""
     model, totals = what_runs(analysis), analysis.totals
@@ -336,7 +310,7 @@ def headline(analysis: Analysis) -> str:
         limit = "no bound on time, the hardware's ceilings are unknown"
         flop = sum_of_flop(totals.flop, totals.unknown_operators)
         work = f"{flop} and {format_bytes(totals.traffic_bytes)}"
-        return real_time(analysis, limit) or f"{model}: {work}; {limit}"
+        return _real_time(analysis, limit) or f"{model}: {work}; {limit}"
     shares: list[str] = []
     for bound, words in (
         (Bound.COMPUTE, "bound by compute"),
@@ -347,7 +321,10 @@ def headline(analysis: Analysis) -> str:
         if part:
             shares.append(f"{format_percent(part / totals.eager_min_time_s)} {words}")
     limits = f": {', '.join(shares)}" if shares else ""
-    if lacking := _without_ceiling(analysis):
+    roof = Roof(analysis.hardware, analysis.threads)
+    rows = [row for row in analysis.operators if row.min_flop]
+    used = {each for row in rows for each in ceiling_types(row.inputs, row.outputs, row.macs)}
+    if lacking := ", ".join(sorted(str(each) for each in used if roof.compute(each) is None)):
         limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
     limit, classic = f"at least {format_s(totals.eager_min_time_s)} eager", ""
     if analysis.hardware.knows_only_dram:
@@ -355,28 +332,13 @@ def headline(analysis: Analysis) -> str:
         memory = printable(analysis.hardware.memory[0].name)
         limit = f"{format_s(totals.eager_min_time_s)} with every operand from {memory}"
         classic = " (classic roofline)"
-    return (real_time(analysis, limit) or f"{model} takes {limit}{classic}") + limits
-
-
-def _without_ceiling(analysis: Analysis) -> str:
-    """The data types that operators compute in and the machine has no ceiling for."""
-    roof = Roof(analysis.hardware, analysis.threads)
-    used = {
-        each
-        for row in analysis.operators
-        if row.min_flop
-        for each in ceiling_types(row.inputs, row.outputs, row.macs)
-    }
-    return ", ".join(sorted(str(each) for each in used if roof.compute(each) is None))
+    return (_real_time(analysis, limit) or f"{model} takes {limit}{classic}") + limits
 
 
 def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:
     """What holds of the model on any machine: its input, run, work, traffic and memory."""
-    return (
-        model_fact(analysis),
-        *run_fact(analysis),
-        *work_facts(analysis, fused=view.fused),
-    )
+    work = work_facts(analysis, fused=view.fused)
+    return (model_fact(analysis), *run_fact(analysis), *work)
 
 
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
@@ -387,15 +349,21 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield hardware_fact(analysis, view.today, caches=caches)
     *work, (memory, peak) = work_facts(analysis, fused=view.fused)
     yield from work
-    yield memory, f"{peak} · {_fit(analysis)}"
+    fit = fit_of(analysis) or printable("".join(unknown_capacity([analysis.hardware])))
+    yield memory, f"{peak} · {fit}"
     yield "Minimum", minimum_text(analysis)
     if totals.eager_min_time_s is not None:
-        if ceilings := _ceilings(analysis):
-            yield "Limiters", " · ".join(ceilings)
+        limiters = [
+            f"{each.name} {format_percent(rounded_share(each.share))}"
+            for each in groups(analysis, lambda row: printable(row.ceiling))
+            if each.share
+        ]
+        if limiters:
+            yield "Limiters", " · ".join(limiters)
         if any(is_convolution(row.record) for row in analysis.operators):
             roof = Roof(analysis.hardware, analysis.threads)
             yield "Convolutions", roof.convolution_algorithms
-    yield from latency_facts(analysis, view.today)
+    yield from _latency_facts(analysis, view.today)
 
 
 def minimum_text(analysis: Analysis) -> str:
@@ -403,22 +371,9 @@ def minimum_text(analysis: Analysis) -> str:
     totals = analysis.totals
     if totals.eager_min_time_s is None:
         return "none: the hardware's ceilings are unknown"
-    eager = f"eager {_at_least(analysis, format_s(totals.eager_min_time_s))}"
+    least = "≥ " if totals.unknown_operators else ""
+    eager = f"eager {least}{format_s(totals.eager_min_time_s)}"
     return " · ".join([eager, *minimum_words(totals)])
-
-
-def _fit(analysis: Analysis) -> str:
-    """Whether the peak fits into the machine's memory, or that its capacity is not known."""
-    return fit_of(analysis) or printable("".join(unknown_capacity([analysis.hardware])))
-
-
-def _ceilings(analysis: Analysis) -> list[str]:
-    by_ceiling = groups(analysis, lambda row: printable(row.ceiling))
-    return [
-        f"{each.name} {format_percent(rounded_share(each.share))}"
-        for each in by_ceiling
-        if each.share
-    ]
 
 
 def coverage_text(analysis: Analysis) -> str:
@@ -430,8 +385,8 @@ def coverage_text(analysis: Analysis) -> str:
     ]
     if coverage.time is not None:
         parts.append(f"{format_percent(coverage.time)} of the measured time")
-    free = sum(row.state is State.FREE for row in analysis.operators)
-    working = len(analysis.operators) - free
-    calls = f"{counted(working, 'operator call')}"
+    at_work = len(working(analysis.operators))
+    free = len(analysis.operators) - at_work
+    calls = counted(at_work, "operator call")
     are = "is" if free == 1 else "are"
     return " · ".join([*parts, calls, f"{free} more {are} free (views, allocations)"])

@@ -105,8 +105,9 @@ class _Times:
 
         def share(group: Group) -> str:
             time_s = self.time_s(group)
-            is_known = time_s is not None and self.whole_s
-            return format_percent(rounded_share(time_s / self.whole_s) if is_known else None)
+            if time_s is None or not self.whole_s:
+                return MISSING
+            return format_percent(rounded_share(time_s / self.whole_s))
 
         parts = [_part("bound", lambda group: format_s(group.eager_min_time_s))]
         if self.is_predicted:

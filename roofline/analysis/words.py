@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Literal
@@ -46,14 +47,14 @@ def minimum_words(totals: Totals) -> tuple[str, ...]:
     """The fused and the model minimum with their limiters: ``"fused 12.1 ms (DRAM read)"``."""
     if totals.fused_min_time_s is None or totals.model_min_time_s is None:
         return ()
-    return (
-        _minimum("fused", totals.fused_min_time_s, totals.fused_limiter),
-        _minimum("model", totals.model_min_time_s, totals.model_limiter),
+    of = (
+        ("fused", totals.fused_min_time_s, totals.fused_limiter),
+        ("model", totals.model_min_time_s, totals.model_limiter),
     )
-
-
-def _minimum(name: str, time_s: float, limiter: str) -> str:
-    return f"{name} {format_s(time_s)}{f' ({printable(limiter)})' if limiter else ''}"
+    return tuple(
+        f"{name} {format_s(time_s)}{f' ({printable(limiter)})' if limiter else ''}"
+        for name, time_s, limiter in of
+    )
 
 
 _FIELDS: dict[Kind, str] = {
@@ -116,7 +117,10 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     none: there the convention counts FLOP that a kernel need not do. Those share a line for each
     ceiling.
     """
-    faster = sorted(filter(beats_bound, analysis.operators), key=_time_over_bound)
+    faster = sorted(
+        filter(beats_bound, analysis.operators),
+        key=lambda row: (row.measured_s or 0.0) / (row.eager_min_time_s or 1.0),
+    )
     lines = [
         f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
         f" faster than its bound of {format_s(row.eager_min_time_s)}: its count, its data type or"
@@ -126,11 +130,14 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     more = len(faster) - _NAMED
     if more > 0:
         lines.append(f"{more} more ran faster than their bounds, by less than these")
-    by_ceiling: dict[str, int] = {}
+    by_convention: Counter[str] = Counter()
     for row in analysis.operators:
-        if _above_by_convention(row):
-            by_ceiling[row.ceiling] = by_ceiling.get(row.ceiling, 0) + 1
-    for ceiling, count in by_ceiling.items():
+        rate, attainable = rate_flop_per_s(row), row.attainable_flop_per_s
+        if rate is None or attainable is None or beats_bound(row):
+            continue
+        if rate > TOLERANCE * attainable:
+            by_convention[row.ceiling] += 1
+    for ceiling, count in by_convention.items():
         who = "1 operator stands" if count == 1 else f"{count} operators stand"
         lines.append(
             f"{who} above {ceiling} without beating the bound: the convention counts FLOP that a"
@@ -138,17 +145,6 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
             " out"
         )
     return tuple(lines)
-
-
-def _time_over_bound(row: OperatorRow) -> float:
-    return (row.measured_s or 0.0) / (row.eager_min_time_s or 1.0)
-
-
-def _above_by_convention(row: OperatorRow) -> bool:
-    rate, attainable = rate_flop_per_s(row), row.attainable_flop_per_s
-    if rate is None or attainable is None or beats_bound(row):
-        return False
-    return rate > TOLERANCE * attainable
 
 
 _BASIS = {
@@ -194,12 +190,7 @@ def names_of(analysis: Analysis, finding: Finding) -> str:
 
 
 def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[Notes]:
-    """The section that reports on several machines have: a line a rule, with what it saves where.
-
-    Args:
-        names: the machines.
-        analyses: of one model on each of them.
-    """
+    """The section of reports on several machines: a line a rule, with what it saves where."""
     shares: dict[str, float] = {}
     first: dict[str, Finding] = {}
     saved: dict[str, dict[str, str]] = {}

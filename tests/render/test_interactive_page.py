@@ -138,7 +138,7 @@ def test_strings_stand_once_and_in_one_line() -> None:
     strings = Strings()
     places = [strings.place(text) for text in ("a", "b\n", "a", "\u202eb")]
     assert places == [0, 1, 0, 2]
-    assert strings.texts == ["a", "b\\n", "\\u202eb"]
+    assert list(strings) == ["a", "b\\n", "\\u202eb"]
 
 
 def test_names_stay_text() -> None:
