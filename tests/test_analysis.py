@@ -25,7 +25,6 @@ from roofline.analysis import (
     Totals,
     analysis_from_data,
     read_analysis,
-    to_json,
 )
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
@@ -61,7 +60,7 @@ def plain_text() -> str:
         measured_s=2e-5, iqr_s=1e-6, date="2026-03-04", origin="profile", model="Tiny"
     )
     analysis = roofline.analyze(Tiny(), (8, 4), hardware="10980xe")
-    return to_json(replace(analysis, earlier=earlier))
+    return replace(analysis, earlier=earlier).to_json()
 
 
 def plain() -> dict[str, Any]:
@@ -109,7 +108,7 @@ def show(analysis: Analysis) -> None:
             print_report(analysis.report(View(by=by, fused=terminal)), console)
         assert analysis.render("csv", View(by=by))
         assert analysis.render("md", View(by=by))
-    assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis
+    assert analysis_from_data(json.loads(analysis.to_json()), file="again.json") == analysis
     assert repr(analysis)
 
 

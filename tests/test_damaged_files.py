@@ -28,7 +28,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.analysis import read_analysis, to_json
+from roofline.analysis import Analysis, read_analysis
 from roofline.errors import FileFormatError
 from roofline.machine.hardware import profile_to_toml, read_profile
 from tests import file_rules
@@ -81,7 +81,7 @@ KINDS = {
         parse=file_rules.parse_json,
         rule=file_rules.analysis,
         read=read_analysis,
-        write=to_json,
+        write=Analysis.to_json,
         dump=json.dumps,
     ),
 }

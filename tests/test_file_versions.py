@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.analysis import Analysis, read_analysis, to_json
+from roofline.analysis import Analysis, read_analysis
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
 from roofline.machine.hardware import profile_to_toml, read_profile
@@ -34,7 +34,7 @@ def rows(text: str) -> list[dict[str, str]]:
 def test_an_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     then = rows(path.with_suffix(".csv").read_text(encoding="utf-8"))
     again = tmp_path / path.name
-    again.write_text(to_json(read_analysis(path)), encoding="utf-8")
+    again.write_text(read_analysis(path).to_json(), encoding="utf-8")
     assert json.loads(again.read_text()) == json.loads(path.read_text())
     analysis = read_analysis(path)
     now = rows(analysis.to_csv())
@@ -159,7 +159,7 @@ def test_large_analyses_are_read_and_written_quickly(tmp_path: Path) -> None:
     analysis, path = large(), tmp_path / "large.json"
     assert len(analysis.operators) == 2000
     start = time.thread_time()
-    path.write_text(to_json(analysis), encoding="utf-8")
+    path.write_text(analysis.to_json(), encoding="utf-8")
     written = time.thread_time()
     assert read_analysis(path) == analysis
     read = time.thread_time()

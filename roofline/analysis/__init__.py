@@ -16,7 +16,6 @@ from roofline.analysis.result import Finding as Finding
 from roofline.analysis.result import analysis_from_data as analysis_from_data
 from roofline.analysis.result import ranked as ranked
 from roofline.analysis.result import read_analysis as read_analysis
-from roofline.analysis.result import to_json as to_json
 from roofline.analysis.rows import MINIMUM_TIMES as MINIMUM_TIMES
 from roofline.analysis.rows import SUMMED as SUMMED
 from roofline.analysis.rows import Coverage as Coverage

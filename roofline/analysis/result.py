@@ -298,11 +298,6 @@ class Analysis(Result):
 _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
 
 
-def to_json(analysis: Analysis) -> str:
-    """The analysis as JSON text; `read_analysis` gives an equal one back."""
-    return analysis.to_json()
-
-
 def read_analysis(path: str | Path) -> Analysis:
     """The analysis saved in a JSON file; needs no torch.
 

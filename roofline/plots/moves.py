@@ -79,9 +79,23 @@ def draw_moves(
     near = [each for each in lines.ceilings if each.flop_per_s >= lowest / _FAR]
     moving = [each for each in moves if each.before != each.after]
     lines = replace(lines, ceilings=tuple(near or lines.ceilings[:1]))
+    ends = [
+        *((each.name, each.look, each.after, each.share_after) for each in moves),
+        *((each.name, BEFORE, each.before, each.share_before) for each in moving),
+    ]
     points = [
-        *(_point(each, each.look, each.after, each.share_after) for each in moves),
-        *(_point(each, BEFORE, each.before, each.share_before) for each in moving),
+        Point(
+            name=name,
+            op="",
+            type=kind,
+            phase="forward",
+            count=1,
+            flop_per_byte=spot[0],
+            flop_per_s=spot[1],
+            share=share,
+            above=False,
+        )
+        for name, kind, spot, share in ends
     ]
     look = {BEFORE: Style(GREY, "o"), **look}
     handles = draw_roofline(axes, lines, points, look=look, labels=0, rate=rate)
@@ -106,17 +120,3 @@ def draw_moves(
             )
         )
     return handles, len(moves) - named
-
-
-def _point(move: Move, look: str, spot: Spot, share: float) -> Point:
-    return Point(
-        name=move.name,
-        op="",
-        type=look,
-        phase="forward",
-        count=1,
-        flop_per_byte=spot[0],
-        flop_per_s=spot[1],
-        share=share,
-        above=False,
-    )

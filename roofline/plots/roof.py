@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 Spot = tuple[float, float]
 """A place on the axes: FLOP/byte, FLOP/s."""
@@ -13,15 +13,6 @@ CeilingKind = Literal["hardware", "library", "theoretical"]
 
 _SMALLEST_PT = 4.5
 _WHOLE_PT = 38.0
-
-
-class Span(Protocol):
-    """An axis that goes from ``low`` to ``high``."""
-
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +31,6 @@ class Ceiling:
     main: bool
     color: str = ""
 
-    def ends(self, x: Span) -> tuple[Spot, Spot]:
-        """Where it begins and ends within the axes."""
-        start = max(x.low, self.start_flop_per_byte or x.low)
-        return (start, self.flop_per_s), (x.high, self.flop_per_s)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagonal:
@@ -60,12 +46,6 @@ class Diagonal:
     ridge_flop_per_byte: float | None
     cut_flop_per_byte: float | None
     kind: Literal["hardware", "link", "theoretical"] = "hardware"
-
-    def ends(self, x: Span, y: Span) -> tuple[Spot, Spot]:
-        """Where it enters the axes, and where it is cut."""
-        start = max(x.low, y.low / self.bytes_per_s)
-        end = min(self.cut_flop_per_byte or x.high, x.high, y.high / self.bytes_per_s)
-        return (start, start * self.bytes_per_s), (end, end * self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,9 +95,7 @@ def draw_roofline(
     prepare_axes(axes, x="arithmetic intensity (FLOP/B)", y=rate)
     strip = _strip_rows(aside)
     _draw_ceilings(axes, lines.ceilings, low=_STRIP * (len(strip) + 1.5) if strip else 0.0)
-    for each in lines.diagonals:
-        _draw_diagonal(axes, each)
-    _draw_ridges(axes, lines)
+    _draw_diagonals(axes, lines)
     scatter(
         axes,
         [(each.flop_per_byte, each.flop_per_s) for each in points],
@@ -213,25 +211,21 @@ def _height(axes: Axes, value: float) -> float:
     return math.log(value / low) / math.log(high / low)
 
 
-def _draw_diagonal(axes: Axes, diagonal: Diagonal) -> None:
-    left, right = axes.get_xlim()
-    cut = min(diagonal.cut_flop_per_byte or right, right)
-    ridge = min(diagonal.ridge_flop_per_byte or cut, cut)
-    rate, kind = diagonal.bytes_per_s, _kind(diagonal)
-    style = {**_LINES[kind], "linewidth": max(1.3, _LINES[kind]["linewidth"])}
-    axes.plot((left, ridge), (left * rate, ridge * rate), zorder=2, **style)
-    axes.plot((ridge, cut), (ridge * rate, cut * rate), zorder=2, **_LINES["other"])
-
-
-def _draw_ridges(axes: Axes, lines: RoofLines) -> None:
-    """Mark where memory levels meet the highest ceiling of the main data type."""
+def _draw_diagonals(axes: Axes, lines: RoofLines) -> None:
+    """Draw memory levels, and mark where they meet the highest ceiling of the main data type."""
+    (left, right), (bottom, _) = axes.get_xlim(), axes.get_ylim()
+    for each in lines.diagonals:
+        cut = min(each.cut_flop_per_byte or right, right)
+        ridge = min(each.ridge_flop_per_byte or cut, cut)
+        rate, look = each.bytes_per_s, _LINES[_kind(each)]
+        style = {**look, "linewidth": max(1.3, look["linewidth"])}
+        axes.plot((left, ridge), (left * rate, ridge * rate), zorder=2, **style)
+        axes.plot((ridge, cut), (ridge * rate, cut * rate), zorder=2, **_LINES["other"])
     top = lines.main_top_flop_per_s
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
     if top is None or not ridges:
         return
-    bottom = axes.get_ylim()[0]
-    left, right = map(math.log, axes.get_xlim())
-    wide = [(math.log(each) - left) / (right - left) for each in ridges]
+    wide = [math.log(each / left) / math.log(right / left) for each in ridges]
     for ridge, place in zip(ridges, spread(wide, gap=0.055), strict=True):
         axes.plot((ridge, ridge), (bottom, top), color="#b5b5b5", linewidth=0.7, ls=(0, (1, 2.5)))
         axes.plot(ridge, top, marker="D", markersize=5, zorder=4, mfc="white", mec=INK)
@@ -306,14 +300,8 @@ def scatter(
 ) -> PathCollection | None:
     """Draw marks of any looks as one collection, the first at the bottom.
 
-    Args:
-        axes: where.
-        spots: x and y of each.
-        styles: color and marker of each.
-        diameters_pt: of each.
-        phases: marks of the backward pass are rings, those of the optimizer have a dark rim.
-        alarms: which have a red rim.
-        hollow: which are outlines only.
+    Marks of the backward pass are rings, those of the optimizer have a dark rim, alarms a red one;
+    those that are `hollow` are outlines only.
     """
     if not spots:
         return None

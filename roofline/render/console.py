@@ -96,7 +96,7 @@ def grid_that_fits(choice: Choice, width: int) -> Grid:
 
 def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
     """The columns, by number, that fit `width` characters, and how many each of them gets."""
-    widths = _widths(grid)
+    widths = widths_of(_all_rows(grid))
     least = [
         min(wanted, max(column.least, len(column.heading))) if column.least else wanted
         for wanted, column in zip(widths, grid.columns, strict=True)
@@ -115,8 +115,8 @@ def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
     return kept
 
 
-def _widths(grid: Grid) -> list[int]:
-    return widths_of([tuple(each.heading for each in grid.columns), *grid.rows, *grid.sums])
+def _all_rows(grid: Grid) -> list[tuple[str, ...]]:
+    return [tuple(column.heading for column in grid.columns), *grid.rows, *grid.sums]
 
 
 def _together(widths: Mapping[int, int]) -> int:
@@ -149,7 +149,7 @@ def _block(block: Facts | Grid | Notes | Code) -> Iterable[str]:
 
 
 def _aligned(grid: Grid) -> Iterable[str]:
-    rows = [tuple(column.heading for column in grid.columns), *grid.rows, *grid.sums]
+    rows = _all_rows(grid)
     widths = widths_of(rows)
     for row in rows:
         cells = [

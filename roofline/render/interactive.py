@@ -6,13 +6,12 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-import jinja2
-
-from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, fullest
+from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report
+from roofline.render.pages import sections, template
 
 SCRIPTS = (
     *("numbers", "elements", "model", "store", "scale", "marks", "lettering", "gutter", "spots"),
@@ -20,9 +19,6 @@ SCRIPTS = (
     *("filters", "table", "controls", "page"),
 )
 """The parts of the page's script in the order in which they stand; later ones use earlier ones."""
-
-Section = tuple[str, Block]
-"""What kind of block it is, and the block."""
 
 
 def interactive_html(
@@ -45,19 +41,26 @@ def interactive_html(
         machines: of several, the name, the report and the table that the page has itself; of
             each, what `report` does not say of all.
     """
-    opening: list[Section] = []
-    rest: list[Section] = []
-    for number, (kind, block) in enumerate(_sections(report.blocks)):
+    opening: list[tuple[str, Block]] = []
+    rest: list[tuple[str, Block]] = []
+    for number, (kind, block) in enumerate(sections(report.blocks)):
         is_first = number == 0 or isinstance(block, Notes)
         (opening if is_first else rest).append(("static" if block == live else kind, block))
     told = {line for block in report.blocks if isinstance(block, Facts) for line in block.lines}
-    script, style = _script(), _style(colors)
+
+    def without_told(block: Block) -> Block:
+        if not isinstance(block, Facts):
+            return block
+        return Facts(lines=tuple(line for line in block.lines if line not in told))
+
+    parts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
+    script, style = f'(() => {{\n"use strict";\n{parts}}})();\n', _style(colors)
     # This script and this style run, and nothing is loaded.
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';"
         " base-uri 'none'; form-action 'none'"
     )
-    return _template().render(
+    return template(_file("page.html")).render(
         policy=policy,
         title=report.headline,
         style=style,
@@ -69,8 +72,8 @@ def interactive_html(
                 "name": name,
                 "headline": each.headline,
                 "sections": [
-                    (kind, _without(block, told))
-                    for kind, block in _sections(each.blocks)
+                    (kind, without_told(block))
+                    for kind, block in sections(each.blocks)
                     if block != grid
                 ],
             }
@@ -86,41 +89,17 @@ def embedded(data: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _without(block: Block, told: set[tuple[str, str]]) -> Block:
-    if not isinstance(block, Facts):
-        return block
-    return Facts(lines=tuple(line for line in block.lines if line not in told))
-
-
-def _sections(blocks: Iterable[Block]) -> list[Section]:
-    return [(type(block).__name__.lower(), block) for block in map(fullest, blocks)]
-
-
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
+@functools.cache
 def _file(name: str) -> str:
     folder = resources.files("roofline.render").joinpath("page")
     return folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
-@functools.cache
-def _script() -> str:
-    parts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
-
-
-@functools.cache
 def _style(series: tuple[str, ...]) -> str:
     colors = "".join(f" --series-{i}: {color};" for i, color in enumerate(series))
     fills = "".join(f".series-{i} {{ fill: var(--series-{i}); }}\n" for i in range(len(series)))
     return f":root {{{colors} }}\n{fills}{_file('page.css')}"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_file("page.html"))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import jinja2
 
-from roofline.foundation.blocks import Code, Facts, Grid, Notes, Report, fullest
+from roofline.foundation.blocks import Block, Report, fullest
 
 _TEMPLATE = """\
+{% macro line(block, row, kind) %}<tr class="{{ kind }}">
+{%- for cell in row %}<td class="{{ block.columns[loop.index0].align }}">{{ cell }}</td>
+{%- endfor %}</tr>{% endmacro %}
 <div class="roofline">
 <style>
 .roofline { font-size: 0.92em; line-height: 1.45; max-width: 100%; overflow-x: auto; }
@@ -66,13 +70,6 @@ _TEMPLATE = """\
 </div>
 """
 
-_LINE = """\
-{% macro line(block, row, kind) %}<tr class="{{ kind }}">
-{%- for cell in row %}<td class="{{ block.columns[loop.index0].align }}">{{ cell }}</td>
-{%- endfor %}</tr>{% endmacro %}
-"""
-
-
 _PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -100,9 +97,12 @@ body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
 
 def report_html(report: Report) -> str:
     """Any report as one HTML element with its own style; everything is escaped."""
-    kinds = {Facts: "facts", Grid: "grid", Notes: "notes", Code: "code"}
-    blocks = [(kinds[type(block)], block) for block in map(fullest, report.blocks)]
-    return _template().render(report=report, blocks=blocks)
+    return template(_TEMPLATE).render(report=report, blocks=sections(report.blocks))
+
+
+def sections(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
+    """Return what kind of block each is, and the block."""
+    return [(type(block).__name__.lower(), block) for block in map(fullest, blocks)]
 
 
 def page_html(report: Report, picture_svg: str) -> str:
@@ -113,24 +113,19 @@ def page_html(report: Report, picture_svg: str) -> str:
         picture_svg: an SVG document of ours, which is not escaped; ``""``: there is none.
     """
     picture = picture_svg[picture_svg.index("<svg") :] if picture_svg else ""
-    return _page_template().render(
-        title=report.headline,
-        picture=picture,
-        element=report_html(report),
+    return template(_PAGE, ends_line=True).render(
+        title=report.headline, picture=picture, element=report_html(report)
     )
 
 
 @functools.cache
-def _page_template() -> jinja2.Template:
+def template(source: str, *, ends_line: bool = False) -> jinja2.Template:
+    """Return a template that escapes everything; blocks leave no lines, unless it `ends_line`."""
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=not ends_line,
+        lstrip_blocks=not ends_line,
+        keep_trailing_newline=ends_line,
     )
-    return environment.from_string(_PAGE)
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(_LINE + _TEMPLATE)
+    return environment.from_string(source)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.analysis import Analysis, Finding, analysis_from_data, ranked, to_json
+from roofline.analysis import Analysis, Finding, analysis_from_data, ranked
 from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
 from roofline.design.advice import Advice, read_advice
 from roofline.errors import FileFormatError, InputError
@@ -169,7 +169,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_advice(path) == given
     with pytest.raises(InputError, match="exists"):
         given.save(path)
-    path.write_text(to_json(given.analysis), encoding="utf-8")
+    path.write_text(given.analysis.to_json(), encoding="utf-8")
     assert read_advice(path) == Advice(analysis=given.analysis)
     assert repr(given) == f"<Advice: {given.summary}>"
 
@@ -208,7 +208,7 @@ def test_files_that_were_changed_are_refused(
     ],
 )
 def test_findings_that_cannot_be_are_refused(change: dict[str, object], message: str) -> None:
-    data = json.loads(to_json(with_findings(TRIED)))
+    data = json.loads(with_findings(TRIED).to_json())
     data["findings"][0].update(change)
     with pytest.raises(FileFormatError, match=message):
         analysis_from_data(data, file="a.json")

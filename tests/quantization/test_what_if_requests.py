@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.analysis import analysis_from_data, to_json
+from roofline.analysis import analysis_from_data
 from roofline.errors import InputError
 from roofline.foundation.units import format_bytes
 from roofline.quantization.policy import LayerBits, Policy
@@ -138,7 +138,7 @@ def test_a_pass_of_nothing() -> None:
 
 def test_a_saved_analysis_is_enough() -> None:
     analysis = analysis_of(PingPong(16, 3), 4, 16)
-    again = analysis_from_data(json.loads(to_json(analysis)), file="test")
+    again = analysis_from_data(json.loads(analysis.to_json()), file="test")
     assert what_if(again, Policy()) == what_if(analysis, Policy())
 
 
