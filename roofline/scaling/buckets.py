@@ -14,9 +14,9 @@ order of the model, and buckets are sent from the last to the first, with zeros 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
 from roofline.workload.operators import Gradient, Trained
@@ -91,15 +91,29 @@ def timeline(
     """
     if not 0 <= taken <= 1:
         raise ValueError(f"taken must be a part from 0 to 1, got {taken}")
-    clock = _Clock(now_s=before_s, taken=taken)
+    now_s, done_s, free_s = before_s, 0.0, 0.0
+
+    def compute_until(until_s: float) -> float:
+        """Compute on until so much is done, and return when that is."""
+        nonlocal now_s, done_s
+        left_s = max(0.0, until_s - done_s)
+        busy_s = max(0.0, free_s - now_s)
+        slowed_s = busy_s * (1 - taken)
+        if left_s > 0 and slowed_s < left_s:
+            now_s += busy_s + (left_s - slowed_s)
+        elif left_s > 0:
+            now_s += left_s / (1 - taken)
+        done_s = max(done_s, until_s)
+        return now_s
+
     sent: list[Sent] = []
     for index, (ready, takes_s) in enumerate(zip(work.ready_s, transfer_s, strict=True)):
-        ready_at_s = clock.compute_until(ready)
-        start_s = max(ready_at_s, clock.free_s)
-        clock.send(start_s, takes_s)
-        sent.append(Sent(bucket=index, ready_s=ready_at_s, start_s=start_s, end_s=clock.free_s))
-    passes_end_s = clock.compute_until(work.passes_s)
-    all_sent_s = max(passes_end_s, clock.free_s)
+        ready_at_s = compute_until(ready)
+        start_s = max(ready_at_s, free_s)
+        free_s = start_s + takes_s
+        sent.append(Sent(bucket=index, ready_s=ready_at_s, start_s=start_s, end_s=free_s))
+    passes_end_s = compute_until(work.passes_s)
+    all_sent_s = max(passes_end_s, free_s)
     return Timeline(
         before_s=before_s,
         passes_end_s=passes_end_s,
@@ -107,32 +121,6 @@ def timeline(
         exposed_s=all_sent_s - passes_end_s,
         step_s=all_sent_s + work.update_s,
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Clock:
-    """Computing and sending side by side: how far both are."""
-
-    now_s: float
-    taken: float
-    done_s: float = 0.0
-    free_s: float = 0.0
-
-    def send(self, start_s: float, takes_s: float) -> None:
-        """A bucket leaves: until it has arrived the way is taken."""
-        self.free_s = start_s + takes_s
-
-    def compute_until(self, done_s: float) -> float:
-        """Computes on until so much is done, and says when that is."""
-        left_s = max(0.0, done_s - self.done_s)
-        busy_s = max(0.0, self.free_s - self.now_s)
-        slowed_s = busy_s * (1 - self.taken)
-        if left_s > 0 and slowed_s < left_s:
-            self.now_s += busy_s + (left_s - slowed_s)
-        elif left_s > 0:
-            self.now_s += left_s / (1 - self.taken)
-        self.done_s = max(self.done_s, done_s)
-        return self.now_s
 
 
 FIRST_BYTE = 1024 * 1024
@@ -164,99 +152,60 @@ class Bucket:
         return self.dtype.byte(self.elements)
 
 
-class _Sized(Protocol):
-    """What goes into a bucket."""
-
-    @property
-    def dtype(self) -> DType: ...
-    @property
-    def byte(self) -> int: ...
-
-
-_T = TypeVar("_T", bound=_Sized)
-
-
-def limits_of(cap_bytes: int | None) -> tuple[int, int]:
-    """The limits of the first bucket and of later ones: a size that is chosen holds for all."""
-    return (FIRST_BYTE, CAP_BYTE) if cap_bytes is None else (cap_bytes, cap_bytes)
-
-
 def buckets_of(
-    gradients: Sequence[Gradient], *, first_byte: int = FIRST_BYTE, cap_bytes: int = CAP_BYTE
-) -> tuple[Bucket, ...]:
-    """The buckets, in the order in which they are sent.
-
-    Args:
-        gradients: in the order in which they are done.
-        first_byte: from how many bytes on the first bucket is full, of each type of data.
-        cap_bytes: from how many each later one is.
-    """
-    after = {each.parameter: each.after for each in gradients}
-    return tuple(
-        _bucket(index, [gradients[place] for place in places], after)
-        for index, places in enumerate(_filled(gradients, first_byte, cap_bytes))
-    )
-
-
-def buckets_of_all(
-    trained: Sequence[Trained],
     gradients: Sequence[Gradient],
+    trained: Sequence[Trained] = (),
     *,
     first_byte: int = FIRST_BYTE,
     cap_bytes: int = CAP_BYTE,
 ) -> tuple[Bucket, ...]:
-    """The buckets where unused parameters are found, in the order in which they are sent.
+    """Return the buckets, in the order in which they are sent.
 
     Args:
-        trained: all parameters, in the order of the model.
-        gradients: of those that get one.
-        first_byte: as for `buckets_of`.
-        cap_bytes: as for `buckets_of`.
+        gradients: in the order in which they are done.
+        trained: all parameters, in the order of the model, where some get no gradient.
+        first_byte: from how many bytes on the first bucket is full, of each type of data.
+        cap_bytes: from how many each later one is.
     """
     after = {each.parameter: each.after for each in gradients}
     # What has no gradient is marked as done when the first one is.
     first = min(after.values(), default=0)
-    by_place = sorted(_filled(trained, first_byte, cap_bytes), key=min)
-    return tuple(
-        _bucket(index, [trained[place] for place in places], after, otherwise=first)
-        for index, places in enumerate(reversed(by_place))
-    )
+    tensors = trained or gradients
+    full = _filled(tensors, first_byte, cap_bytes)
+    if trained:
+        full.sort(key=min, reverse=True)
+    found: list[Bucket] = []
+    for index, places in enumerate(full):
+        held = [tensors[place] for place in places]
+        found.append(
+            Bucket(
+                index=index,
+                parameters=tuple(each.parameter for each in held),
+                dtype=held[0].dtype,
+                elements=sum(each.elements for each in held),
+                after=max(after.get(each.parameter, first) for each in held),
+            )
+        )
+    return tuple(found)
 
 
-def _filled(tensors: Sequence[_T], first_byte: int, cap_bytes: int) -> list[list[int]]:
+def _filled(
+    tensors: Sequence[Gradient | Trained], first_byte: int, cap_bytes: int
+) -> list[list[int]]:
     """Places of tensors that share a bucket: those that were full as they were, then the rest.
 
     What is left of several types stands in the order of a hash table of the standard library that
     torch is built with, where what came last is first.
     """
-    open_now: dict[DType, list[int]] = {}
+    filling: dict[DType, list[int]] = {}
     held_bytes: dict[DType, int] = {}
-    have_closed: set[DType] = set()
-    closed: list[list[int]] = []
+    limits: dict[DType, int] = {}
+    full: list[list[int]] = []
     for place, each in enumerate(tensors):
-        held = open_now.setdefault(each.dtype, [])
-        held.append(place)
-        held_bytes[each.dtype] = held_bytes.get(each.dtype, 0) + each.byte
-        limit = cap_bytes if each.dtype in have_closed else first_byte
-        if held_bytes[each.dtype] >= limit:
-            closed.append([*held])
-            held.clear()
-            held_bytes[each.dtype] = 0
-            have_closed.add(each.dtype)
-    return [*closed, *(held for held in reversed(open_now.values()) if held)]
-
-
-def _bucket(
-    index: int,
-    held: Sequence[Gradient | Trained],
-    after: Mapping[str, int],
-    *,
-    otherwise: int = 0,
-) -> Bucket:
-    return Bucket(
-        index=index,
-        parameters=tuple(each.parameter for each in held),
-        dtype=held[0].dtype,
-        elements=sum(each.elements for each in held),
-        after=max(after.get(each.parameter, otherwise) for each in held),
-    )
+        of = each.dtype
+        filling.setdefault(of, []).append(place)
+        held_bytes[of] = held_bytes.get(of, 0) + each.byte
+        if held_bytes[of] >= limits.get(of, first_byte):
+            full.append(filling[of])
+            filling[of], held_bytes[of], limits[of] = [], 0, cap_bytes
+    return [*full, *filter(None, reversed(filling.values()))]

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from roofline.analysis import Analysis, fits, working
 from roofline.errors import InputError, argument
 from roofline.placement import Roof
-from roofline.scaling.buckets import (
-    Bucket,
-    Timeline,
-    Work,
-    buckets_of,
-    buckets_of_all,
-    limits_of,
-    timeline,
-    work_of,
-)
+from roofline.scaling.buckets import Bucket, Timeline, Work, buckets_of, timeline, work_of
 from roofline.scaling.memory import Peak, RankMemory, largest_shard
 from roofline.scaling.result import MemoryChoice, ScalePoint, Scaling, TimeKind
 from roofline.scaling.settings import (
@@ -68,33 +61,56 @@ class Step:
         done = {each.parameter for each in self.gradients}
         return tuple(each.parameter for each in self.trained if each.parameter not in done)
 
-    def buckets(self, cap_bytes: int | None) -> tuple[Bucket, ...]:
-        """Those that it sends, if later ones are full at `cap_bytes` (None: torch's limits)."""
-        first_byte, cap_bytes = limits_of(cap_bytes)
-        if self.unused:
-            return buckets_of_all(
-                self.trained, self.gradients, first_byte=first_byte, cap_bytes=cap_bytes
-            )
-        return buckets_of(self.gradients, first_byte=first_byte, cap_bytes=cap_bytes)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """One step, and what it comes to on a number of ranks.
-
-    ``alone`` is the work of one pass and the update on one rank, None where operators have no
-    times; ``whole_s`` is the part of the update that every rank does, though states are shared out;
-    ``byte_s`` is how long it takes to go through a byte of gradients in memory.
-    """
+    """One step, and what it comes to on a number of ranks."""
 
     step: Step
     settings: Settings
     wire: Wire | None
-    kind: TimeKind
-    buckets: tuple[Bucket, ...]
-    alone: Work | None
-    whole_s: float
-    byte_s: float
+
+    @cached_property
+    def times(self) -> tuple[TimeKind, tuple[float, ...] | None]:
+        """The times of all operators, as `times_of` has them."""
+        return times_of(self.step.analysis)
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Buckets of the step; a size that is chosen holds for the first one too."""
+        cap_bytes, step = self.settings.bucket_bytes, self.step
+        limits = {} if cap_bytes is None else {"first_byte": cap_bytes, "cap_bytes": cap_bytes}
+        return buckets_of(step.gradients, step.trained if step.unused else (), **limits)
+
+    @cached_property
+    def alone(self) -> Work | None:
+        """The work of one pass and the update on one rank; None: operators have no times."""
+        _, times_s = self.times
+        if times_s is None:
+            return None
+        passes = sum(row.phase != "optimizer" for row in self.step.analysis.operators)
+        # Buckets are done no earlier than those that are sent before them.
+        after = itertools.accumulate((each.after for each in self.buckets), max)
+        return work_of(times_s, passes=passes, after=list(after))
+
+    @cached_property
+    def whole_s(self) -> float:
+        """The part of the update that every rank does, though states are shared out."""
+        pairs = zip(self.step.analysis.operators, self.times[1] or (), strict=False)
+        return sum(time_s for row, time_s in pairs if row.op.startswith(OF_SCALING))
+
+    @cached_property
+    def byte_s(self) -> float:
+        """Seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
+        analysis, whole_bytes = self.step.analysis, sum(each.size_bytes for each in self.buckets)
+        roof = Roof(analysis.hardware, analysis.threads)
+        if not roof.levels or not whole_bytes:
+            return 0.0
+        *_, held = (0, *roof.held_bytes[:-1])
+        share = 1.0
+        if self.times[0] == "bound":
+            share = max(0, whole_bytes - (held or 0)) / whole_bytes
+        return share / roof.levels[-1].bytes_per_s
 
     @property
     def alone_s(self) -> float | None:
@@ -104,7 +120,7 @@ class Ranks:
     @property
     def takes_cores(self) -> bool:
         """Whether sending stops computing: a bound lets it run beside."""
-        return self.wire is not None and self.wire.is_in_host and self.kind != "bound"
+        return self.wire is not None and self.wire.is_in_host and self.times[0] != "bound"
 
     def point(self, ranks: int) -> ScalePoint:
         """A step on so many ranks."""
@@ -115,12 +131,17 @@ class Ranks:
         low, high = self._timeline(ranks, sending, 0.0), self._timeline(ranks, sending, 1.0)
         shown = high if self.takes_cores else low
         alone_s, memory = self.alone_s, self.memory(ranks, self.settings)
+        batch, samples_per_s = batch_of(self.step.analysis), None
+        if batch is not None and shown and shown.step_s:
+            samples_per_s = batch * self.settings.accumulate * ranks / shown.step_s
+        wire, sizes = self.wire, [each.size_bytes for each in self.buckets]
+        least_s = (least_all_reduce_s(each, ranks, wire) for each in sizes) if wire else ()
         return ScalePoint(
             ranks=ranks,
             flop=self._flop(ranks),
             link_bytes=sum(each.sent_bytes for each in (*sending, *others)),
             transfer_s=sum(map(self._on_its_way_s, sending)),
-            min_transfer_s=sum(self._least_s(each.size_bytes, ranks) for each in self.buckets),
+            min_transfer_s=sum(least_s, 0.0),
             step_s=shown.step_s if shown else None,
             step_low_s=low.step_s if low else None,
             step_high_s=high.step_s if high else None,
@@ -128,24 +149,15 @@ class Ranks:
             max_efficiency=self._most(ranks),
             timeline=shown,
             memory=memory,
-            samples_per_s=self._samples_per_s(ranks, shown),
+            samples_per_s=samples_per_s,
             fits=self._fits(memory),
         )
-
-    def _samples_per_s(self, ranks: int, step: Timeline | None) -> float | None:
-        batch = batch_of(self.step.analysis)
-        if batch is None or step is None or not step.step_s:
-            return None
-        return batch * self.settings.accumulate * ranks / step.step_s
 
     def _fits(self, memory: RankMemory) -> bool | None:
         return fits(memory.total_bytes, self.step.analysis.hardware.memory_capacity_bytes)
 
     def _on_its_way_s(self, each: Collective) -> float:
         return each.time_s(self.wire) if self.wire else 0.0
-
-    def _least_s(self, byte: int, ranks: int) -> float:
-        return least_all_reduce_s(byte, ranks, self.wire) if self.wire else 0.0
 
     def _most(self, ranks: int) -> float | None:
         """What is left with all gradients in one exchange, its latency aside, beside all work."""
@@ -310,21 +322,23 @@ def scaling_of(
         )
     if wire is None and settings.ranks > 1:
         raise ValueError(f"{settings.ranks} ranks have a link between them")
-    kind, times_s = times_of(step.analysis)
-    ranks = _ranks_of(step, settings, wire, kind, times_s)
-    numbers = _numbers(settings.ranks) if wire is not None else [1]
+    ranks = Ranks(step=step, settings=settings, wire=wire)
+    numbers = {1}
+    if wire is not None:
+        most = max(MOST_RANKS, settings.ranks)
+        numbers = {settings.ranks, *(2**power for power in range(most.bit_length()))}
     return Scaling(
         model=step.analysis.model,
         analysis=step.analysis,
         settings=settings,
         link=wire,
-        time_kind=kind,
+        time_kind=ranks.times[0],
         alone_s=ranks.alone_s,
         slowdown=step.slowdown,
         gradients=step.gradients,
         buckets=ranks.buckets,
         broadcast_bytes=step.analysis.totals.buffer_size_bytes,
-        points=tuple(map(ranks.point, numbers)),
+        points=tuple(map(ranks.point, sorted(numbers))),
         memory_choices=tuple(ranks.memory_choices()),
         batch=batch_of(step.analysis),
         notes=tuple(notes),
@@ -350,60 +364,3 @@ def times_of(analysis: Analysis) -> tuple[TimeKind, tuple[float, ...] | None]:
                 times_s = tuple(each * scale for each in times_s)
             return kind, times_s
     return "bound", None
-
-
-def _numbers(asked: int) -> list[int]:
-    """Powers of two, and the number asked for among them."""
-    most = max(MOST_RANKS, asked)
-    return sorted({asked, *(2**power for power in range(most.bit_length()) if 2**power <= most)})
-
-
-def _ranks_of(
-    step: Step,
-    settings: Settings,
-    wire: Wire | None,
-    kind: TimeKind,
-    times_s: Sequence[float] | None,
-) -> Ranks:
-    """The step, with the work of one rank: seconds of every operator, of that kind."""
-    buckets = step.buckets(settings.bucket_bytes)
-    alone, whole_s = None, 0.0
-    if times_s is not None:
-        rows = step.analysis.operators
-        passes = sum(row.phase != "optimizer" for row in rows)
-        alone = work_of(times_s, passes=passes, after=[each.after for each in _in_order(buckets)])
-        whole_s = sum(
-            time_s
-            for row, time_s in zip(rows, times_s, strict=True)
-            if row.op.startswith(OF_SCALING)
-        )
-    return Ranks(
-        step=step,
-        settings=settings,
-        wire=wire,
-        kind=kind,
-        buckets=buckets,
-        alone=alone,
-        whole_s=whole_s,
-        byte_s=_byte_s(step.analysis, kind, sum(each.size_bytes for each in buckets)),
-    )
-
-
-def _in_order(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Buckets that are done no earlier than those that are sent before them."""
-    found: list[Bucket] = []
-    for each in buckets:
-        after = max(each.after, found[-1].after if found else 0)
-        found.append(replace(each, after=after))
-    return found
-
-
-def _byte_s(analysis: Analysis, kind: TimeKind, whole_bytes: int) -> float:
-    """The seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
-    roof = Roof(analysis.hardware, analysis.threads)
-    if not roof.levels or not whole_bytes:
-        return 0.0
-    *_, held = (0, *roof.held_bytes[:-1])
-    *_, farthest = roof.levels
-    share = max(0, whole_bytes - (held or 0)) / whole_bytes if kind == "bound" else 1.0
-    return share / farthest.bytes_per_s

@@ -16,8 +16,6 @@ from roofline.scaling.buckets import (
     FIRST_BYTE,
     Bucket,
     buckets_of,
-    buckets_of_all,
-    limits_of,
 )
 from roofline.workload.operators import Gradient, Trained
 
@@ -92,7 +90,7 @@ def test_where_the_order_is_never_known_the_last_parameters_go_first(
     sizes: Sizes, first: int, cap: int
 ) -> None:
     done = gradients(sizes)[::2]
-    found = buckets_of_all(trained(sizes), done, first_byte=first, cap_bytes=cap)
+    found = buckets_of(done, trained(sizes), first_byte=first, cap_bytes=cap)
     expected = by_torch(sizes, first, cap, is_order_known=False)
     assert places(found) == expected[::-1]
     assert sum(each.elements for each in found) == sum(size for size, _ in sizes)
@@ -104,7 +102,7 @@ def test_what_is_unused_is_done_when_the_first_gradient_is() -> None:
         Gradient(parameter=name, elements=10, dtype=dtype("float32"), after=after, storage=after)
         for name, after in (("p3", 5), ("p1", 9))
     ]
-    found = buckets_of_all(trained(sizes), done, first_byte=1, cap_bytes=1)
+    found = buckets_of(done, trained(sizes), first_byte=1, cap_bytes=1)
     assert [(each.parameters, each.after) for each in found] == [
         (("p3",), 5),
         (("p2",), 5),
@@ -125,5 +123,3 @@ def test_a_classifier_by_hand() -> None:
 def test_limits_are_torchs() -> None:
     first = distributed._DEFAULT_FIRST_BUCKET_BYTES  # pyright: ignore[reportPrivateImportUsage]
     assert (first, 25 * 2**20) == (FIRST_BYTE, CAP_BYTE)
-    assert limits_of(None) == (FIRST_BYTE, CAP_BYTE)
-    assert limits_of(1000) == (1000, 1000)
