@@ -49,10 +49,6 @@ class ExpertSpread:
         """The whole number nearest to the mean of uniform routing."""
         return round(self.expected)
 
-    def byte(self, distinct: float) -> float:
-        """Return the bytes of `distinct` experts in each layer, shared ones included."""
-        return self.layers * (distinct * self.expert_bytes + self.shared_bytes)
-
 
 def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, float]:
     """Return mean and standard deviation of the distinct experts under uniform routing.
@@ -120,13 +116,8 @@ class StageSize:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that go through the layers, of all sequences."""
+        """Tokens that prefill takes in or decode gives, of all sequences."""
         return self.batch * (self.context if self.stage == "prefill" else 1)
-
-    @property
-    def tokens(self) -> int:
-        """What its rate counts: tokens taken in by prefill, tokens given by decode."""
-        return self.new_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,39 +149,42 @@ def parts_of(
         size: how much goes through.
         distinct: the experts that a layer touches; None: as few as there can be.
     """
-    return tuple(_parts(architecture, size, distinct))
-
-
-def _parts(of: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
-    tokens, products, sparse = size.new_tokens, 3 if of.is_gated else 2, sum(of.sparse)
-    yield from _projections(of, tokens)
-    for (window, is_chunk), count in Counter(zip(of.windows, of.chunked, strict=True)).items():
-        yield _attention(of, size, window, count, is_chunk=is_chunk)
+    of, tokens, sparse = architecture, size.new_tokens, sum(architecture.sparse)
+    products = (3 if of.is_gated else 2) * of.width
+    windows = Counter(zip(of.windows, of.chunked, strict=True))
+    found = [
+        *_projections(of, tokens),
+        *(
+            _attention(of, size, window, count, is_chunk=is_chunk)
+            for (window, is_chunk), count in windows.items()
+        ),
+    ]
     if dense := of.layers - sparse:
-        yield _product("feed-forward", dense, tokens, products * of.width, of.inner_width)
+        found.append(_product("feed-forward", dense, tokens, products, of.inner_width))
     if (experts := of.experts) is not None and sparse:
-        yield _product("router", sparse, tokens, of.width, experts.count, is_quantized=False)
-        if experts.shared_width:
-            width = experts.shared_width
-            yield _product("shared experts", sparse, tokens, products * of.width, width)
+        found.append(_product("router", sparse, tokens, of.width, experts.count, floats=True))
+        if shared := experts.shared_width:
+            found.append(_product("shared experts", sparse, tokens, products, shared))
         touched = min(experts.per_token, experts.count) if distinct is None else distinct
         each = tokens * experts.per_token
-        every = _product("experts", sparse, each, products * of.width, experts.width)
-        yield replace(every, weights=touched * every.weights)
-    yield _product("vocabulary", 1, size.batch, of.width, of.vocabulary, is_quantized=False)
+        every = _product("experts", sparse, each, products, experts.width)
+        found.append(replace(every, weights=touched * every.weights))
+    found.append(_product("vocabulary", 1, size.batch, of.width, of.vocabulary, floats=True))
+    return tuple(found)
 
 
 def _product(
-    name: PartName, count: int, tokens: int, read: int, written: int, *, is_quantized: bool = True
+    name: PartName, count: int, tokens: int, read: int, written: int, *, floats: bool = False
 ) -> Part:
-    macs, weights = tokens * read * written, read * written
+    weights = read * written
+    macs = tokens * weights
     return Part(
         name=name,
         count=count,
         macs=macs,
         min_flop=2 * macs,
         weights=weights,
-        is_quantized=is_quantized,
+        is_quantized=not floats,
     )
 
 

@@ -15,7 +15,15 @@ from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
-from roofline.language.parts import Part, PartName, StageSize, parts_of
+from roofline.language.memory import Memory
+from roofline.language.parts import (
+    ExpertSpread,
+    Part,
+    PartName,
+    StageSize,
+    expert_spread,
+    parts_of,
+)
 from roofline.minimum import Minimum, model_minimum
 from roofline.placement import Bound, Placement, Roof
 from roofline.workload.operators import OperatorRecord, State
@@ -147,7 +155,7 @@ class PlacedStage:
     @property
     def tokens_per_s(self) -> float | None:
         """Tokens of all sequences per second at the bound."""
-        return self.size.tokens / self.model_min_time_s if self.model_min_time_s else None
+        return self.size.new_tokens / self.model_min_time_s if self.model_min_time_s else None
 
 
 def placed_stage(
@@ -173,12 +181,38 @@ def placed_stage(
     touched = None
     if sizes is not None and any(architecture.sparse):
         touched = sizes.per_token if distinct is None else distinct
+    placed = [_placed(each, roof, types, lasting) for each in parts]
+    names = dict.fromkeys(each.name for each in placed)
     return PlacedStage(
         size=size,
         distinct_experts=touched,
-        parts=_together(tuple(_placed(each, roof, types, lasting) for each in parts)),
+        parts=tuple(_sum([each for each in placed if each.name == name]) for name in names),
         minimum=model_minimum(_work(parts, types), roof) if roof.levels else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOnMachine:
+    """A model in its types, on a machine with its memory.
+
+    ``weight_bytes`` are all weights as they lie in memory.
+    """
+
+    architecture: Architecture
+    roof: Roof
+    types: Types
+    weight_bytes: int
+    memory: Memory
+
+    def spread(self, size: StageSize) -> ExpertSpread | None:
+        """Return the experts that a stage touches; None: no layer has any."""
+        return expert_spread(self.architecture, size.new_tokens, self.types.weights)
+
+    def placed(self, size: StageSize, distinct: int | None = None) -> PlacedStage:
+        """Return a stage; `distinct` None: with as many experts as uniform routing touches."""
+        if distinct is None and (spread := self.spread(size)) is not None:
+            distinct = spread.typical
+        return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
 
 
 def _work(parts: Sequence[Part], types: Types) -> ModelWork:
@@ -257,13 +291,8 @@ def _spec(storage: int, elements: int, dtype: DType, role: Role) -> TensorSpec:
     )
 
 
-def _together(parts: Sequence[PlacedPart]) -> tuple[PlacedPart, ...]:
-    """Parts of one name as one; where they stand is where the longest of them does."""
-    names = dict.fromkeys(each.name for each in parts)
-    return tuple(_sum([each for each in parts if each.name == name]) for name in names)
-
-
 def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
+    """Return parts of one name as one, which stands where the longest of them does."""
     decisive = max(parts, key=lambda each: each.min_time_s or 0.0)
     summed = ("macs", "flop", "min_flop", "weight_bytes", "cache_bytes")
     whole = {name: sum(getattr(each, name) for each in parts) for name in summed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,11 +11,11 @@ from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import MISSING, format_bytes, format_si
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Cache
-from roofline.language.parts import ExpertSpread, Stage
-from roofline.language.placing import PlacedStage
+from roofline.language.parts import ExpertSpread, Stage, StageSize
+from roofline.language.placing import ModelOnMachine, PlacedStage
 from roofline.placement import Bound
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import Residency
+from roofline.workload.residency import Residency, storage_sizes
 from roofline.workload.tensors import Role, TensorSpec
 
 # A pass that is captured gets its cache from a caller who keeps it. In a loop nobody but the model
@@ -34,8 +34,21 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
         With ``peak_activation_bytes`` in bytes beyond those of the inputs: what grows in the place
         of an old cache that is gone does not count twice.
     """
-    last = _last_uses(records)
-    sizes = _sizes(records)
+    grown = {
+        spec.storage
+        for record in records
+        if record.op == "aten.cat"
+        for spec in record.inputs
+        if is_cache(spec)
+    }
+    # For each old cache that is copied into a new one, the operator that touches it last.
+    last = {
+        spec.storage: index
+        for index, record in enumerate(records)
+        for spec in (*record.inputs, *record.outputs)
+        if spec.storage in grown
+    }
+    sizes, _ = storage_sizes(records)
     alive: set[int] = set()
     live, peak, peak_index = 0, 0, None
     for index, record in enumerate(records):
@@ -50,33 +63,6 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
         live -= sum(sizes[each] for each in gone)
         live -= sum(sizes[each] for each, end in last.items() if end == index)
     return replace(reuse, peak_index=peak_index, peak_activation_bytes=peak)
-
-
-def _last_uses(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
-    """For each old cache that is copied into a new one, the operator that touches it last."""
-    grown = {
-        spec.storage
-        for record in records
-        if record.op == "aten.cat"
-        for spec in record.inputs
-        if is_cache(spec)
-    }
-    return {
-        spec.storage: index
-        for index, record in enumerate(records)
-        for spec in (*record.inputs, *record.outputs)
-        if spec.storage in grown
-    }
-
-
-def _sizes(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
-    """Bytes of every storage."""
-    sizes: dict[int, int] = {}
-    for record in records:
-        for spec in (*record.inputs, *record.outputs):
-            end = spec.offset_bytes + spec.byte
-            sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
-    return sizes
 
 
 def is_cache(spec: TensorSpec) -> bool:
@@ -161,7 +147,7 @@ class StageResult:
     @property
     def tokens(self) -> int:
         """Tokens taken in by prefill, tokens given by decode, in one pass."""
-        return self.asked.size.tokens
+        return self.asked.size.new_tokens
 
     @property
     def given_cache_bytes(self) -> int | None:
@@ -222,7 +208,40 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
     return Rate(tokens_per_s=tokens / time_s) if time_s else None
 
 
-def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
+def stage_of(model: ModelOnMachine, size: StageSize, analysis: Analysis) -> StageResult:
+    """Return one stage, as it is run and as it is asked for."""
+    spread, routed = model.spread(size), list[RoutedBound]()
+    for distinct in (spread.least, spread.typical, spread.most) if spread else ():
+        placed = model.placed(size, distinct)
+        routed.append(
+            RoutedBound(
+                distinct=distinct,
+                weight_bytes=placed.weight_bytes,
+                model_min_time_s=placed.model_min_time_s,
+                tokens_per_s=placed.tokens_per_s,
+            )
+        )
+    return StageResult(
+        stage=size.stage,
+        batch=size.batch,
+        context=size.context,
+        analysis=analysis,
+        asked=model.placed(size),
+        spread=spread,
+        routed=tuple(routed),
+    )
+
+
+def warnings_of(
+    stages: Sequence[StageResult], architecture: Architecture, cache: Cache, noted: Sequence[str]
+) -> tuple[str, ...]:
+    """Return contradictions and the warnings of the passes, each once, without those in `noted`."""
+    doubted = (line for each in stages for line in _doubts(each, architecture, cache))
+    said = (line for each in stages for line in each.analysis.warnings)
+    return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
+
+
+def _doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
     """Yield a warning where an architecture, as read, contradicts the pass of transformers."""
     found: list[str] = []
     called, asked = stage.analysis.totals.macs, stage.asked.macs
@@ -241,15 +260,6 @@ def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iter
             " types; rely on the rows of transformers alone, not on the architecture, its parts, KV"
             " cache, sweep or weight bits"
         )
-
-
-def warnings_of(
-    stages: Sequence[StageResult], architecture: Architecture, cache: Cache, noted: Sequence[str]
-) -> tuple[str, ...]:
-    """Return `doubts` and the warnings of the passes, each line once, without those in `noted`."""
-    doubted = (line for each in stages for line in doubts(each, architecture, cache))
-    said = (line for each in stages for line in each.analysis.warnings)
-    return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def dtype_of(analysis: Analysis) -> DType:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import fits
-from roofline.language.architecture import Architecture
-from roofline.language.memory import Fit, Memory, activations_of, cache_of, fit_of
-from roofline.language.parts import Stage, StageSize, expert_spread
-from roofline.language.placing import PlacedStage, Types, placed_stage
-from roofline.placement import Bound, Roof
+from roofline.language.memory import Fit, activations_of, cache_of, fit_of
+from roofline.language.parts import Stage, StageSize
+from roofline.language.placing import ModelOnMachine, PlacedStage
+from roofline.placement import Bound
 
 MOST_BATCH = 2**16
 """Up to which batch a crossover is looked for."""
@@ -95,36 +94,16 @@ class StageSweep:
         return next(each for each in self.cells if (each.stage, each.batch, each.context) == place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweptModel:
-    """What is swept: a model in its types, on a machine, and the memory there is.
-
-    ``kept_bytes`` are the weights as they lie in memory.
-    """
-
-    architecture: Architecture
-    roof: Roof
-    types: Types
-    kept_bytes: int
-    memory: Memory
-
-    def placed(self, size: StageSize) -> PlacedStage:
-        """A stage with as many experts as even routing touches."""
-        spread = expert_spread(self.architecture, size.new_tokens, self.types.weights)
-        distinct = spread.typical if spread is not None else None
-        return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
-
-    def footprint_bytes(self, size: StageSize) -> int:
-        """Bytes of weights, cache and activations of a stage."""
-        types = self.types
-        cache = cache_of(self.architecture, types.cache)
-        activations = activations_of(self.architecture, size.stage, types.compute)
-        needed = cache.byte(size.context, size.batch) + activations.byte(size.context, size.batch)
-        return self.kept_bytes + needed
+def _footprint_bytes(model: ModelOnMachine, size: StageSize) -> int:
+    """Bytes of weights, cache and activations of a stage."""
+    cache = cache_of(model.architecture, model.types.cache)
+    activations = activations_of(model.architecture, size.stage, model.types.compute)
+    needed = cache.byte(size.context, size.batch) + activations.byte(size.context, size.batch)
+    return model.weight_bytes + needed
 
 
 def sweep_of(
-    model: SweptModel, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
+    model: ModelOnMachine, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
 ) -> StageSweep:
     """All stages at all batches and contexts.
 
@@ -150,8 +129,8 @@ def sweep_of(
     )
 
 
-def _cell(model: SweptModel, size: StageSize) -> SweepCell:
-    placed, footprint_bytes = model.placed(size), model.footprint_bytes(size)
+def _cell(model: ModelOnMachine, size: StageSize) -> SweepCell:
+    placed, footprint_bytes = model.placed(size), _footprint_bytes(model, size)
     names = ("flop", "traffic_bytes", "weight_bytes", "cache_bytes", "bound", "compute_share")
     names = (*names, "model_min_time_s", "tokens_per_s")
     return SweepCell(
@@ -164,7 +143,7 @@ def _cell(model: SweptModel, size: StageSize) -> SweepCell:
     )
 
 
-def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
+def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover:
     """From which batch on a stage is compute-bound at a context.
 
     Args:
@@ -189,9 +168,8 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)
     footprint_bytes = None
     if batch is not None:
-        footprint_bytes = model.footprint_bytes(
-            StageSize(stage=stage, batch=batch, context=context)
-        )
+        size = StageSize(stage=stage, batch=batch, context=context)
+        footprint_bytes = _footprint_bytes(model, size)
     return Crossover(
         stage=stage,
         context=context,

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from roofline.analysis import Analysis, MinTimes, minimum_times_of
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.text import printable
-from roofline.language.parts import Stage
-from roofline.language.placing import PlacedStage, Types
+from roofline.language.parts import Stage, parts_of, quantized_weights
+from roofline.language.placing import ModelOnMachine, PlacedStage, Types
+from roofline.language.stages import StageResult
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits, structure_of
 from roofline.quantization.result import WhatIf
 from roofline.quantization.what_ifs import what_if
+from roofline.quantization.widths import Widths
 
 _FORM = re.compile(r"w([0-9]{1,2})a([0-9]{1,2})")
 _ACTIVATIONS = (16, 32)
@@ -132,51 +134,58 @@ class BitsWhatIf:
     notes: tuple[str, ...] = ()
 
 
-def what_if_of(analysis: Analysis, bits: WeightBits) -> WhatIf:
-    """The operators of a pass with the weights of its layers in few bits.
+def in_bits(model: ModelOnMachine, bits: WeightBits, stages: Sequence[StageResult]) -> BitsWhatIf:
+    """Return the model with its weights in few bits.
 
-    Raises:
-        InputError: no layer of it has weights that could be quantized.
+    Args:
+        model: in floats of one type.
+        bits: of weights and activations.
+        stages: as they are.
     """
-    records = [row.record for row in analysis.operators]
-    structure = structure_of(records)
-    floats = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
-    last = {each.name: floats for each in structure.layers if each.place == "last"}
-    policy = Policy(
-        weights=bits.weights,
-        activations=bits.activations,
-        first_last=bits.weights,
-        per_channel=True,
-        layers=last if len(last) < len(structure.layers) else {},
+    floats = model.types.compute
+    types = bits.types(floats, Widths(model.roof.profile, model.roof.threads).half)
+    quantized = quantized_weights(model.architecture)
+    others_bytes = model.weight_bytes - floats.byte(quantized)
+    others_bytes = others_bytes * types.compute.bits // floats.bits
+    after = replace(model, types=types)
+    return BitsWhatIf(
+        bits=bits,
+        weight_bytes_before=model.weight_bytes,
+        weight_bytes_after=types.weights.byte(quantized) + others_bytes,
+        stages=tuple(_stage_in_bits(each, bits, after) for each in stages),
+        notes=bits.notes(floats, types),
     )
-    return what_if(analysis, policy)
 
 
-def stage_in_bits(
-    analysis: Analysis,
-    bits: WeightBits,
-    *,
-    stage: Stage,
-    before: PlacedStage,
-    after: PlacedStage,
-    unpacked_weights: int,
-) -> StageInBits:
+def _stage_in_bits(stage: StageResult, bits: WeightBits, after: ModelOnMachine) -> StageInBits:
     """A stage in few bits: as the architecture asks for it, and as the library calls it."""
+    analysis, size = stage.analysis, stage.asked.size
     before_s, after_s = analysis.totals.eager_min_time_s, None
     try:
-        found = what_if_of(analysis, bits)
+        structure = structure_of([row.record for row in analysis.operators])
+        floats = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
+        last = {each.name: floats for each in structure.layers if each.place == "last"}
+        policy = Policy(
+            weights=bits.weights,
+            activations=bits.activations,
+            first_last=bits.weights,
+            per_channel=True,
+            layers=last if len(last) < len(structure.layers) else {},
+        )
+        found = what_if(analysis, policy)
         before_s, after_s = found.eager_min_time_before_s, _unfused_s(found, analysis)
         notes = tuple(f"left in floats: {each}" for each in found.unquantized)
     except InputError as error:
-        notes = (f"{stage}: no operator could be quantized: {error}",)
+        notes = (f"{stage.stage}: no operator could be quantized: {error}",)
+    parts = parts_of(after.architecture, size, stage.spread.typical if stage.spread else None)
     return StageInBits(
-        stage=stage,
-        asked_before=before,
-        asked_after=after,
+        stage=stage.stage,
+        asked_before=stage.asked,
+        asked_after=after.placed(size),
         eager_min_time_before_s=before_s,
         eager_min_time_after_s=after_s,
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
-        unpacked_weights=unpacked_weights,
+        unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantized),
         notes=notes,
     )
 
@@ -196,25 +205,3 @@ def _unfused_s(found: WhatIf, analysis: Analysis) -> float | None:
         gain_s = (each.before.eager_min_time_s or 0.0) - (each.after.eager_min_time_s or 0.0)
         apart_s += max(0.0, min(inside_s, gain_s))
     return found.eager_min_time_after_s + apart_s
-
-
-def weight_bytes_in(types: Types, dtype: DType, before_bytes: int, quantized: int) -> int:
-    """Bytes of all weights where some of them are codes, and the others floats that compute.
-
-    Args:
-        types: of the model in few bits.
-        dtype: that of weights as they are.
-        before_bytes: all weights as they are.
-        quantized: how many of them become codes.
-    """
-    others_bytes = before_bytes - dtype.byte(quantized)
-    return types.weights.byte(quantized) + others_bytes * types.compute.bits // dtype.bits
-
-
-def policies(texts: Sequence[str]) -> tuple[WeightBits, ...]:
-    """Weight bits as users write them, each once.
-
-    Raises:
-        InputError: as `WeightBits.parsed`.
-    """
-    return tuple(dict.fromkeys(WeightBits.parsed(each) for each in texts))

@@ -12,46 +12,28 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError, argument, nearest
-from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress
 from roofline.foundation.rows import finite
 from roofline.foundation.units import format_bytes, parse_bytes
 from roofline.language.architecture import Architecture
-from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
-from roofline.language.parts import (
-    STAGES,
-    Stage,
-    StageSize,
-    expert_spread,
-    parts_of,
-    quantized_weights,
-    weights_of,
-)
-from roofline.language.placing import PlacedStage, Types, placed_stage
+from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
+from roofline.language.parts import STAGES, Stage, StageSize, weights_of
+from roofline.language.placing import ModelOnMachine, Types
 from roofline.language.result import Language
 from roofline.language.stages import (
-    RoutedBound,
-    StageResult,
     dtype_of,
     held_while_generating,
     is_cache,
+    stage_of,
     warnings_of,
 )
-from roofline.language.sweep import StageSweep, SweptModel, sweep_of
-from roofline.language.weight_bits import (
-    BitsWhatIf,
-    StageInBits,
-    WeightBits,
-    policies,
-    stage_in_bits,
-    weight_bytes_in,
-)
+from roofline.language.sweep import sweep_of
+from roofline.language.weight_bits import WeightBits, in_bits
 from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host
 from roofline.pipeline.runs import Workload, captured_workload
 from roofline.placement import Roof
-from roofline.quantization.widths import Widths
 from roofline.run import Run, RunOptions, check_counts
 from roofline.workload.operators import OperatorRecord
 
@@ -342,7 +324,7 @@ def analyze_language(
     stages = stages_of(stage)
     context = check_size("context", DEFAULT_CONTEXT if context is None else context)
     batch = check_size("batch", 1 if batch is None else batch)
-    bits = policies(weight_bits)
+    bits = dict.fromkeys(map(WeightBits.parsed, weight_bits))
     batches = axis_of("sweep_batch", sweep_batch, usual=batch, other=sweep_context)
     contexts = axis_of("sweep_context", sweep_context, usual=context, other=sweep_batch)
     given = memory_of(memory)
@@ -364,174 +346,59 @@ def analyze_language(
         )
         for each in stages
     }
-    of = _Model(
+    first = analyses[stages[0]]
+    floats, totals = dtype_of(first), first.totals
+    # The model may have been built in part.
+    built = totals.parameter_size_bytes + totals.buffer_size_bytes
+    placed = ModelOnMachine(
         architecture=architecture,
-        analyses=analyses,
-        batch=batch,
-        context=context,
-        memory=given or memory_there(next(iter(analyses.values())), hardware),
+        roof=Roof(first.hardware, first.threads),
+        types=Types.all_of(floats),
+        weight_bytes=max(built, floats.byte(weights_of(architecture))),
+        memory=given or memory_there(first, hardware),
     )
-    found = tuple(of.stage(each) for each in stages)
-    cache = cache_of(architecture, of.dtype)
+    found = [
+        stage_of(placed, StageSize(stage=each, batch=batch, context=context), analyses[each])
+        for each in stages
+    ]
+    cache = cache_of(architecture, floats)
     return Language(
         model=known.name,
         # JSON has no infinity, which a configuration may name.
         configuration=finite(known.configuration),
         architecture=architecture,
-        dtype=of.dtype,
+        dtype=floats,
         batch=batch,
         context=context,
         cache=cache,
-        footprint=of.footprint(),
-        stages=found,
-        weight_bits=tuple(of.in_bits(each) for each in bits),
-        sweep=of.sweep(stages, batches, contexts) if batches else None,
-        notes=(*known.notes, *of.notes()),
+        footprint=footprint_of(
+            cache,
+            context=context,
+            batch=batch,
+            weight_bytes=placed.weight_bytes,
+            # Prefill, where it is asked for, has more alive: it comes first.
+            activations=activations_of(architecture, stages[0], floats),
+            memory=placed.memory,
+            peak_bytes=max(each.totals.peak_memory_bytes for each in analyses.values()),
+        ),
+        stages=tuple(found),
+        weight_bits=tuple(in_bits(placed, each, found) for each in bits),
+        sweep=sweep_of(placed, stages, batches, contexts) if batches else None,
+        notes=(*known.notes, *_notes(architecture, context)),
         warnings=warnings_of(found, architecture, cache, known.notes),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Model:
-    """A model whose stages were analysed, and what follows from it."""
-
-    architecture: Architecture
-    analyses: dict[Stage, Analysis]
-    batch: int
-    context: int
-    memory: Memory
-
-    @property
-    def any(self) -> Analysis:
-        """The analysis of the first stage: machine, threads and parameters are those of all."""
-        return next(iter(self.analyses.values()))
-
-    @property
-    def dtype(self) -> DType:
-        """The type of most parameters."""
-        return dtype_of(self.any)
-
-    @property
-    def roof(self) -> Roof:
-        """The machine's."""
-        return Roof(self.any.hardware, self.any.threads)
-
-    @property
-    def weight_bytes(self) -> int:
-        """All weights: those of the model that was built, or more, where it was built in part."""
-        totals = self.any.totals
-        built = totals.parameter_size_bytes + totals.buffer_size_bytes
-        return max(built, self.dtype.byte(weights_of(self.architecture)))
-
-    def size(self, stage: Stage) -> StageSize:
-        """How large a stage is."""
-        return StageSize(stage=stage, batch=self.batch, context=self.context)
-
-    def typical(self, stage: Stage) -> int | None:
-        """The experts of a layer that even routing touches; None: there are none."""
-        spread = expert_spread(self.architecture, self.size(stage).new_tokens, self.dtype)
-        return None if spread is None else spread.typical
-
-    def asked(
-        self, stage: Stage, *, types: Types | None = None, distinct: int | None = None
-    ) -> PlacedStage:
-        """What the architecture asks for in a stage."""
-        return placed_stage(
-            self.architecture,
-            self.size(stage),
-            self.roof,
-            types or Types.all_of(self.dtype),
-            distinct=self.typical(stage) if distinct is None else distinct,
+def _notes(architecture: Architecture, context: int) -> Iterator[str]:
+    """What a reader of the numbers must know of the model."""
+    positions = architecture.positions
+    if positions is not None and context > positions:
+        yield (
+            f"a context of {context:,} tokens is beyond the {positions:,} positions of the"
+            " configuration"
         )
-
-    def stage(self, stage: Stage) -> StageResult:
-        """One stage, as it is run and as it is asked for."""
-        spread = expert_spread(self.architecture, self.size(stage).new_tokens, self.dtype)
-        routed: tuple[RoutedBound, ...] = ()
-        if spread is not None:
-            numbers = (spread.least, spread.typical, spread.most)
-            routed = tuple(self._routed(stage, each) for each in numbers)
-        return StageResult(
-            stage=stage,
-            batch=self.batch,
-            context=self.context,
-            analysis=self.analyses[stage],
-            asked=self.asked(stage),
-            spread=spread,
-            routed=routed,
+    if architecture.latent is not None:
+        yield (
+            "latent attention: the architecture keeps one vector per token and decodes on it;"
+            " operators of transformers may make keys and values of all heads in every pass"
         )
-
-    def _routed(self, stage: Stage, distinct: int) -> RoutedBound:
-        placed = self.asked(stage, distinct=distinct)
-        return RoutedBound(
-            distinct=distinct,
-            weight_bytes=placed.weight_bytes,
-            model_min_time_s=placed.model_min_time_s,
-            tokens_per_s=placed.tokens_per_s,
-        )
-
-    def footprint(self) -> Footprint:
-        """What all stages take at most."""
-        # Prefill, where it is asked for, has more alive: it comes first.
-        largest = next(iter(self.analyses))
-        return footprint_of(
-            cache_of(self.architecture, self.dtype),
-            context=self.context,
-            batch=self.batch,
-            weight_bytes=self.weight_bytes,
-            activations=activations_of(self.architecture, largest, self.dtype),
-            memory=self.memory,
-            peak_bytes=max(each.totals.peak_memory_bytes for each in self.analyses.values()),
-        )
-
-    def in_bits(self, bits: WeightBits) -> BitsWhatIf:
-        """The model with its weights in few bits."""
-        types = bits.types(self.dtype, Widths(self.any.hardware, self.any.threads).half)
-        quantized = quantized_weights(self.architecture)
-        return BitsWhatIf(
-            bits=bits,
-            weight_bytes_before=self.weight_bytes,
-            weight_bytes_after=weight_bytes_in(types, self.dtype, self.weight_bytes, quantized),
-            stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
-            notes=bits.notes(self.dtype, types),
-        )
-
-    def _stage_in_bits(self, stage: Stage, bits: WeightBits, types: Types) -> StageInBits:
-        parts = parts_of(self.architecture, self.size(stage), self.typical(stage))
-        return stage_in_bits(
-            self.analyses[stage],
-            bits,
-            stage=stage,
-            before=self.asked(stage),
-            after=self.asked(stage, types=types),
-            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantized),
-        )
-
-    def sweep(
-        self, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
-    ) -> StageSweep:
-        """All stages over batch and context."""
-        swept = SweptModel(
-            architecture=self.architecture,
-            roof=self.roof,
-            types=Types.all_of(self.dtype),
-            kept_bytes=self.weight_bytes,
-            memory=self.memory,
-        )
-        return sweep_of(swept, stages, batches, contexts)
-
-    def notes(self) -> Sequence[str]:
-        """What a reader of the numbers must know of the model."""
-        found: list[str] = []
-        positions = self.architecture.positions
-        if positions is not None and self.context > positions:
-            found.append(
-                f"a context of {self.context:,} tokens is beyond the {positions:,} positions of the"
-                " configuration"
-            )
-        if self.architecture.latent is not None:
-            found.append(
-                "latent attention: the architecture keeps one vector per token and decodes on it;"
-                " operators of transformers may make keys and values of all heads in every pass"
-            )
-        return found

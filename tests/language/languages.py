@@ -10,10 +10,10 @@ from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
 from roofline.language.parts import STAGES, Stage, StageSize, expert_spread
-from roofline.language.placing import Types, placed_stage
+from roofline.language.placing import ModelOnMachine, Types, placed_stage
 from roofline.language.result import Language
 from roofline.language.stages import RoutedBound, StageResult
-from roofline.language.sweep import SweptModel, sweep_of
+from roofline.language.sweep import sweep_of
 from roofline.language.weight_bits import BitsWhatIf, StageInBits, WeightBits
 from roofline.latency.prediction import RunPrediction
 from roofline.placement import Roof
@@ -94,8 +94,8 @@ def language(
         )
 
     stages = tuple(map(stage, STAGES))
-    model = SweptModel(
-        architecture=of, roof=roof, types=types, kept_bytes=600_000_000, memory=there
+    model = ModelOnMachine(
+        architecture=of, roof=roof, types=types, weight_bytes=600_000_000, memory=there
     )
     return Language(
         model="hf:llama",

@@ -10,18 +10,18 @@ from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Memory
 from roofline.language.parts import Stage, StageSize
-from roofline.language.placing import Types
-from roofline.language.sweep import SweptModel, crossover_of, least_batch, sweep_of
+from roofline.language.placing import ModelOnMachine, Types
+from roofline.language.sweep import crossover_of, least_batch, sweep_of
 from roofline.placement import Bound, Roof
 from tests.language.language_examples import TINY, machine
 
 
-def model(memory: int | None = None, **sizes: int) -> SweptModel:
-    return SweptModel(
+def model(memory: int | None = None, **sizes: int) -> ModelOnMachine:
+    return ModelOnMachine(
         architecture=Architecture.of({**TINY, **sizes}),
         roof=Roof(machine(), 1),
         types=Types.all_of(dtype("float32")),
-        kept_bytes=40_000,
+        weight_bytes=40_000,
         memory=Memory(size_bytes=memory, source="a test"),
     )
 
