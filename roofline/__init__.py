@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from roofline.design.advice import Advice as Advice
     from roofline.design.comparison.result import Comparison as Comparison
     from roofline.design.compilation import Compilation as Compilation
-    from roofline.design.gate import Check as Check
-    from roofline.design.gate import Cost as Cost
+    from roofline.design.gate.cost import Cost as Cost
+    from roofline.design.gate.result import Check as Check
     from roofline.errors import RooflineError as RooflineError
     from roofline.language.result import Language as Language
     from roofline.latency.validation import Validation as Validation
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
-    "Check": "roofline.design.gate",
+    "Check": "roofline.design.gate.result",
     "Comparison": "roofline.design.comparison.result",
     "Compilation": "roofline.design.compilation",
-    "Cost": "roofline.design.gate",
+    "Cost": "roofline.design.gate.cost",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",

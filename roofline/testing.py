@@ -23,7 +23,7 @@ from roofline.errors import RooflineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofline.design.gate import Check
+    from roofline.design.gate.result import Check
 
 FOLDER = "roofline-baselines"
 """Where baselines are, next to the file of their test."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from roofline.design.gate import read_baseline
-from roofline.design.gate.cost import baseline_json
+from roofline.design.gate.cost import baseline_json, read_baseline
 from roofline.testing import FOLDER, RooflineCheck
 from tests.design.gate_examples import cost
 

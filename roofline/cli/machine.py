@@ -293,10 +293,11 @@ def validate(
     of the two measurements is the noise floor of predictions. Without MODELS, a list of torchvision
     models runs. Models that fail are reported and skipped.
     """
-    from roofline.latency.accuracy import Condition, check_thresholds
+    from roofline.foundation.conditions import parse_conditions
+    from roofline.latency.accuracy import QUANTITIES, check_thresholds
     from roofline.latency.validation import Validation
 
-    conditions = [Condition.parse(each) for each in fail_if]
+    conditions = parse_conditions(fail_if, QUANTITIES)
     output.check(Validation)
     from roofline.pipeline.validations import validate
 

@@ -66,7 +66,7 @@ def check(
     are those of the model alone and the same everywhere; times belong to a machine: give the same
     --hardware as for the baseline. What cannot be judged fails. MODEL as for analyze.
     """
-    from roofline.design.gate import Check
+    from roofline.design.gate.result import Check
 
     output.check(Check)
     if against is not None and os.path.realpath(against) in map(os.path.realpath, output.files):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from roofline.errors import InputError, ThresholdError, nearest
-from roofline.foundation.text import counted, printable
+from roofline.errors import ThresholdError
+from roofline.foundation.conditions import Condition, Quantity
+from roofline.foundation.text import counted
 
 BOUND_MARGIN = 0.97
 """An operator keeps its minimum time if it takes at least this share of it: clocks vary by 3 %."""
@@ -247,6 +247,11 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 """The fractions among `ValidationTotals`, in reading order: titles, and fields that count cases."""
 
+QUANTITIES = {
+    name: Quantity(name=name, title=title, kind="share") for name, (title, _) in FIGURES.items()
+}
+"""What conditions may be on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
@@ -377,8 +382,6 @@ class ValidationTotals(Accuracy):
         )
 
 
-_FORM = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?[0-9.]+)\s*(%?)\s*", re.IGNORECASE)
-
 _NOTHING_TO_JUDGE = {
     "operator_error": "no operators were predicted",
     "close_pairs_right": "no two models that were predicted take 1.05 to 1.5 times as long as each"
@@ -391,61 +394,21 @@ _NOTHING_TO_JUDGE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """What a figure must not be: above or below a limit, which is a fraction."""
+def failure(condition: Condition, totals: ValidationTotals) -> str:
+    """Return why a condition on a total fails; ``""`` if it does not.
 
-    figure: str
-    sign: Literal["<", ">"]
-    limit: float
-
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """The condition written as ``mape>15%`` or ``within_10_percent<0.55``.
-
-        Raises:
-            InputError: not of that form, a figure that there is not, or a limit that is none.
-        """
-        shown = f"--fail-if '{printable(text)}'"
-        found = _FORM.fullmatch(text)
-        if not found:
-            raise InputError(
-                f"{shown}: is not of the form 'mape>15%' (in quotes, or the shell takes > for its"
-                " own)"
-            )
-        figure, sign, number, percent = found.groups()
-        if figure.lower() not in FIGURES:
-            raise InputError(
-                f"{shown}: no figure '{figure}'{nearest(figure.lower(), FIGURES)} (there are"
-                f" {', '.join(FIGURES)})"
-            )
-        try:
-            limit = float(number)
-        except ValueError:
-            raise InputError(f"{shown}: '{number}' is not a number") from None
-        if not percent and abs(limit) > 1:
-            # Whoever writes 15 means percent, and a limit of 1500 % would never fail.
-            raise InputError(f"{shown}: {number} is neither a fraction nor a percentage; add %")
-        return cls(
-            figure=figure.lower(),
-            sign="<" if sign == "<" else ">",
-            limit=limit / 100 if percent else limit,
-        )
-
-    def failure(self, totals: ValidationTotals) -> str:
-        """Why the condition fails, in words; ``""`` if it does not.
-
-        A figure that is not known fails: nobody shall take it for a good one.
-        """
-        value: float | None = getattr(totals, self.figure)
-        if value is None:
-            why = _NOTHING_TO_JUDGE.get(self.figure, "nothing was predicted")
-            return f"{self.figure} cannot be judged: {why}"
-        fails = value > self.limit if self.sign == ">" else value < self.limit
-        if not fails:
-            return ""
-        beyond = "above" if self.sign == ">" else "below"
-        return f"{self.figure} is {_apart(value, self.limit)}, {beyond} {100 * self.limit:.4g} %"
+    A figure that is not known fails: nobody shall take it for a good one.
+    """
+    name, limit = condition.quantity.name, float(condition.limit)
+    value: float | None = getattr(totals, name)
+    if value is None:
+        why = _NOTHING_TO_JUDGE.get(name, "nothing was predicted")
+        return f"{name} cannot be judged: {why}"
+    fails = value > limit if condition.sign == ">" else value < limit
+    if not fails:
+        return ""
+    beyond = "above" if condition.sign == ">" else "below"
+    return f"{name} is {_apart(value, limit)}, {beyond} {100 * limit:.4g} %"
 
 
 def _apart(value: float, limit: float) -> str:
@@ -460,6 +423,6 @@ def check_thresholds(conditions: Iterable[Condition], totals: ValidationTotals) 
     Raises:
         ThresholdError: naming all that fail.
     """
-    failures = [said for each in conditions if (said := each.failure(totals))]
+    failures = [said for each in conditions if (said := failure(each, totals))]
     if failures:
         raise ThresholdError(f"--fail-if: {'; '.join(failures)}")

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
-from roofline.design.gate import (
-    Check,
-    Condition,
+from roofline.design.gate.cost import (
+    QUANTITIES,
     Cost,
+    check_baseline_target,
+    check_repeated,
     cost_of,
-    parse_conditions,
     read_baseline,
     write_baseline,
 )
-from roofline.design.gate.cost import check_baseline_target, check_repeated
-from roofline.design.gate.result import check_same_task
+from roofline.design.gate.result import Check, check_same_task
 from roofline.errors import InputError, argument
+from roofline.foundation.conditions import Condition, parse_conditions
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
@@ -77,7 +77,7 @@ def check(
             that is none and would be replaced, or an option of what was counted already.
         ModelError, HardwareError: as `analyze`.
     """
-    conditions = parse_conditions(fail_if)
+    conditions = parse_conditions(fail_if, QUANTITIES)
     baseline = _baseline(against, conditions, update=update)
     if isinstance(model, (Cost, Analysis)):
         now, notes = _known(model, {"inputs": inputs, **run})

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from roofline.design.gate import Cost, Machine
-from roofline.design.gate.cost import counts_of
+from roofline.design.gate.cost import Cost, Machine, counts_of
 from roofline.errors import InputError
 from roofline.pipeline.checking import today, versions
 from roofline.pipeline.machines import Hardware, hardware_for, threads_on

@@ -48,13 +48,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
-    """The line that a failing call ends with on stderr."""
+    """The error that a failing call ends with on stderr, without a caret below it."""
     assert run(["validate", *arguments]) == code
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
-    line = captured.err.strip().splitlines()[-1]
-    assert line.startswith("roofline: error: ")
-    return line
+    *_, error = captured.err.strip().partition("roofline: error: ")
+    line, *caret = error.splitlines()
+    assert not caret or caret[-1].strip() == "^"
+    return f"roofline: error: {line}"
 
 
 def test_the_result_goes_to_stdout_and_talk_to_stderr(
@@ -166,7 +167,7 @@ def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--fail-if", "mape"), "is not of the form 'mape>15%'"),
+        (("--fail-if", "mape"), "> or < is expected, as in 'mape>15%'"),
         (("--fail-if", "maep>15%"), "did you mean 'mape'?"),
         (("--fail-if", "mape>15"), "add %"),
         (("--top", "0"), "--top"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofline.design.gate import Cost, Machine, Part
+from roofline.design.gate.cost import Cost, Machine, Part
 from roofline.foundation.dtypes import dtype
 from roofline.workload.tensors import InputSpec
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from roofline.analysis import read_analysis
-from roofline.design.gate import Check, cost_of, read_baseline, write_baseline
-from roofline.design.gate.cost import baseline_json
+from roofline.design.gate.cost import baseline_json, cost_of, read_baseline, write_baseline
+from roofline.design.gate.result import Check
 from roofline.errors import FileFormatError, InputError
 from roofline.pipeline.analyses import analyze
 from roofline.pipeline.checking import check as checked

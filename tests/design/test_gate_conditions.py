@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.design.gate import parse_conditions
-from roofline.design.gate.conditions import parse_condition
+from roofline.design.gate.cost import QUANTITIES
 from roofline.errors import InputError
+from roofline.foundation.conditions import Condition, parse_conditions
 from roofline.foundation.places import PlacedError
+
+
+def parse_condition(text: str) -> Condition:
+    (found,) = parse_conditions(text, QUANTITIES)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -98,19 +103,19 @@ def test_the_caret_stands_under_what_is_wrong(text: str, at: int, said: str) -> 
 
 
 def test_a_condition_that_is_given_twice_counts_once_and_the_order_stays() -> None:
-    found = parse_conditions(["flop>+1%", "launches>+0", " flop>+1% "])
+    found = parse_conditions(["flop>+1%", "launches>+0", " flop>+1% "], QUANTITIES)
     assert [each.text for each in found] == ["flop>+1%", "launches>+0"]
 
 
 def test_one_condition_may_stand_alone_and_what_is_no_text_is_refused() -> None:
-    assert [each.text for each in parse_conditions("flop>+1%")] == ["flop>+1%"]
+    assert [each.text for each in parse_conditions("flop>+1%", QUANTITIES)] == ["flop>+1%"]
     for wrong in ([1], [None], [b"flop>+1%"]):
         with pytest.raises(InputError, match="expected texts such as 'flop>\\+1%'"):
-            parse_conditions(wrong)  # pyright: ignore[reportArgumentType]
+            parse_conditions(wrong, QUANTITIES)  # pyright: ignore[reportArgumentType]
 
 
 def test_spaces_and_line_ends_make_no_other_condition() -> None:
-    (found,) = parse_conditions(["flop >\n+1\t%", "flop > +1 %"])
+    (found,) = parse_conditions(["flop >\n+1\t%", "flop > +1 %"], QUANTITIES)
     assert found.text == "flop > +1 %"
     assert found.limit_at(1000) == 1010
 

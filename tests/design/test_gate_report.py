@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofline.design.gate import Check, Cost, Part
+from roofline.design.gate.cost import Cost, Part
+from roofline.design.gate.result import Check
 from roofline.errors import InputError
 from roofline.foundation.blocks import Grid
 from tests.design.gate_examples import cost, counts_only

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from roofline.design.gate import Check, Cost
-from roofline.design.gate.result import check_same_task, differences
+from roofline.design.gate.cost import Cost
+from roofline.design.gate.result import Check, check_same_task, differences
 from roofline.errors import FileFormatError, InputError, ThresholdError
 from roofline.foundation.dtypes import dtype
 from roofline.result import read_result

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.errors import InputError, ThresholdError
+from roofline.errors import ThresholdError
+from roofline.foundation.conditions import Condition, parse_conditions
+from roofline.foundation.places import PlacedError
 from roofline.latency.accuracy import (
     FIGURES,
-    Condition,
+    QUANTITIES,
     ValidationTotals,
     accuracy_of,
     check_thresholds,
+    failure,
 )
 from roofline.latency.validation import (
     ModelValidation,
@@ -314,43 +317,47 @@ def totals_of(**figures: float | None) -> ValidationTotals:
     return dataclasses.replace(ValidationTotals.of([]), **figures)  # pyright: ignore
 
 
-@pytest.mark.parametrize(
-    ("text", "condition"),
-    [
-        ("mape>15%", Condition(figure="mape", sign=">", limit=0.15)),
-        (" MAPE > 15 % ", Condition(figure="mape", sign=">", limit=0.15)),
-        ("bias<-0.05", Condition(figure="bias", sign="<", limit=-0.05)),
-        (
-            "within_10_percent<.55",
-            Condition(figure="within_10_percent", sign="<", limit=0.55),
-        ),
-        ("noise_floor>150%", Condition(figure="noise_floor", sign=">", limit=1.5)),
-        ("bound_validity<1", Condition(figure="bound_validity", sign="<", limit=1.0)),
-    ],
-)
-def test_conditions_are_read(text: str, condition: Condition) -> None:
-    assert Condition.parse(text) == condition
+def parsed(text: str) -> Condition:
+    (found,) = parse_conditions(text, QUANTITIES)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "name", "sign", "limit"),
     [
-        ("mape", "is not of the form 'mape>15%'"),
-        ("mape>=15%", "is not of the form"),
-        ("mape>15%%", "is not of the form"),
-        ("", "is not of the form"),
-        ("mpe>15%", "no figure 'mpe'; did you mean 'mape'?"),
-        ("runs>1%", "no figure 'runs'"),
-        ("mape>1.2.3%", "'1.2.3' is not a number"),
-        ("mape>15", "15 is neither a fraction nor a percentage; add %"),
-        ("bad\n>1%", "'bad\\n>1%'"),
+        ("mape>15%", "mape", ">", 0.15),
+        (" MAPE > 15 % ", "mape", ">", 0.15),
+        ("bias<-0.05", "bias", "<", -0.05),
+        ("within_10_percent<.55", "within_10_percent", "<", 0.55),
+        ("noise_floor>150%", "noise_floor", ">", 1.5),
+        ("bound_validity<1", "bound_validity", "<", 1.0),
     ],
 )
-def test_conditions_that_are_none_are_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError) as refused:
-        Condition.parse(text)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_conditions_are_read(text: str, name: str, sign: str, limit: float) -> None:
+    found = parsed(text)
+    assert (found.quantity.name, found.sign, float(found.limit)) == (name, sign, limit)
+    assert not found.is_relative
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("mape", 4, "> or < is expected, as in 'mape>15%'"),
+        ("mape>=15%", 5, "write > or < alone"),
+        ("mape>15%%", 7, "'%%' is no unit of mape; write 15%"),
+        ("", 0, "the name of a total is expected, as in mape>15%"),
+        ("mpe>15%", 0, "no total 'mpe'; did you mean 'mape'?"),
+        ("runs>1%", 0, "no total 'runs'"),
+        ("mape>1.2.3%", 8, "'.3%' is no unit of mape"),
+        ("mape>15", 5, "15 is neither a fraction nor a percentage; add %"),
+        ("bad\n>1%", 0, "no total 'bad'"),
+    ],
+)
+def test_conditions_that_are_none_are_refused(text: str, at: int, said: str) -> None:
+    with pytest.raises(PlacedError) as refused:
+        parsed(text)
+    assert refused.value.at == at
+    assert said in refused.value.message and "\n" not in refused.value.message
 
 
 @pytest.mark.parametrize(
@@ -367,13 +374,13 @@ def test_conditions_that_are_none_are_refused(text: str, said: str) -> None:
     ],
 )
 def test_conditions_are_judged(text: str, value: float | None, said: str) -> None:
-    condition = Condition.parse(text)
-    found = condition.failure(totals_of(**{condition.figure: value}))
+    condition = parsed(text)
+    found = failure(condition, totals_of(**{condition.quantity.name: value}))
     assert found.startswith(said) and bool(found) == bool(said)
 
 
 def test_all_that_fail_are_said_at_once() -> None:
-    conditions = [Condition.parse(each) for each in ("mape>1%", "bias>1%", "noise_floor>1%")]
+    conditions = [parsed(each) for each in ("mape>1%", "bias>1%", "noise_floor>1%")]
     totals = totals_of(mape=0.5, bias=0.0, noise_floor=None)
     with pytest.raises(ThresholdError) as failed:
         check_thresholds(conditions, totals)

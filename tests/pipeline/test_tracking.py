@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
-from roofline.design.gate import cost_of
+from roofline.design.gate.cost import cost_of
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.tracking import Tracked, track
 from roofline.workload.models.libraries.availability import library_or_reason

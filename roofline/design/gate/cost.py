@@ -17,6 +17,7 @@ from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minim
 from roofline.analysis.rows import check_numbers, names_of_numbers
 from roofline.errors import InputError
 from roofline.foundation import schema
+from roofline.foundation.conditions import Kind, Quantity
 from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
 from roofline.foundation.rows import json_text, sum_known
@@ -25,6 +26,22 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import InputSpec
+
+_TOTALS: tuple[tuple[str, str, Kind], ...] = (
+    ("flop", "FLOP", "flop"),
+    ("macs", "MACs", "count"),
+    ("traffic_bytes", "traffic", "byte"),
+    ("parameters", "parameters", "count"),
+    ("peak_memory_bytes", "peak memory", "byte"),
+    ("launches", "launches", "count"),
+    ("unknown_operators", "calls without a formula", "count"),
+    ("eager_min_time_s", "minimum, eager", "s"),
+    ("fused_min_time_s", "minimum, fused", "s"),
+    ("model_min_time_s", "minimum, model", "s"),
+    ("predicted_s", "predicted", "s"),
+)
+QUANTITIES = {name: Quantity(name=name, title=title, kind=kind) for name, title, kind in _TOTALS}
+"""Totals that conditions may be on, by name, in reading order."""
 
 _DEPTH = 2
 """How far down the tree of modules costs are told apart."""

@@ -8,16 +8,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from roofline.design.gate.conditions import (
-    QUANTITIES,
-    Condition,
-    Quantity,
-    parse_conditions,
-    share_of,
-)
-from roofline.design.gate.cost import Cost, Machine, Part
+from roofline.design.gate.cost import QUANTITIES, Cost, Machine, Part
 from roofline.errors import InputError, ThresholdError
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.conditions import Condition, Quantity, parse_conditions, share_of
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
@@ -104,7 +98,7 @@ class Check(Result):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        parse_conditions(self.conditions)
+        parse_conditions(self.conditions, QUANTITIES)
 
     @property
     def model(self) -> str:
@@ -116,7 +110,7 @@ class Check(Result):
         """Every total that is known before or now, with its conditions."""
         judged = self.judgements
         found: list[Line] = []
-        for each in QUANTITIES:
+        for each in QUANTITIES.values():
             of_it = tuple(one for one in judged if one.quantity == each.name)
             before, now = self._before(each), self.now.value(each.name)
             is_idle = not of_it and each.name == "unknown_operators" and not (before or now)
@@ -140,7 +134,7 @@ class Check(Result):
     @property
     def judgements(self) -> tuple[Judgement, ...]:
         """Outcomes of the conditions, in their order."""
-        return tuple(map(self._judged, parse_conditions(self.conditions)))
+        return tuple(map(self._judged, parse_conditions(self.conditions, QUANTITIES)))
 
     @property
     def failures(self) -> tuple[str, ...]:
