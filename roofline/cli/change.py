@@ -15,12 +15,14 @@ from roofline.cli.options import (
     FileName,
     Output,
     command,
+    flag,
     model_argument,
-    one_of,
     option,
     output_pack,
     run_pack,
+    titled,
     top_option,
+    value,
 )
 from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
 from roofline.errors import InputError
@@ -31,83 +33,59 @@ _FORMATS = ".json .csv .md .html .png .svg"
 _COSTS = ("bound", "predicted", "measured")
 _BASELINES = ("eager", "compile")
 _SHORTCUTS = ("full", "low")
-_SEARCH, _POLICY = "Search", "Bit widths"
 
 
 @command(
     "optimize",
     model_argument(required=False),
     run_pack(*SIZES, "hardware", "threads"),
-    option(
-        "--cost",
-        metavar="|".join(_COSTS),
-        callback=one_of(_COSTS),
-        title=_SEARCH,
-        help="Time that graphs are compared by.  [default: predicted if calibrated, else bound]",
+    *titled(
+        "Search",
+        value(
+            "--cost",
+            "Time that graphs are compared by.  [default: predicted if calibrated, else bound]",
+            choices=_COSTS,
+        ),
+        value(
+            "--alpha X",
+            "Expand graphs of up to X times the lowest cost (1: improvements only).",
+            type=float,
+            default=1.05,
+        ),
+        value("--budget N", "Maximum number of graphs to expand.  [default: 300]", type=int),
+        value(
+            "--time-limit S",
+            "Maximum search time in seconds.  [default: 60]",
+            to="time_limit_s",
+            type=float,
+        ),
+        value(
+            "--rules all|safe|LIST",
+            "Rules, with commas; -NAME leaves one out, FILE.py registers more.",
+            default="all",
+        ),
+        flag("--list-rules", "List the rules."),
+        value(
+            "--split N",
+            "Search larger graphs in pieces of at most N operators.  [default: 120]",
+            type=int,
+        ),
+        flag("--fused", "Count activations as fused into their operators."),
     ),
-    option(
-        "--alpha",
-        type=float,
-        default=1.05,
-        show_default=True,
-        metavar="X",
-        title=_SEARCH,
-        help="Expand graphs of up to X times the lowest cost (1: improvements only).",
-    ),
-    option(
-        "--budget",
-        type=int,
-        metavar="N",
-        title=_SEARCH,
-        help="Maximum number of graphs to expand.  [default: 300]",
-    ),
-    option(
-        "--time-limit",
-        "time_limit_s",
-        type=float,
-        metavar="S",
-        title=_SEARCH,
-        help="Maximum search time in seconds.  [default: 60]",
-    ),
-    option(
-        "--rules",
-        default="all",
-        show_default=True,
-        metavar="all|safe|LIST",
-        title=_SEARCH,
-        help="Rules, with commas; -NAME leaves one out, FILE.py registers more.",
-    ),
-    option("--list-rules", is_flag=True, title=_SEARCH, help="List the rules."),
-    option(
-        "--split",
-        type=int,
-        metavar="N",
-        title=_SEARCH,
-        help="Search larger graphs in pieces of at most N operators.  [default: 120]",
-    ),
-    option(
-        "--fused",
-        is_flag=True,
-        title=_SEARCH,
-        help="Count activations as fused into their operators.",
-    ),
-    option(
-        "--baseline",
-        default="eager",
-        show_default=True,
-        metavar="|".join(_BASELINES),
-        callback=one_of(_BASELINES),
-        title=MEASURING,
-        help="Time in eager torch, or under torch.compile with freezing.",
-    ),
-    option(
-        "--measure/--no-measure",
-        default=None,
-        title=MEASURING,
-        help="Time original and result here.  [default: if the machine is this one]",
-    ),
-    option(
-        "--rounds", type=int, metavar="N", title=MEASURING, help="Number of rounds.  [default: 7]"
+    *titled(
+        MEASURING,
+        value(
+            "--baseline",
+            "Time in eager torch, or under torch.compile with freezing.",
+            choices=_BASELINES,
+            default="eager",
+        ),
+        option(
+            "--measure/--no-measure",
+            default=None,
+            help="Time original and result here.  [default: if the machine is this one]",
+        ),
+        value("--rounds N", "Number of rounds.  [default: 7]", type=int),
     ),
     top_option("applied and of rejected rewrites"),
     output_pack(f"{_FORMATS} .pt2", measures=True),
@@ -170,80 +148,57 @@ def _list_rules(names: str) -> None:
 @command(
     "quantize",
     model_argument(weights=False),
-    option(
-        "--weights",
-        type=int,
-        metavar="BITS",
-        title=_POLICY,
-        help="Bits of weights, 1 to 16, or 32.  [default: 2; 32 with only --activations]",
-    ),
-    option(
-        "--activations",
-        type=int,
-        metavar="BITS",
-        title=_POLICY,
-        help="Bits of layer inputs.  [default: 2; 32 with only --weights]",
-    ),
-    option(
-        "--first-last",
-        type=int,
-        metavar="BITS",
-        title=_POLICY,
-        help="Minimum bits of the first and the last layer.  [default: 8]",
-    ),
-    option(
-        "--shortcut",
-        metavar="|".join(_SHORTCUTS),
-        callback=one_of(_SHORTCUTS),
-        title=_POLICY,
-        help="Shortcuts and their layers in floats, or in few bits.  [default: full]",
-    ),
-    option("--per-channel", is_flag=True, title=_POLICY, help="Scale weights per output channel."),
-    option(
-        "--policy",
-        type=FileName(),
-        metavar="FILE.json",
-        title=_POLICY,
-        help="Read bits per layer from a policy or result (docs/quantizing.md).",
-    ),
-    option(
-        "--sweep",
-        metavar="LIST",
-        callback=whole_numbers,
-        title=_POLICY,
-        help="More bit widths of weights and activations, such as 2,3,4,8,16.",
-    ),
-    option(
-        "--sensitivity",
-        is_flag=True,
-        title=_POLICY,
-        help="Quantize one layer at a time; rank layers by output error per saving.",
-    ),
-    option(
-        "--size-budget",
-        metavar="SIZE",
-        title=_POLICY,
-        help="With --sensitivity: propose bits for a model of at most SIZE (1MB).",
-    ),
-    option(
-        "--time-budget",
-        metavar="TIME",
-        title=_POLICY,
-        help="With --sensitivity: propose bits for a pass of at most TIME (5ms).",
+    *titled(
+        "Bit widths",
+        value(
+            "--weights BITS",
+            "Bits of weights, 1 to 16, or 32.  [default: 2; 32 with only --activations]",
+            type=int,
+        ),
+        value(
+            "--activations BITS",
+            "Bits of layer inputs.  [default: 2; 32 with only --weights]",
+            type=int,
+        ),
+        value(
+            "--first-last BITS",
+            "Minimum bits of the first and the last layer.  [default: 8]",
+            type=int,
+        ),
+        value(
+            "--shortcut",
+            "Shortcuts and their layers in floats, or in few bits.  [default: full]",
+            choices=_SHORTCUTS,
+        ),
+        flag("--per-channel", "Scale weights per output channel."),
+        value(
+            "--policy FILE.json",
+            "Read bits per layer from a policy or result (docs/quantizing.md).",
+            type=FileName(),
+        ),
+        value(
+            "--sweep LIST",
+            "More bit widths of weights and activations, such as 2,3,4,8,16.",
+            callback=whole_numbers,
+        ),
+        flag(
+            "--sensitivity",
+            "Quantize one layer at a time; rank layers by output error per saving.",
+        ),
+        value(
+            "--size-budget SIZE",
+            "With --sensitivity: propose bits for a model of at most SIZE (1MB).",
+        ),
+        value(
+            "--time-budget TIME",
+            "With --sensitivity: propose bits for a pass of at most TIME (5ms).",
+        ),
     ),
     run_pack(*SIZES, "hardware", "threads"),
-    option(
-        "--measure",
-        is_flag=True,
-        title=MEASURING,
-        help="Time native bfloat16 and int8 variants here, interleaved.",
-    ),
-    option(
-        "--rounds",
-        type=int,
-        metavar="N",
-        title=MEASURING,
-        help="With --measure: number of rounds.  [default: 7]",
+    *titled(
+        MEASURING,
+        flag("--measure", "Time native bfloat16 and int8 variants here, interleaved."),
+        value("--rounds N", "With --measure: number of rounds.  [default: 7]", type=int),
     ),
     top_option("layers in tables, largest change first"),
     output_pack(_FORMATS, measures=True),
@@ -271,11 +226,10 @@ def quantize(
     "export",
     model_argument(),
     run_pack(*SIZES),
-    option(
-        "--opset",
+    value(
+        "--opset N",
+        "ONNX operator set version.  [default: that of torch's exporter]",
         type=click.IntRange(min=1),
-        metavar="N",
-        help="ONNX operator set version.  [default: that of torch's exporter]",
     ),
     output_pack(".onnx .pt2", formats=("json", "csv", "md", "html")),
 )

@@ -12,21 +12,22 @@ from roofline.cli.options import (
     PASS,
     Output,
     command,
+    flag,
     model_argument,
-    one_of,
-    option,
     output_pack,
     run_option,
     run_pack,
+    titled,
     top_option,
+    value,
 )
 from roofline.cli.streams import tell, working
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 
 _FORMATS = ".json .csv .md .html .png .svg"
+_ON_MACHINE = ("hardware", "threads", "cold")
 _ALGORITHMS = ("ring", "tree", "halving")
-_STAGES, _BITS, _LINKS, _STEP = "Stages", "What-ifs", "Links", "Training step"
 
 
 def whole_numbers(
@@ -54,51 +55,35 @@ def _words(
 @command(
     "llm",
     click.Argument(["model"]),
-    option(
-        "--config",
-        metavar="SIZES|NAME|FILE",
-        title=_STAGES,
-        help="hidden_size=4096,num_hidden_layers=32, a bundled name, or config.json.",
+    *titled(
+        "Stages",
+        value(
+            "--config SIZES|NAME|FILE",
+            "hidden_size=4096,num_hidden_layers=32, a bundled name, or config.json.",
+        ),
+        value("--stage prefill|decode", "Stage.  [default: both]"),
+        value("--context N", "Tokens per sequence.  [default: 128]", type=int),
+        run_option("batch", help="Number of sequences.  [default: 1]"),
     ),
-    option("--stage", metavar="prefill|decode", title=_STAGES, help="Stage.  [default: both]"),
-    option(
-        "--context",
-        type=int,
-        metavar="N",
-        title=_STAGES,
-        help="Tokens per sequence.  [default: 128]",
-    ),
-    run_option("batch", help="Number of sequences.  [default: 1]", title=_STAGES),
     run_option("dtype", help="Type of weights and cache.  [default: that of the configuration]"),
-    option(
-        "--weight-bits",
-        callback=_words,
-        metavar="LIST",
-        title=_BITS,
-        help="Weight-only quantization to compare, such as w8a16,w4a16.",
+    *titled(
+        "What-ifs",
+        value(
+            "--weight-bits LIST",
+            "Weight-only quantization to compare, such as w8a16,w4a16.",
+            callback=_words,
+        ),
+        value(
+            "--sweep-batch LIST", "Batch sizes to sweep, such as 1,2,4,8.", callback=whole_numbers
+        ),
+        value(
+            "--sweep-context LIST", "Contexts to sweep, such as 512,4096.", callback=whole_numbers
+        ),
     ),
-    option(
-        "--sweep-batch",
-        callback=whole_numbers,
-        metavar="LIST",
-        title=_BITS,
-        help="Batch sizes to sweep, such as 1,2,4,8.",
-    ),
-    option(
-        "--sweep-context",
-        callback=whole_numbers,
-        metavar="LIST",
-        title=_BITS,
-        help="Contexts to sweep, such as 512,4096.",
-    ),
-    run_option("hardware"),
-    run_option("threads"),
-    run_option("cold"),
-    option(
-        "--memory",
-        metavar="SIZE",
-        title=MACHINE,
-        help="Available memory, such as 80GiB.  [default: that of the machine]",
+    *map(run_option, _ON_MACHINE),
+    *titled(
+        MACHINE,
+        value("--memory SIZE", "Available memory, such as 80GiB.  [default: that of the machine]"),
     ),
     top_option("rows"),
     MIN_COVERAGE,
@@ -127,72 +112,54 @@ def llm(
 @command(
     "scale",
     model_argument(),
-    option(
-        "--data-parallel",
-        type=int,
-        required=True,
-        metavar="N",
-        title=_LINKS,
-        help="Number of ranks, each with a copy of the model.",
+    *titled(
+        "Links",
+        value(
+            "--data-parallel N",
+            "Number of ranks, each with a copy of the model.",
+            type=int,
+            required=True,
+        ),
+        value(
+            "--link-bandwidth RATE",
+            "Bandwidth each way, such as 25GB/s.  [default: that of the machine]",
+        ),
+        value(
+            "--link-latency TIME",
+            "With --link-bandwidth: latency of the smallest message, such as 5us.",
+        ),
+        value(
+            "--all-reduce",
+            "Algorithm of all-reduce.",
+            to="algorithm",
+            choices=_ALGORITHMS,
+            default="ring",
+        ),
     ),
-    option(
-        "--link-bandwidth",
-        metavar="RATE",
-        title=_LINKS,
-        help="Bandwidth each way, such as 25GB/s.  [default: that of the machine]",
+    *titled(
+        "Training step",
+        value(
+            "--accumulate K",
+            "Passes whose gradients are added before the all-reduce.",
+            type=int,
+            default=1,
+        ),
+        value(
+            "--bucket SIZE",
+            "Bucket size, such as 10MiB.  [default: 1MiB for the first, then 25MiB]",
+        ),
+        flag(
+            "--sharded-optimizer",
+            "Each rank keeps and updates a part of the optimizer states.",
+            to="sharded",
+        ),
+        value(
+            "--checkpoint MODULES",
+            "Activation checkpointing: blocks, or a path such as 'layer*.*'.",
+        ),
+        flag("--measured", "Run the step here; use measured times."),
     ),
-    option(
-        "--link-latency",
-        metavar="TIME",
-        title=_LINKS,
-        help="With --link-bandwidth: latency of the smallest message, such as 5us.",
-    ),
-    option(
-        "--all-reduce",
-        "algorithm",
-        default="ring",
-        show_default=True,
-        metavar="|".join(_ALGORITHMS),
-        callback=one_of(_ALGORITHMS),
-        title=_LINKS,
-        help="Algorithm of all-reduce.",
-    ),
-    option(
-        "--accumulate",
-        type=int,
-        default=1,
-        show_default=True,
-        metavar="K",
-        title=_STEP,
-        help="Passes whose gradients are added before the all-reduce.",
-    ),
-    option(
-        "--bucket",
-        metavar="SIZE",
-        title=_STEP,
-        help="Bucket size, such as 10MiB.  [default: 1MiB for the first, then 25MiB]",
-    ),
-    option(
-        "--sharded-optimizer",
-        "sharded",
-        is_flag=True,
-        title=_STEP,
-        help="Each rank keeps and updates a part of the optimizer states.",
-    ),
-    option(
-        "--checkpoint",
-        metavar="MODULES",
-        title=_STEP,
-        help="Activation checkpointing: blocks, or a path such as 'layer*.*'.",
-    ),
-    option("--measured", is_flag=True, title=_STEP, help="Run the step here; use measured times."),
-    run_pack(
-        *(each for each in PASS if each != "train"),
-        "scale_gradients",
-        "hardware",
-        "threads",
-        "cold",
-    ),
+    run_pack(*(each for each in PASS if each != "train"), "scale_gradients", *_ON_MACHINE),
     output_pack(_FORMATS, measures=True),
 )
 def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **options: Any) -> None:
@@ -222,7 +189,7 @@ def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **opt
 @command(
     "compile",
     model_argument(),
-    run_pack(*PASS, "hardware", "threads", "cold"),
+    run_pack(*PASS, *_ON_MACHINE),
     top_option("kernels"),
     output_pack(".json .csv .md .html"),
 )

@@ -37,6 +37,38 @@ def option(*declarations: str, **how: Any) -> Option:
     return Option(declarations, **how)
 
 
+def value(
+    declared: str, description: str, *, to: str = "", choices: Sequence[str] = (), **how: Any
+) -> Option:
+    """An option with a value.
+
+    Args:
+        declared: its name, and what its value is called in the help: ``--alpha X``.
+        description: for the help.
+        to: the argument; ``""``: as the option.
+        choices: the words that it may be, if not any; the help has them.
+        how: as for `click.option`.
+    """
+    name, _, metavar = declared.partition(" ")
+    if choices:
+        metavar, how["callback"] = "|".join(choices), one_of(choices)
+    if "default" in how:
+        how["show_default"] = True
+    return Option((name, *filter(None, (to,))), metavar=metavar, help=description, **how)
+
+
+def flag(name: str, description: str, *, to: str = "") -> Option:
+    """An option that is given or not; the arguments as of `value`."""
+    return Option((name, *filter(None, (to,))), is_flag=True, help=description)
+
+
+def titled(title: str, *options: Option) -> Sequence[Option]:
+    """Options under a title of the help."""
+    for each in options:
+        each.title = title
+    return options
+
+
 @dataclass(frozen=True)
 class Pack:
     """Parameters that a command takes as one argument `name`, which `make` makes of them."""

@@ -18,11 +18,12 @@ from roofline.cli.options import (
     Option,
     Output,
     command,
+    flag,
     model_argument,
-    option,
     output_pack,
     run_option,
     run_pack,
+    value,
 )
 from roofline.cli.streams import present_result, say_written, tell, working
 from roofline.errors import InputError
@@ -35,19 +36,17 @@ if TYPE_CHECKING:
 @command(
     "check",
     model_argument(),
-    option(
-        "--against",
+    value(
+        "--against FILE.json",
+        "Baseline: written by --update, or a saved analysis.",
         type=FileName(),
-        metavar="FILE.json",
-        help="Baseline: written by --update, or a saved analysis.",
     ),
-    option(
-        "--fail-if",
+    value(
+        "--fail-if CONDITION",
+        "Exit code 4 on 'flop>+1%', 'launches>+3' or 'predicted_s>5ms'; repeatable.",
         multiple=True,
-        metavar="CONDITION",
-        help="Exit code 4 on 'flop>+1%', 'launches>+3' or 'predicted_s>5ms'; repeatable.",
     ),
-    option("--update", is_flag=True, help="Write the cost of MODEL as the new baseline."),
+    flag("--update", "Write the cost of MODEL as the new baseline."),
     run_pack(*PASS, "hardware", "threads"),
     output_pack(".json .md"),
 )
@@ -126,7 +125,7 @@ def _missing_option() -> Any:
 @command(
     "operators",
     click.Argument(["pattern"], required=False),
-    option("--type", "type_", metavar="TYPE", help="Operators of a type: convolution ..."),
+    value("--type TYPE", "Operators of a type: convolution ...", to="type_"),
     _missing_option(),
     run_pack(*PASS),
     output_pack(".json .csv .md"),
