@@ -21,7 +21,7 @@ from roofline.foundation.conditions import Kind, Quantity
 from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
 from roofline.foundation.rows import json_text, sum_known
-from roofline.foundation.text import printable
+from roofline.foundation.text import counted, printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State
@@ -85,6 +85,14 @@ class Machine:
     threads: int
     cpu_model: str = ""
     date: str = ""
+
+    @property
+    def words(self) -> str:
+        """Name, CPU and threads: ``"host · Example 7 · 2 threads"``."""
+        threads = f"{self.device} device"
+        if self.device == "cpu":
+            threads = counted(self.threads, "thread")
+        return " · ".join(filter(None, (self.name, self.cpu_model, threads)))
 
     @classmethod
     def of(cls, profile: HardwareProfile, threads: int) -> Machine:
@@ -165,7 +173,10 @@ def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
         "launches": len(at_work),
         "unknown_operators": sum(each.state is State.UNKNOWN for each in at_work),
         "types": _parts(at_work, lambda each: each.type),
-        "modules": _parts(at_work, _module),
+        "modules": _parts(
+            at_work,
+            lambda each: ".".join(each.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF,
+        ),
     }
 
 
@@ -212,10 +223,6 @@ def _parts(
         )
         for name, found in by_name.items()
     )
-
-
-def _module(record: OperatorRecord) -> str:
-    return ".".join(record.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF
 
 
 # -- baselines -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from roofline.design.gate.cost import QUANTITIES, Cost, Machine, Part
+from roofline.design.gate.cost import QUANTITIES, Cost, Part
 from roofline.errors import InputError, ThresholdError
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.conditions import Condition, Quantity, parse_conditions, share_of
@@ -16,7 +16,6 @@ from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
 from roofline.run import Run
-from roofline.workload.tensors import InputSpec
 
 Outcome = Literal["fails", "not judged", "passes"]
 """The worst first."""
@@ -54,6 +53,15 @@ class Line:
         if self.before == self.now:
             return 0.0
         return share_of(self.before, self.now)
+
+    @property
+    def change_words(self) -> str:
+        """The change: ``"+1.2 %"``, in its unit where that is next to nothing."""
+        if self.before is None or self.now is None:
+            return MISSING
+        if self.before == self.now:
+            return "same"
+        return self.quantity.change(self.before, self.now)
 
     @property
     def verdict(self) -> str:
@@ -121,15 +129,8 @@ class Check(Result):
     @property
     def totals(self) -> list[dict[str, Any]]:
         """Names, values and changes of the totals, as JSON holds them."""
-        return [
-            {
-                "name": each.quantity.name,
-                "baseline": each.before,
-                "now": each.now,
-                "change": each.change,
-            }
-            for each in self.lines
-        ]
+        names = ("name", "baseline", "now", "change")
+        return [dict(zip(names, row, strict=False)) for row in self.rows()]
 
     @property
     def judgements(self) -> tuple[Judgement, ...]:
@@ -163,8 +164,7 @@ class Check(Result):
     def summary(self) -> str:
         """The verdict in one sentence."""
         model, conditions = self.now.model, len(self.conditions)
-        failed = len(self.failures)
-        if failed:
+        if failed := len(self.failures):
             return f"{model} fails {failed} of {counted(conditions, 'condition')}"
         verdict = f"{model} passes {counted(conditions, 'condition')}"
         if self.is_new:
@@ -174,8 +174,7 @@ class Check(Result):
         if self.baseline is None:
             return verdict
         changed = len(self.changes)
-        what = counted(changed, "total") if changed else "no total"
-        return f"{verdict}; {what} changed"
+        return f"{verdict}; {counted(changed, 'total') if changed else 'no total'} changed"
 
     def raise_if_failed(self) -> None:
         """Raise an error where a condition fails.
@@ -211,7 +210,7 @@ class Check(Result):
             "total": lambda each: each.quantity.title,
             "baseline": lambda each: each.quantity.form(each.before),
             "now": lambda each: each.quantity.form(each.now),
-            "change": _change,
+            "change": "change_words",
             "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
             "verdict": "verdict",
         }
@@ -227,10 +226,10 @@ class Check(Result):
         yield "Model", f"{now.model}{f' · {shapes}' if shapes else ''}"
         yield "Run", describe_run(now.run)
         if now.machine is not None:
-            yield "Hardware", _machine_words(now.machine)
+            yield "Hardware", now.machine.words
         if (cost := self.baseline) is not None:
             when = f"of {cost.date[:10]}" if cost.date else ""
-            machine = _machine_words(cost.machine) if cost.machine else "counts only"
+            machine = cost.machine.words if cost.machine else "counts only"
             yield "Baseline", " · ".join(filter(None, (self.file, when, machine, _versions(cost))))
         if now.versions:
             yield "Counted by", _versions(now)
@@ -247,7 +246,11 @@ class Check(Result):
         quantity = condition.quantity
         now, before = self.now.value(quantity.name), self._before(quantity)
         judged = partial(Judgement, condition=condition.text, quantity=quantity.name)
-        missing = self._why_not_known(condition, now=now, before=before)
+        missing = ""
+        if now is None:
+            missing = _unknown(quantity, self.now)
+        elif condition.is_relative and before is None:
+            missing = self._no_baseline(quantity)
         if missing or now is None:
             why = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
             return judged(outcome="not judged", why=why)
@@ -261,15 +264,8 @@ class Check(Result):
             why += f" ({'as the baseline has' if before == now else apart})"
         return judged(outcome="fails", why=why)
 
-    def _why_not_known(
-        self, condition: Condition, *, now: float | None, before: float | None
-    ) -> str:
-        """Return why a condition cannot be judged; ``""`` if it can."""
-        quantity = condition.quantity
-        if now is None:
-            return _unknown(quantity, self.now)
-        if not condition.is_relative or before is not None:
-            return ""
+    def _no_baseline(self, quantity: Quantity) -> str:
+        """Return why a total has no value to compare with."""
         if self.baseline is None:
             return "there is no baseline to compare with; give --against FILE"
         if quantity.is_time and (apart := times_apart(self.baseline, self.now)):
@@ -288,12 +284,16 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
     Raises:
         InputError: naming both and the fix.
     """
+
+    def inputs(cost: Cost) -> str:
+        shown = (
+            f"{f'{each.name}=' if each.name else ''}{format_shape(each.shape)}:{each.dtype.name}"
+            for each in cost.inputs
+        )
+        return f"inputs {printable(', '.join(shown)) or 'none'}"
+
     for before, after, options in (
-        (
-            f"inputs {_inputs(baseline.inputs)}",
-            f"inputs {_inputs(now.inputs)}",
-            "--input, --batch, --seq",
-        ),
+        (inputs(baseline), inputs(now), "--input, --batch, --seq"),
         (describe_run(baseline.run), describe_run(now.run), "--train, --dtype, --autocast …"),
     ):
         if before != after:
@@ -359,14 +359,6 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
         )
 
 
-def _inputs(specs: tuple[InputSpec, ...]) -> str:
-    shown = (
-        f"{f'{each.name}=' if each.name else ''}{format_shape(each.shape)}:{each.dtype.name}"
-        for each in specs
-    )
-    return printable(", ".join(shown)) or "none"
-
-
 def describe_run(run: Run) -> str:
     """How a model was run, in words: ``"a training step with adamw, in bfloat16"``."""
     parts = ["inference"]
@@ -413,13 +405,6 @@ def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]
     return one, other
 
 
-def _change(line: Line) -> str:
-    """Return the change of a total: ``"+1.2 %"``, in its unit where that is next to nothing."""
-    if line.before is None or line.now is None:
-        return MISSING
-    return "same" if line.before == line.now else line.quantity.change(line.before, line.now)
-
-
 _Changed = tuple[str, Part | None, Part | None]
 """A name, with its part of the baseline and of the cost now."""
 
@@ -436,12 +421,10 @@ def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
 
     def distance(change: _Changed) -> int:
         """The change of work in FLOP, or bytes where FLOP did not change."""
-        (old, new) = (
-            (each.flop or 0, each.traffic_bytes) if each else (0, 0) for each in change[1:]
-        )
+        old, new = ((each.flop or 0, each.traffic_bytes) if each else (0, 0) for each in change[1:])
         return max(abs(new[0] - old[0]), abs(new[1] - old[1]))
 
-    return sorted(found, key=lambda each: -distance(each))
+    return sorted(found, key=distance, reverse=True)
 
 
 def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:
@@ -461,12 +444,6 @@ def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:
     }
     sums = [(f"{left} more", "", "", "")] if left > 0 else []
     return table(title, changed[:_MOST_PARTS], columns, left=("",), sums=sums)
-
-
-def _machine_words(machine: Machine) -> str:
-    of_cpu = machine.device == "cpu"
-    threads = counted(machine.threads, "thread") if of_cpu else f"{machine.device} device"
-    return " · ".join(filter(None, (machine.name, machine.cpu_model, threads)))
 
 
 def _versions(cost: Cost) -> str:
