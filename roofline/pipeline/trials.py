@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
-from roofline.design.advice.subject import Alternative, OnMachine, Proposal, Subject, Swap
+from roofline.design.advice.subject import Operator, Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError
@@ -121,7 +121,7 @@ def _timed(
     )
 
 
-def call_of(operator: Alternative) -> Call:
+def call_of(operator: Operator) -> Call:
     """The call that a record is of, to be made with tensors like its own."""
     import torch
 
@@ -337,7 +337,7 @@ class Trial:
         try:
             if is_foldable:
                 # The norms alone would be timed against nothing, which always saves their time.
-                folds = fold_pairs(Subject(self.analysis, OnMachine(self.analysis, None)))
+                folds = fold_pairs(Subject(self.analysis))
                 measured = self._whole(replace(self.as_it_is, folds=tuple(folds)))
                 return replace(proposal, finding=with_measured(finding, measured))
             times = self.process(

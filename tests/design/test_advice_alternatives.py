@@ -13,10 +13,9 @@ from roofline.analysis import Analysis, OperatorRow, working
 from roofline.design.advice.rules import findings_of, proposals_of
 from roofline.design.advice.subject import (
     NOTHING,
-    OnMachine,
     Saving,
+    Subject,
     Time,
-    as_it_is,
     convolution_like,
     product_like,
     reuses_for,
@@ -65,7 +64,7 @@ def test_a_changed_convolution_is_counted_as_a_real_one(
 ) -> None:
     other.bias = nn.Parameter(torch.zeros(other.out_channels)) if bias else None
     row = only(conv(24, 40, 3, bias=bias), 2, 24, 12, 12, channels_last=channels_last)
-    real = as_it_is(only(other, *shape, channels_last=channels_last)).record
+    real = only(other, *shape, channels_last=channels_last).record
     found = convolution_like([row], **changes).record
     assert found.work == real.work
     assert found.type == real.type
@@ -80,7 +79,7 @@ def test_a_changed_convolution_is_counted_as_a_real_one(
 def test_a_changed_product_is_counted_as_a_real_one(bias: bool) -> None:
     op = "aten.addmm" if bias else "aten.mm"
     row = only(nn.Linear(24, 40, bias=bias), 5, 24, op=op)
-    real = as_it_is(only(nn.Linear(32, 64, bias=bias), 5, 32, op=op)).record
+    real = only(nn.Linear(32, 64, bias=bias), 5, 32, op=op).record
     found = product_like([row], in_features=32, out_features=64).record
     assert found.work == real.work
     assert [each.shape for each in found.inputs] == [each.shape for each in real.inputs]
@@ -118,9 +117,9 @@ MODELS = {
 def test_an_operator_as_it_is_has_its_own_bound(name: str) -> None:
     analysis = MODELS[name]()
     rows = working(analysis.operators)
-    bounds = OnMachine(analysis, None)
+    bounds = Subject(analysis)
     assert bounds.basis == "bound"
-    found = bounds.times([as_it_is(row) for row in rows])
+    found = bounds.times(rows)
     assert [each.s if each else None for each in found] == pytest.approx(
         [row.eager_min_time_s for row in rows], rel=1e-9
     )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice.subject import Alternative, Proposal, Swap, as_it_is
+from roofline.design.advice.subject import Alternative, Operator, Proposal, Swap
 from roofline.design.advice.whole_model import (
     Outcome,
     Variant,
@@ -261,9 +261,9 @@ def test_folding_leaves_a_model_what_it_computes() -> None:
         folded(model, [("2", "3")])
 
 
-def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Alternative]:
+def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Operator]:
     rows = analysed(model, *shape, **options).operators
-    return [as_it_is(row) for row in rows if row.state != "free"]
+    return [row for row in rows if row.state != "free"]
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -306,7 +306,8 @@ def test_a_call_that_cannot_be_made_again_says_so() -> None:
     (operator,) = operators_of(nn.ReLU(), 4, 4)
     for op in ("custom.nothing", "aten.nothing"):
         with pytest.raises(MeasurementError, match="cannot be called on its own"):
-            call_of(replace(operator, record=replace(operator.record, op=op)))
+            record = replace(operator.record, op=op)
+            call_of(Alternative(record=record, level_bytes={}))
 
 
 @pytest.mark.parametrize(
@@ -421,7 +422,7 @@ def test_a_failing_trial_is_a_note() -> None:
     assert found.verdict is None
     assert found.note == "not tried: it was ended"
     # What was to be folded is not timed against nothing, as if that had been the change.
-    swaps = (Swap(before=(as_it_is(analysis.operators[1]),)),)
+    swaps = (Swap(before=(analysis.operators[1],)),)
     proposal = Proposal(finding=finding, swaps=swaps)
     assert trial(cast("Any", fails), analysis).of_operators(proposal).finding.verdict is None
     other = Proposal(finding=replace(finding, rule="depthwise below the ridge"))

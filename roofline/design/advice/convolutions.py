@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from roofline.analysis import OperatorRow
@@ -16,12 +16,10 @@ from roofline.design.advice.subject import (
     Subject,
     Swap,
     Time,
-    as_it_is,
     convolution_like,
     groups_of,
     is_linear,
     is_plain_convolution,
-    left_out,
     minimum_s,
     product_like,
     saving_of,
@@ -80,7 +78,7 @@ def channel_padding(subject: Subject) -> list[Proposal]:
             continue
         useful = math.prod(each / (math.ceil(each / of) * of) for each in channels)
         concerned.append(row)
-        swaps.append(Swap(before=(as_it_is(row),), after=(_rounded_up(row, of),)))
+        swaps.append(Swap(before=(row,), after=(_rounded_up(row, of),)))
         sizes.update(f"{each}" for each in set(channels) if each % of)
         before_s += time.s
         after_s += time.s * useful
@@ -109,7 +107,7 @@ def _channels(row: OperatorRow, threads: int, *, is_cuda: bool) -> tuple[int, ..
     """
     if is_plain_convolution(row):
         image, output = row.inputs[0], row.outputs[0]
-        if not is_cuda and not convolution_path(as_it_is(row).record, threads).startswith("onednn"):
+        if not is_cuda and not convolution_path(row.record, threads).startswith("onednn"):
             # Those become matrix products, which have no blocks.
             return ()
         if groups_of(row) == image.shape[1] == output.shape[1]:
@@ -179,7 +177,7 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
             change="put 3x3 convolutions in its place: as many as have the same reach",
             swaps=[
                 Swap(
-                    before=(as_it_is(row),),
+                    before=(row,),
                     after=(convolution_like([row], kernel=(3, 3)),),
                     factor=factor,
                 )
@@ -311,52 +309,38 @@ def _alternatives(
     subject: Subject, depthwise: OperatorRow
 ) -> list[tuple[list[OperatorRow], Alternative]]:
     """Chains with a depthwise convolution, and the standard one from their ends to their ends."""
+
+    def behind(here: OperatorRow) -> OperatorRow | None:
+        readers = [row for row in subject.readers(here) if row.index > here.index]
+        is_shared = len(readers) != 1
+        if not readers or (_is_pointwise_convolution(readers[0]) and is_shared):
+            return None
+        return readers[0]
+
     found: list[tuple[list[OperatorRow], Alternative]] = []
-    if behind := _behind(subject, depthwise):
-        last = behind[-1]
-        standard = convolution_like(
-            [depthwise, last], out_channels=last.outputs[0].shape[1], groups=1
-        )
-        found.append(([depthwise, *behind], standard))
-    if before := _before(subject, depthwise):
-        into = before[0].inputs[0].shape[1]
-        standard = convolution_like([depthwise, before[0]], in_channels=into, groups=1)
-        found.append(([*before, depthwise], standard))
+    if chain := _chain(depthwise, behind):
+        out = chain[-1].outputs[0].shape[1]
+        standard = convolution_like([depthwise, chain[-1]], out_channels=out, groups=1)
+        found.append(([depthwise, *chain], standard))
+    if chain := _chain(depthwise, subject.sole_source):
+        into = chain[-1].inputs[0].shape[1]
+        standard = convolution_like([depthwise, chain[-1]], in_channels=into, groups=1)
+        found.append(([*reversed(chain), depthwise], standard))
     # Batch norms could be folded anyway.
     return [([row for row in rows if row.type != "normalization"], to) for rows, to in found]
 
 
-def _behind(subject: Subject, depthwise: OperatorRow) -> list[OperatorRow]:
-    """What comes between it and the pointwise convolution that alone reads it, and that one."""
+def _chain(
+    depthwise: OperatorRow, following: Callable[[OperatorRow], OperatorRow | None]
+) -> list[OperatorRow]:
+    """What comes between it and the next pointwise convolution in a direction, and that one."""
     chain: list[OperatorRow] = []
-    here = depthwise
-    while len(chain) < _LONGEST:
-        readers = [row for row in subject.readers(here) if row.index > here.index]
-        if not readers:
-            return []
-        here = readers[0]
+    here = following(depthwise)
+    while here is not None and len(chain) < _LONGEST:
         chain.append(here)
         if _is_pointwise_convolution(here):
-            return chain if len(readers) == 1 else []
-        if here.type not in _BETWEEN:
-            return []
-    return []
-
-
-def _before(subject: Subject, depthwise: OperatorRow) -> list[OperatorRow]:
-    """The pointwise convolution whose result it alone reads, and what comes between."""
-    chain: list[OperatorRow] = []
-    here = depthwise
-    while len(chain) < _LONGEST:
-        before = subject.writer(here)
-        if before is None or len(subject.readers(before)) != 1:
-            return []
-        here = before
-        chain.insert(0, here)
-        if _is_pointwise_convolution(here):
             return chain
-        if here.type not in _BETWEEN:
-            return []
+        here = following(here) if here.type in _BETWEEN else None
     return []
 
 
@@ -465,8 +449,7 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
         change="have images with channels last (model and input.to(memory_format="
         "torch.channels_last)), or strides in the convolutions instead",
         swaps=[
-            Swap(before=(as_it_is(row),), after=(other,))
-            for row, other in zip(rows, others, strict=True)
+            Swap(before=(row,), after=(other,)) for row, other in zip(rows, others, strict=True)
         ],
     )
 
@@ -489,13 +472,14 @@ def _is_slow(subject: Subject, row: OperatorRow) -> bool:
 
 def _channels_last(row: OperatorRow) -> Alternative:
     """The pooling of an image that lies with its channels last."""
-    alternative = as_it_is(row)
-    record = replace(
-        alternative.record,
-        inputs=tuple(replace(each, layout="channels-last") for each in row.inputs),
-        outputs=tuple(replace(each, layout="channels-last") for each in row.outputs),
+    return Alternative(
+        record=replace(
+            row.record,
+            inputs=tuple(replace(each, layout="channels-last") for each in row.inputs),
+            outputs=tuple(replace(each, layout="channels-last") for each in row.outputs),
+        ),
+        level_bytes=row.level_bytes,
     )
-    return replace(alternative, record=record)
 
 
 # -- batch norms -----------------------------------------------------------------------------------
@@ -509,12 +493,13 @@ FOLDABLE = "foldable batch norm"
 
 def foldable_norms(subject: Subject) -> list[Proposal]:
     """Conv→BN: in inference the norm is a scale and a shift, which the weights can take in."""
-    return _found(
-        subject,
+    rows = [row for row in _norms(subject) if _is_after_convolution(subject, row)]
+    return subject.without(
         FOLDABLE,
-        [row for row in _norms(subject) if _is_after_convolution(subject, row)],
-        "{} directly behind a convolution that nothing else reads, in inference: {}",
-        "fold them: torch.nn.utils.fusion.fuse_conv_bn_eval, or all of a model by"
+        rows,
+        evidence=f"{counted(len(rows), 'batch norm')} directly behind a convolution that nothing"
+        f" else reads, in inference: {subject.share(rows)}",
+        change="fold them: torch.nn.utils.fusion.fuse_conv_bn_eval, or all of a model by"
         " torch.fx.experimental.optimization.fuse",
     )
 
@@ -522,26 +507,21 @@ def foldable_norms(subject: Subject) -> list[Proposal]:
 def norms_behind_activations(subject: Subject) -> list[Proposal]:
     """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
     rows = [row for row in _norms(subject) if _is_after_activation(subject, row)]
-    forwards = sum(_is_before_unpadded_convolution(subject, row) for row in rows)
-    evidence = "{} behind Conv→activation, where the convolution cannot take them in: {}"
+    evidence = (
+        f"{counted(len(rows), 'batch norm')} behind Conv→activation, where the convolution cannot"
+        f" take them in: {subject.share(rows)}"
+    )
     change = "train it as Conv→BN→activation: the norm can then be folded and costs nothing"
+    forwards = 0
+    for norm in rows:
+        readers = subject.readers(norm)
+        if len(readers) == 1 and is_plain_convolution(readers[0]):
+            forwards += not any(readers[0].attributes.get("padding") or ())
     if forwards:
         evidence += f"; {forwards} in front of a convolution without padding"
         change += "; those in front of a convolution without padding can be folded into that one"
-    return _found(subject, "batch norm behind an activation", rows, evidence, change)
-
-
-def _found(
-    subject: Subject, rule: str, rows: list[OperatorRow], evidence: str, change: str
-) -> list[Proposal]:
-    norms = f"{counted(len(rows), 'batch norm')}"
-    return subject.finding(
-        rule,
-        rows,
-        subject.saving_without(rows),
-        evidence=evidence.format(norms, subject.share(rows)),
-        change=change,
-        swaps=left_out(rows),
+    return subject.without(
+        "batch norm behind an activation", rows, evidence=evidence, change=change
     )
 
 
@@ -567,39 +547,21 @@ def fold_pairs(subject: Subject) -> list[tuple[str, str]]:
 
 
 def _is_after_convolution(subject: Subject, norm: OperatorRow) -> bool:
-    before = subject.writer(norm)
+    before = subject.sole_source(norm)
     return (
         before is not None
         and is_plain_convolution(before)
-        and _reads_alone(subject, norm, before)
         # What is called twice may have another norm behind it each time, or none.
         and subject.weight_readers[before.inputs[1].storage] == 1
     )
 
 
 def _is_after_activation(subject: Subject, norm: OperatorRow) -> bool:
-    between = subject.writer(norm)
-    if between is None or between.type != "pointwise" or not _reads_alone(subject, norm, between):
+    between = subject.sole_source(norm)
+    if between is None or between.type != "pointwise":
         return False
     if not all(each.role is Role.PARAMETER for each in between.inputs[1:]):
         # A sum of branches, say; what PReLU reads beside its image are its slopes.
         return False
-    before = subject.writer(between)
-    return (
-        before is not None
-        and is_plain_convolution(before)
-        and _reads_alone(subject, between, before)
-    )
-
-
-def _is_before_unpadded_convolution(subject: Subject, norm: OperatorRow) -> bool:
-    readers = subject.readers(norm)
-    return (
-        len(readers) == 1
-        and is_plain_convolution(readers[0])
-        and not any(readers[0].attributes.get("padding") or ())
-    )
-
-
-def _reads_alone(subject: Subject, reader: OperatorRow, writer: OperatorRow) -> bool:
-    return [row.index for row in subject.readers(writer)] == [reader.index]
+    before = subject.sole_source(between)
+    return before is not None and is_plain_convolution(before)

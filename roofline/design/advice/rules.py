@@ -16,12 +16,10 @@ from roofline.design.advice.convolutions import (
     unusual_kernels,
 )
 from roofline.design.advice.subject import (
-    OnMachine,
     Proposal,
     Saving,
     Subject,
     is_plain_convolution,
-    left_out,
     minimum_s,
 )
 from roofline.foundation.text import counted
@@ -104,16 +102,17 @@ def needless_copies(subject: Subject) -> list[Proposal]:
         if _is_copy(row)
         and row.inputs[0].layout == row.outputs[0].layout != "strided"
         and row.inputs[0].elements == row.inputs[0].distinct_elements
-        and not _is_written_later(subject, row)
+        and not any(
+            subject.last_write.get(each.storage, -1) > row.index
+            for each in (row.inputs[0], row.outputs[0])
+        )
     ]
-    return subject.finding(
+    return subject.without(
         "needless copy",
         rows,
-        subject.saving_without(rows),
         evidence=f"{_copies(rows)} in the type and layout of the original, and neither is changed"
         f" afterwards: {subject.share(rows)}",
         change="leave them out: use the original",
-        swaps=left_out(rows),
     )
 
 
@@ -146,16 +145,13 @@ def types_back_and_forth(subject: Subject) -> list[Proposal]:
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
     ]
     rows = list({row.index: row for pair in pairs for row in pair}.values())
-    many = f"{counted(len(pairs), 'time')}"
     ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
-    return subject.finding(
+    return subject.without(
         "types back and forth",
         rows,
-        subject.saving_without(rows),
-        evidence=f"{many} {', '.join(sorted(ways))} with at most {_FEW_STEPS} operators in between:"
-        f" {subject.share(rows)}",
+        evidence=f"{counted(len(pairs), 'time')} {', '.join(sorted(ways))} with at most"
+        f" {_FEW_STEPS} operators in between: {subject.share(rows)}",
         change="stay in one type: cast once, where the part that gains by it begins and ends",
-        swaps=left_out(rows),
     )
 
 
@@ -167,12 +163,6 @@ def _is_copy(row: OperatorRow) -> bool:
         and row.inputs[0].dtype == row.outputs[0].dtype
         and not row.inputs[0].role.persists
     )
-
-
-def _is_written_later(subject: Subject, row: OperatorRow) -> bool:
-    """Whether the original or the copy is written to after the copy was made."""
-    storages = (row.inputs[0].storage, row.outputs[0].storage)
-    return any(subject.last_write.get(each, -1) > row.index for each in storages)
 
 
 def _types(row: OperatorRow) -> tuple[str, ...]:
@@ -195,13 +185,9 @@ def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
         for row in front:
             behind |= {each.index: each for each in subject.readers(row)}
         found |= {index: row for index, row in behind.items() if _types(row) == (after, before)}
-        front = [row for index, row in behind.items() if index not in found and _is_cheap(row)]
+        # What multiplies may gain enough by a smaller type.
+        front = [row for index, row in behind.items() if index not in found and not row.macs]
     return list(found.values())
-
-
-def _is_cheap(row: OperatorRow) -> bool:
-    """Whether it gains so little by a smaller type that casts for its sake do not pay."""
-    return not row.macs
 
 
 def _copies(rows: list[OperatorRow]) -> str:
@@ -234,7 +220,7 @@ def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple
         analysis: of a model on a machine.
         predictor: what was learned on that machine; None: alternatives have bounds only.
     """
-    subject = Subject(analysis, OnMachine(analysis, predictor))
+    subject = Subject(analysis, predictor)
     found = [each for rule in RULES for each in rule(subject)]
     return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
 

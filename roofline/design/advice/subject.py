@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from roofline.analysis import Analysis, Basis, Finding, OperatorRow, working
+from roofline.analysis import Analysis, Basis, Finding, OperatorRow
 from roofline.foundation.units import format_percent
 from roofline.latency.prediction import Predicts
-from roofline.placement import Placement, Roof
+from roofline.placement import Roof
 from roofline.workload import formulas
 from roofline.workload.dataflow import Dataflow, dataflow
 from roofline.workload.operators import OperatorRecord, State
@@ -30,9 +30,8 @@ class Alternative:
     level_bytes: Mapping[str, int]
 
 
-def as_it_is(row: OperatorRow) -> Alternative:
-    """The operator of a row, to be asked after like any other."""
-    return Alternative(record=row.record, level_bytes=row.level_bytes)
+Operator = Alternative | OperatorRow
+"""An operator as it ran, or another one; both have ``record`` and ``level_bytes``."""
 
 
 def is_plain_convolution(row: OperatorRow) -> bool:
@@ -74,7 +73,6 @@ def convolution_like(
     out_channels: int | None = None,
     kernel: tuple[int, int] | None = None,
     groups: int | None = None,
-    attributes: Mapping[str, Any] | None = None,
 ) -> Alternative:
     """The first of convolutions with other sizes; what is None is as it was.
 
@@ -84,20 +82,15 @@ def convolution_like(
     Args:
         rows: those that it would replace; their bytes tell which memory level its own come from.
         in_channels, out_channels, kernel, groups: its sizes.
-        attributes: other arguments that change, by their names in the aten schema.
     """
     row = rows[0]
     image, weight, *bias = row.inputs
     output = row.outputs[0]
-    into = in_channels or image.shape[1]
-    out = out_channels or output.shape[1]
-    taps = kernel or weight.shape[2:]
-    apart = groups or groups_of(row)
-    changed = dict(attributes or {})
+    into, out = in_channels or image.shape[1], out_channels or output.shape[1]
+    taps, apart = kernel or weight.shape[2:], groups or groups_of(row)
+    arguments = {**row.attributes, "groups": apart}
     if kernel:
-        changed["padding"] = [size // 2 for size in kernel]
-        changed["dilation"] = [1, 1]
-    arguments = {**row.attributes, "groups": apart, **changed}
+        arguments |= {"padding": [size // 2 for size in kernel], "dilation": [1, 1]}
     specs = {
         "input": _resized(image, (image.shape[0], into, *image.shape[2:])),
         "weight": _laid_out_as(image, _resized(weight, (out, into // apart, *taps))),
@@ -167,7 +160,7 @@ def _counted(
         **traffic_of(inputs, (output,)),
     )
     record = replace(
-        as_it_is(row).record,
+        row.record,
         type=count.type or formula.type,
         inputs=inputs,
         outputs=(output,),
@@ -199,42 +192,6 @@ def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[st
 
 def _kept_bytes(operator: OperatorRow | OperatorRecord) -> int:
     return sum(each.byte for each in operator.inputs if each.role.persists)
-
-
-class OnMachine:
-    """Times on the machine and threads of an analysis: predicted where it is, else bounds.
-
-    Args:
-        analysis: of the model as it is.
-        predictor: what was learned on its machine; None: nothing.
-    """
-
-    def __init__(self, analysis: Analysis, predictor: Predicts | None) -> None:
-        self._roof = Roof(analysis.hardware, analysis.threads)
-        at_work = working(analysis.operators)
-        is_predicted = bool(at_work) and all(row.predicted_s is not None for row in at_work)
-        self._predictor = predictor if is_predicted else None
-
-    @property
-    def basis(self) -> Basis:
-        """Predictions where the whole model has them."""
-        return "bound" if self._predictor is None else "prediction"
-
-    def times(self, operators: Sequence[Alternative], /) -> list[Time | None]:
-        """The time of each, by the predictor or the roof."""
-        placements = [self._placed(each) for each in operators]
-        if self._predictor is None:
-            bounds_s = [each.eager_min_time_s for each in placements]
-            return [Time(s=each) if each is not None else None for each in bounds_s]
-        found = self._predictor.predict(placements, self._roof.threads).operators
-        return [
-            Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
-            for each in found or (None,) * len(placements)
-        ]
-
-    def _placed(self, operator: Alternative) -> Placement:
-        reuses = reuses_for(operator.level_bytes, self._roof)
-        return self._roof.place(operator.record, reuses)
 
 
 def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
@@ -345,8 +302,8 @@ def saving_of(parts: Iterable[tuple[Time, Time]], basis: Basis) -> Saving:
 class Swap:
     """Operators, and those that would take their place; the latter's time counts `factor` times."""
 
-    before: tuple[Alternative, ...]
-    after: tuple[Alternative, ...] = ()
+    before: tuple[Operator, ...]
+    after: tuple[Operator, ...] = ()
     factor: float = 1.0
 
 
@@ -358,11 +315,6 @@ class Proposal:
     swaps: tuple[Swap, ...] = ()
 
 
-def left_out(rows: Iterable[OperatorRow]) -> tuple[Swap, ...]:
-    """Each operator, with nothing in its place."""
-    return tuple(Swap(before=(as_it_is(row),)) for row in rows)
-
-
 Parts = list[tuple[Time, Time]]
 """Times before and after."""
 
@@ -371,13 +323,15 @@ Parts = list[tuple[Time, Time]]
 class Subject:
     """A model's pass, as rules ask about it.
 
+    Times are predicted where those of the whole model are, else bounds.
+
     Args:
         analysis: of the model.
-        what_if: times of operators that are not there.
+        predictor: what was learned on its machine; None: nothing.
     """
 
     analysis: Analysis
-    what_if: OnMachine
+    predictor: Predicts | None = None
 
     @property
     def rows(self) -> tuple[OperatorRow, ...]:
@@ -392,7 +346,7 @@ class Subject:
     @cached_property
     def flow(self) -> Dataflow:
         """Who reads what whom wrote."""
-        return dataflow([as_it_is(row).record for row in self.rows])
+        return dataflow([row.record for row in self.rows])
 
     @cached_property
     def last_write(self) -> dict[int, int]:
@@ -408,10 +362,26 @@ class Subject:
             for storage in {each.storage for each in row.inputs if each.role is Role.PARAMETER}
         )
 
-    @property
+    @cached_property
     def basis(self) -> Basis:
         """What times are."""
-        return self.what_if.basis
+        is_predicted = all(row.predicted_s is not None for row in self.working)
+        return "prediction" if self.predictor and self.working and is_predicted else "bound"
+
+    def times(self, operators: Sequence[Operator], /) -> list[Time | None]:
+        """The time of each, by the predictor or the roof; None: nobody can say."""
+        roof = Roof(self.analysis.hardware, self.analysis.threads)
+        placements = [
+            roof.place(each.record, reuses_for(each.level_bytes, roof)) for each in operators
+        ]
+        if self.predictor is None or self.basis == "bound":
+            bounds_s = [each.eager_min_time_s for each in placements]
+            return [Time(s=each) if each is not None else None for each in bounds_s]
+        found = self.predictor.predict(placements, roof.threads).operators
+        return [
+            Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
+            for each in found or (None,) * len(placements)
+        ]
 
     @cached_property
     def pass_s(self) -> float:
@@ -452,17 +422,16 @@ class Subject:
         found = {reader for _, value in self.flow.written[row.index] for reader in value.readers}
         return [self.rows[index] for index in sorted(found)]
 
-    def saving_without(self, rows: Sequence[OperatorRow]) -> Saving | None:
-        """What is saved where operators are left out; None: nobody can say."""
-        times = [self.time(row) for row in rows]
-        known = [(each, NOTHING) for each in times if each is not None]
-        return saving_of(known, self.basis) if known and len(known) == len(times) else None
+    def sole_source(self, row: OperatorRow) -> OperatorRow | None:
+        """The operator whose result it reads, where nothing else reads that."""
+        writer = self.writer(row)
+        return writer if writer is not None and len(self.readers(writer)) == 1 else None
 
     def compared(
         self, before: Sequence[OperatorRow], after: Sequence[Alternative]
     ) -> list[tuple[Time, Time] | None]:
         """Operators and what would take the place of each, on one footing; None: nobody can say."""
-        times = self.what_if.times([*map(as_it_is, before), *after])
+        times = self.times([*before, *after])
         pairs = zip(times[: len(before)], times[len(before) :], strict=True)
         return [(one, other) if one and other else None for one, other in pairs]
 
@@ -470,8 +439,8 @@ class Subject:
         self, candidates: Sequence[tuple[list[OperatorRow], Alternative]]
     ) -> list[tuple[list[OperatorRow], Parts, Swap]]:
         """Operators that one other could replace, where it takes less time: what is known of it."""
-        asked = [as_it_is(row) for rows, _ in candidates for row in rows]
-        times = self.what_if.times([*asked, *(other for _, other in candidates)])
+        asked = [row for rows, _ in candidates for row in rows]
+        times = self.times([*asked, *(other for _, other in candidates)])
         known = iter(times[: len(asked)])
         found: list[tuple[list[OperatorRow], Parts, Swap]] = []
         for (rows, other), after in zip(candidates, times[len(asked) :], strict=True):
@@ -479,7 +448,7 @@ class Subject:
             if after is None or len(before) < len(rows) or sum(e.s for e in before) <= after.s:
                 continue
             parts = [*((each, NOTHING) for each in before), (NOTHING, after)]
-            found.append((rows, parts, Swap(before=tuple(map(as_it_is, rows)), after=(other,))))
+            found.append((rows, parts, Swap(before=tuple(rows), after=(other,))))
         return found
 
     def finding(
@@ -521,6 +490,21 @@ class Subject:
             saving_high_s=saving.high_s if is_certain else None,
         )
         return [Proposal(finding=finding, swaps=tuple(swaps))]
+
+    def without(
+        self, rule: str, rows: Sequence[OperatorRow], *, evidence: str, change: str
+    ) -> list[Proposal]:
+        """The finding that operators can be left out; the arguments are those of `finding`."""
+        known = [(each, NOTHING) for row in rows if (each := self.time(row)) is not None]
+        is_known = known and len(known) == len(rows)
+        return self.finding(
+            rule,
+            rows,
+            saving_of(known, self.basis) if is_known else None,
+            evidence=evidence,
+            change=change,
+            swaps=[Swap(before=(row,)) for row in rows],
+        )
 
 
 def minimum_s(rows: Iterable[OperatorRow]) -> float:
