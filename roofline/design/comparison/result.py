@@ -100,9 +100,9 @@ class Comparison(Result):
         for name, values in self.axes.items():
             if not isinstance(values, Sequence) or isinstance(values, str):
                 raise ValueError(f"axes.{name}: expected a list")
-            axes[name] = tuple(cast("Sequence[Value]", values))
-            if not all(isinstance(each, (int, float, str)) for each in axes[name]):
+            if not all(isinstance(each, (int, float, str)) for each in cast("list[Any]", values)):
                 raise ValueError(f"axes.{name}: expected numbers and words")
+            axes[name] = tuple(cast("Sequence[Value]", values))
         object.__setattr__(self, "axes", axes)
         if not 0 <= self.reference < len(self.designs):
             count = len(self.designs)
