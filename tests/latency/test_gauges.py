@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from roofline.latency.measuring.rounds import Gauges, Passage, process_faults
@@ -38,25 +40,24 @@ class Hands:
             waits=waits,
         )
 
+    def moved(self, **to: float) -> Callable[[], None]:
+        """A pass in which the hands move."""
+        return lambda: vars(self).update(to)
+
 
 def test_a_pass_by_hand() -> None:
     hands = Hands()
-    gauges = hands.gauges()
-    before = gauges.read()
-    hands.wall_s, hands.cpu_s, hands.page_faults = 102.0, 8.5, 52
-    passage = gauges.since(before)
+    passage = hands.gauges().passage(hands.moved(wall_s=102.0, cpu_s=8.5, page_faults=52))
     assert passage == Passage(wall_s=2.0, page_faults=12, cpu_share=0.75)
     assert passage.is_disturbed
 
 
 def test_the_wall_clock_is_next_to_the_pass_and_behind_the_wait() -> None:
     hands = Hands()
-    gauges = hands.gauges()
-    before = gauges.read()
-    assert (hands.asked[0], hands.asked[-1]) == ("wait", "wall")
-    hands.asked.clear()
-    gauges.since(before)
-    assert hands.asked[:2] == ["wait", "wall"]
+    hands.gauges().passage(lambda: hands.asked.append("pass"))
+    place = hands.asked.index("pass")
+    assert hands.asked[0] == "wait"
+    assert hands.asked[place - 1 : place + 3] == ["wall", "pass", "wait", "wall"]
 
 
 @pytest.mark.parametrize(("share", "is_disturbed"), [(0.949, True), (0.951, False), (1.0, False)])
@@ -66,23 +67,16 @@ def test_what_disturbed_is(share: float, is_disturbed: bool) -> None:
 
 def test_clocks_that_do_not_agree_give_no_nonsense() -> None:
     hands = Hands()
-    gauges = hands.gauges()
-    before = gauges.read()
     # No tick of the wall clock, more of the CPU's, and a counter that went back.
-    hands.cpu_s, hands.page_faults = 7.1, 30
-    passage = gauges.since(before)
+    passage = hands.gauges().passage(hands.moved(cpu_s=7.1, page_faults=30))
     assert passage.wall_s > 0
     assert (passage.page_faults, passage.cpu_share) == (0, 1.0)
-    hands.wall_s, hands.cpu_s = 101.0, 6.0
-    assert gauges.since(before).cpu_share == 0.0
+    assert hands.gauges().passage(hands.moved(wall_s=101.0, cpu_s=6.0)).cpu_share == 0.0
 
 
 def test_a_thread_that_waits_for_a_device_is_not_disturbed() -> None:
     hands = Hands()
-    gauges = hands.gauges(waits=True)
-    before = gauges.read()
-    hands.wall_s = 103.0
-    assert not gauges.since(before).is_disturbed
+    assert not hands.gauges(waits=True).passage(hands.moved(wall_s=103.0)).is_disturbed
 
 
 def test_faults_of_this_process_only_grow() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,13 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from roofline.errors import MeasurementError, ModelError
-from roofline.latency.measuring.in_place import InPlace, growth, measure_in_place, measure_whole
+from roofline.latency.measuring.in_place import (
+    InPlace,
+    Stopwatch,
+    growth,
+    measure_in_place,
+    measure_whole,
+)
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.run import Run
 from roofline.workload.capture.training import Teaching, maker_of
@@ -189,15 +196,11 @@ def test_what_is_kept_from_the_first_pass_is_not_recorded_again() -> None:
 def test_each_operator_has_its_own_times_in_seconds() -> None:
     """By a stopwatch that goes on by 1, 2, 3 … seconds within a pass."""
 
-    class Watch:
-        def note(self) -> int:
-            return 0
-
-        def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
-            return [float(place + 1) for place in range(len(marks))]
-
+    watch = Stopwatch(
+        mark=lambda: 0, seconds=lambda marks: [float(place + 1) for place in range(len(marks))]
+    )
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sigmoid())
-    found = measured(model, torch.ones(2, 4), stopwatch=Watch)
+    found = measured(model, torch.ones(2, 4), stopwatch=watch)
     expected = [float(place + 1) for place in range(len(found.capture.records))]
     assert [each.median_s for each in found.operators] == expected
     # The whole is read from the gauges, which go on by one at each reading.
@@ -209,13 +212,9 @@ def test_times_belong_to_the_rounds_that_count() -> None:
     """The times of a pass that did not get a core are not taken for those of one that did."""
     passes = [0]
 
-    class Watch:
-        def note(self) -> int:
-            return 0
-
-        def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
-            passes[0] += 1
-            return [float(passes[0])] * len(marks)
+    def seconds(marks: list[tuple[Any, Any]]) -> list[float]:
+        passes[0] += 1
+        return [float(passes[0])] * len(marks)
 
     readings = [0]
 
@@ -235,12 +234,19 @@ def test_times_belong_to_the_rounds_that_count() -> None:
         nn.Linear(4, 4),
         torch.ones(2, 4),
         Effort(warm_ups=2, least=2, most=2, budget_s=0.0),
-        stopwatch=Watch,
+        stopwatch=Stopwatch(mark=lambda: 0, seconds=seconds),
         gauges=Gauges(wall=wall, thread_cpu=cpu, page_faults=lambda: 0, waited=lambda: 0.0),
     )
     # Two passes warm up; the rounds that count are the first and the third.
     assert found.discarded == 1
     assert found.operators[0].times_s == (3.0, 5.0)
+
+
+def test_faults_are_counted_in_place_of_time_and_never_below_0() -> None:
+    readings = iter([10, 14, 20, 19])
+    gauges = replace(undisturbed(), page_faults=lambda: next(readings, 0))
+    found = measured(nn.Sequential(nn.Sigmoid(), nn.ReLU()), torch.zeros(3), gauges=gauges)
+    assert found.operator_faults == (4, 0)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

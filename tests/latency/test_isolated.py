@@ -6,20 +6,21 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample
-from roofline.latency.measuring import isolated
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of, plan_for
-from roofline.latency.measuring.isolated import cycle_of, measure_call, measure_unique
+from roofline.latency.measuring.isolated import cycle_of, measure_unique
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import IsolatedSample
+from roofline.latency.store import Store
 from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.passes import capture
@@ -35,12 +36,12 @@ KIB = 2**10
 SHORT = Effort(warm_ups=0, least=1, most=1, budget_s=0)
 
 
-@dataclass
-class Memory:
-    """Keeps times as the store does, and how often each was asked for."""
+class Memory(Store):
+    """Keeps times as the store does, in no file, and how often each was asked for."""
 
-    times: dict[str, IsolatedSample] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    def __init__(self, times: dict[str, IsolatedSample] | None = None) -> None:
+        self.times = times or {}
+        self.asked: list[str] = []
 
     def isolated(self, key: str) -> IsolatedSample | None:
         self.asked.append(key)
@@ -105,15 +106,26 @@ def alone(*times_s: float) -> IsolatedSample:
     return IsolatedSample(sample=Sample(times_s=times_s))
 
 
+def measure_call(call: Call, *, threads: int = 1, cache_bytes: int = KIB, **named: Any) -> Sample:
+    """The times of one call; what cannot be timed raises."""
+    said: list[str] = []
+    (found,) = measure_unique(
+        [call],
+        store=Memory(),
+        threads=threads,
+        last_level_bytes=cache_bytes,
+        say=said.append,
+        **named,
+    )
+    if found is None:
+        raise MeasurementError(said[0])
+    return found.sample
+
+
 def measured(call: Call, bench: Bench, cache_bytes: int = 32 * KIB, **effort: Any) -> Sample:
+    given = {"effort": Effort(**effort)} if effort else {}
     with bench:
-        return measure_call(
-            call,
-            threads=1,
-            last_level_bytes=cache_bytes,
-            gauges=bench.gauges,
-            effort=Effort(**effort) if effort else isolated.EFFORT,
-        ).sample
+        return measure_call(call, cache_bytes=cache_bytes, gauges=bench.gauges, **given)
 
 
 # --- what is between two readings of the clock ----------------------------------------------------
@@ -137,9 +149,7 @@ def test_the_clock_is_read_right_before_and_after() -> None:
         wall=lambda: float(next(read)), thread_cpu=lambda: next(read) * 1e6, waited=lambda: 0.0
     )
 
-    sample = measure_call(
-        called(ATEN.neg.default, torch.empty(4)), threads=1, last_level_bytes=KIB, gauges=gauges
-    ).sample
+    sample = measure_call(called(ATEN.neg.default, torch.empty(4)), gauges=gauges)
 
     assert set(sample.times_s) == {1.0}
 
@@ -148,8 +158,7 @@ def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
     gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, waited=lambda: 0.0)
     call = called(ATEN.neg.default, torch.empty(4))
 
-    found = measure_call(call, threads=1, last_level_bytes=KIB, gauges=gauges, effort=SHORT)
-    assert found.sample.times_s == (1e-9,)
+    assert measure_call(call, gauges=gauges, effort=SHORT).times_s == (1e-9,)
 
 
 def test_there_are_no_more_rounds_than_asked_for() -> None:
@@ -307,11 +316,11 @@ def test_nothing_is_left_in_memory() -> None:
     assert not left
 
 
-def test_operands_that_would_fill_the_memory_are_refused() -> None:
-    bench = isolated._Bench(Gauges(), 2**20, SHORT, free_bytes=lambda: 1000)
+def test_operands_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
 
     with pytest.raises(MeasurementError, match=r"its operands take 1.02 kB, and 1.00 kB are free"):
-        bench.measured(called(ATEN.neg.default, torch.empty(128)))
+        measure_call(called(ATEN.neg.default, torch.empty(128)))
 
 
 def test_a_call_that_cannot_be_described_is_refused() -> None:
@@ -411,7 +420,7 @@ def test_every_call_of_a_model_gives_what_it_gave_there(make: Any, given: Any, r
         if call is None:
             continue
         with Results() as results:
-            measure_call(call, threads=1, last_level_bytes=KIB, effort=SHORT)
+            measure_call(call, effort=SHORT)
         result = results.of[record.op]
         found = [each for each in tensors_in([result]) if each.numel()]
         shapes = [(tuple(each.shape), dtype_of(each.dtype)) for each in found]
@@ -558,7 +567,7 @@ def test_settings_of_the_caller_do_not_matter() -> None:
     torch.use_deterministic_algorithms(True)
     try:
         with torch.inference_mode(), torch.autocast("cpu"), looks:
-            measure_call(call, threads=threads, last_level_bytes=KIB, effort=SHORT)
+            measure_call(call, threads=threads, effort=SHORT)
             assert torch.are_deterministic_algorithms_enabled()
             assert torch.is_inference_mode_enabled()
     finally:

@@ -58,7 +58,7 @@ def test_subjects_run_in_turn_and_warm_ups_do_not_count() -> None:
     found = bench.rounds(effort(warm_ups=2, least=3, most=3), "a", "b")
     assert "".join(bench.order) == "ab" * 5
     assert len(found.passages) == 3
-    assert found.kept == [0, 1, 2]
+    assert found.kept == (0, 1, 2)
     assert (found.discarded, found.are_disturbed) == (0, False)
     assert (found.times_s(0), found.page_faults(1)) == ((1.0,) * 3, (1,) * 3)
 
@@ -75,7 +75,7 @@ def test_a_round_in_which_one_waited_for_a_core_does_not_count() -> None:
     # "b" did not get one in its second and fourth pass, of which the first warms up.
     bench = Bench(lambda number, name: 0.5 if name == "b" and number in (1, 3) else 1.0)
     found = bench.rounds(effort(warm_ups=1, least=3, most=3), "a", "b")
-    assert found.kept == [1, 3, 4]
+    assert found.kept == (1, 3, 4)
     assert (len(found.passages), found.discarded, found.are_disturbed) == (3, 2, False)
     assert len(bench.order) == 2 * 6
 
@@ -86,7 +86,7 @@ def test_patience_ends_and_the_least_disturbed_are_taken() -> None:
     found = bench.rounds(effort(least=3, patience=1.0), "a")
     # Three that should have counted, and three more.
     assert len(bench.order) == 6
-    assert found.kept == [1, 3, 5]
+    assert found.kept == (1, 3, 5)
     assert [each[0].cpu_share for each in found.passages] == pytest.approx([0.9, 0.8, 0.7])
     assert (found.discarded, found.are_disturbed) == (3, True)
 

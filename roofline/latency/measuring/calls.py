@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from roofline.latency.measuring.rounds import Clock
+from roofline.latency.measuring.rounds import SHORTEST_S, Clock
+from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.recorder import OnCall
 from roofline.workload.tensors import Role
 
@@ -139,10 +140,10 @@ def call_of(
         roles: the roles of storages that are no activations, by address.
     """
     op, overload = f"{func.namespace}.{func._opname}", func._overloadname
-    if op in _OPAQUE:
-        return Call(op=op, overload=overload, problem=_OPAQUE[op])
     try:
-        describing = _Describing(roles, _tensors((*args, *kwargs.values())))
+        if op in _OPAQUE:
+            raise _CannotDescribe(_OPAQUE[op])
+        describing = _Describing(roles, tensors_in((*args, *kwargs.values())))
         return Call(
             op=op,
             overload=overload,
@@ -184,11 +185,14 @@ class _Describing:
         # A part of a storage begins where the part begins: which of many it is does not matter.
         self._starts_byte: dict[int, int] = {}
         for each in tensors:
-            _check(each)
-            address = each.untyped_storage()._cdata
-            start_byte = min(
-                self._starts_byte.get(address, _offset_bytes(each)), _offset_bytes(each)
-            )
+            if each.layout is not torch.strided:
+                raise _CannotDescribe("it takes a sparse tensor")
+            if each.is_quantized:
+                raise _CannotDescribe("it takes a quantised tensor")
+            if each.device.type != "cpu":
+                raise _CannotDescribe(f"it runs on {each.device.type}")
+            address, offset_bytes = each.untyped_storage()._cdata, _offset_bytes(each)
+            start_byte = min(self._starts_byte.get(address, offset_bytes), offset_bytes)
             self._starts_byte[address] = start_byte
 
     def argument(self, value: Any) -> Argument:
@@ -201,7 +205,10 @@ class _Describing:
             raise _CannotDescribe(f"it runs on {value.type}")
         if value is None or isinstance(value, _SIMPLE):
             return value
-        raise _CannotDescribe(f"it takes {_in_words(value)}")
+        if isinstance(value, torch.Generator):
+            raise _CannotDescribe("it takes a random number generator of its own")
+        is_packed = isinstance(value, torch.ScriptObject)
+        raise _CannotDescribe(f"it takes {'packed weights' if is_packed else type(value).__name__}")
 
     def _need(self, tensor: torch.Tensor) -> TensorNeed:
         address = tensor.untyped_storage()._cdata
@@ -223,31 +230,8 @@ _SIMPLE = (
 )
 
 
-def _check(tensor: torch.Tensor) -> None:
-    if tensor.layout is not torch.strided:
-        raise _CannotDescribe("it takes a sparse tensor")
-    if tensor.is_quantized:
-        raise _CannotDescribe("it takes a quantised tensor")
-    if tensor.device.type != "cpu":
-        raise _CannotDescribe(f"it runs on {tensor.device.type}")
-
-
 def _offset_bytes(tensor: torch.Tensor) -> int:
     return int(tensor.storage_offset()) * tensor.element_size()
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, torch.Generator):
-        return "a random number generator of its own"
-    return "packed weights" if isinstance(value, torch.ScriptObject) else type(value).__name__
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def _needs(values: Iterable[Any]) -> Iterator[TensorNeed]:
@@ -278,9 +262,6 @@ def _plain(numbers: Sequence[int]) -> str:
 
 _MOST_COPIES = 64
 _MOST_COPY_BYTE = 2**30
-
-_SHORTEST_S = 1e-9
-"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
 
 _ROUND_BYTE = 64
 """Storages are as long as a multiple of it, so that any type fits in a whole number of times."""
@@ -371,7 +352,7 @@ class Turns:
         start_s = clock()
         result = function(*args, **kwargs)
         end_s = clock()
-        self.seconds.append(max(end_s - start_s, _SHORTEST_S))
+        self.seconds.append(max(end_s - start_s, SHORTEST_S))
         self._result = result
 
 

@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import torch
@@ -18,7 +18,7 @@ from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.foundation.progress import Progress
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
-from roofline.latency.measuring.rounds import Effort, Gauges, Rounds, process_faults, run_rounds
+from roofline.latency.measuring.rounds import SHORTEST_S, Effort, Gauges, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run
 from roofline.workload.capture.failures import in_one_line
@@ -33,34 +33,24 @@ from roofline.workload.operators import Capture
 _DEVICE = torch.ops.prim.device.default
 
 
-class Stopwatch(Protocol):
-    """Takes the times of operators; what it notes need not be a time yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopwatch:
+    """Takes the times of operators; the default is for a CPU, which computes before it returns.
 
-    def note(self) -> Any:
-        """A mark, now: of the clock, or in the queue of a device."""
-        ...
-
-    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
-        """The seconds between each two marks, once all of them are passed."""
-        ...
-
-
-class WallStopwatch:
-    """For a CPU, which does what it is told before it returns.
-
-    Args:
-        clock: seconds.
+    ``mark`` gives a mark, now: of the clock, or in the queue of a device. ``seconds`` gives the
+    seconds between each two marks, once all of them are passed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.note = clock
-
-    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
-        """The seconds between each two readings."""
-        return [end - start for start, end in marks]
+    mark: Callable[[], Any] = time.perf_counter
+    seconds: Callable[[list[tuple[Any, Any]]], list[float]] = field(
+        default=lambda marks: [end - start for start, end in marks]
+    )
 
 
-class EventStopwatch:
+def event_stopwatch(
+    make: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True),
+    synchronize: Callable[[], None] = torch.cuda.synchronize,
+) -> Stopwatch:
     """For a CUDA device, which works through a queue: events in it, read once it is empty.
 
     Args:
@@ -68,25 +58,17 @@ class EventStopwatch:
         synchronize: returns when the queue is empty.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True),
-        synchronize: Callable[[], None] = torch.cuda.synchronize,
-    ) -> None:
-        self._make = make
-        self._synchronize = synchronize
-
-    def note(self) -> Any:
-        """An event behind all that was asked so far."""
-        event = self._make()
+    def mark() -> Any:
+        event = make()
         event.record()
         return event
 
-    def seconds(self, marks: list[tuple[Any, Any]]) -> list[float]:
-        """The seconds of the device between each two events."""
-        self._synchronize()
+    def seconds(marks: list[tuple[Any, Any]]) -> list[float]:
+        synchronize()
         # elapsed_time is in milliseconds.
         return [start.elapsed_time(end) / 1e3 for start, end in marks]
+
+    return Stopwatch(mark=mark, seconds=seconds)
 
 
 class OperatorClock(TorchDispatchMode, Listener):
@@ -141,26 +123,11 @@ class OperatorClock(TorchDispatchMode, Listener):
                 result = func.decompose(*args, **named)
             if result is not NotImplemented:
                 return result
-        start = self._stopwatch.note()
+        start = self._stopwatch.mark()
         result = func(*args, **named)
-        self._marks.append((start, self._stopwatch.note()))
+        self._marks.append((start, self._stopwatch.mark()))
         self.names.append(operator.name)
         return result
-
-
-class FaultCounter(OperatorClock):
-    """Counts the minor page faults of the operators of a pass in place of their time."""
-
-    def __init__(self, page_faults: Callable[[], int] = process_faults) -> None:
-        super().__init__(WallStopwatch(page_faults))
-
-    def counts(self) -> list[int]:
-        """The faults of each operator."""
-        return [max(0, round(each)) for each in self.seconds()]
-
-
-_SHORTEST_S = 1e-9
-"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +136,7 @@ class InPlace:
 
     ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in
     which nothing was timed but the whole, in turn with the others; ``compiled`` the same under
-    `torch.compile`. ``pace`` is that of the cores meanwhile. ``faults`` are the minor page faults
+    `torch.compile`. ``pace`` is that of the cores meanwhile. ``page_faults`` are the minor ones
     of a pass, ``operator_faults`` those of each operator, ``discarded`` the rounds that did not get
     the cores; where none did ``are_disturbed`` is true. ``notes`` say what else was noticed.
     """
@@ -196,7 +163,7 @@ def measure_in_place(
     teaching: Teaching | None = None,
     compiled: bool = False,
     gauges: Gauges | None = None,
-    stopwatch: Callable[[], Stopwatch] | None = None,
+    stopwatch: Stopwatch | None = None,
     progress: Progress | None = None,
 ) -> InPlace:
     """Runs `model` for real, on copies of its tensors, and times it and each of its operators.
@@ -213,7 +180,7 @@ def measure_in_place(
         teaching: how it is trained, if it is.
         compiled: times it under `torch.compile` too.
         gauges: what is read around each pass.
-        stopwatch: makes what takes the times of operators.
+        stopwatch: takes the times of operators.
         progress: told how far it is.
 
     Raises:
@@ -224,7 +191,7 @@ def measure_in_place(
     if gauges is None:
         gauges = Gauges(wait=torch.cuda.synchronize, waits=True) if is_on_cuda else Gauges()
     if stopwatch is None:
-        stopwatch = EventStopwatch if is_on_cuda else WallStopwatch
+        stopwatch = event_stopwatch() if is_on_cuda else Stopwatch()
     if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         raise ModelError(f"{name} has no weights (it is on the meta device), so it cannot run")
     paths = paths_of(model)
@@ -232,18 +199,55 @@ def measure_in_place(
     with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
         # The same noise every time, so that the same command runs the same.
         torch.manual_seed(0)
-        with staged(model, inputs, run, Reals(run, _device_of(run)), lesson) as stage:
+        # Elsewhere than on a CPU, copies of a model's tensors are made there.
+        device = torch.device(run.device) if run.device != "cpu" else None
+        with staged(model, inputs, run, Reals(run, device), lesson) as stage:
             stage.prepare(Listener())
             stage.step(Listener())
             recording = Recording(stage, paths, is_first=False)
-            timed = _Timed(stage, recording, name, gauges, stopwatch(), effort)
-            found = timed.measured(compiled=compiled, progress=progress)
-        return replace(found, capture=recording.capture())
+            expected = [each.op for each in recording.recorder.records]
+            clock, silence = OperatorClock(stopwatch), Listener()
+            seconds: list[list[float]] = []
+            resident_bytes: list[int] = []
 
+            def operators() -> None:
+                seconds.append(_operator_pass(stage, clock, expected, name))
+                resident_bytes.append(psutil.Process().memory_info().rss)
 
-def _device_of(run: Run) -> torch.device | None:
-    """Where the copies of a model's tensors are to be; None: where the model's own are."""
-    return torch.device(run.device) if run.device != "cpu" else None
+            subjects: list[Callable[[], object]] = [lambda: stage.step(silence), operators]
+            notes: list[str] = []
+            if compiled:
+                try:
+                    optimized: Any = torch.compile(stage.model)
+                    compiled_stage = replace(stage, model=optimized)
+                    # Its first step compiles it.
+                    compiled_stage.step(silence)
+                    subjects.append(lambda: compiled_stage.step(silence))
+                except (KeyboardInterrupt, RooflineError):
+                    raise
+                except BaseException as error:
+                    said = " ".join(str(error).split()) or type(error).__name__
+                    notes.append(f"torch.compile failed, so it was not timed: {said[:200]}")
+            fault_counter = OperatorClock(Stopwatch(mark=gauges.page_faults))
+            page_faults = _operator_pass(stage, fault_counter, expected, name)
+            rounds = run_rounds(subjects, gauges, effort, progress=progress, what=f"timing {name}")
+        # Warm-ups ran before all rounds.
+        kept = [seconds[effort.warm_ups + number] for number in rounds.kept]
+        return InPlace(
+            capture=recording.capture(),
+            end_to_end=Sample(times_s=rounds.times_s(0)),
+            operators=tuple(
+                Sample(times_s=tuple(max(each, SHORTEST_S) for each in times))
+                for times in zip(*kept, strict=True)
+            ),
+            page_faults=round(median(rounds.page_faults(0))),
+            operator_faults=tuple(max(0, round(each)) for each in page_faults),
+            discarded=rounds.discarded,
+            are_disturbed=rounds.are_disturbed,
+            pace=rounds.pace,
+            compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
+            notes=(*notes, *growth(resident_bytes, len(subjects))),
+        )
 
 
 def measure_whole(
@@ -271,122 +275,26 @@ def measure_whole(
             return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
 
 
-class _Timed:
-    """The passes of a model on its stage."""
-
-    def __init__(
-        self,
-        stage: Stage,
-        recording: Recording,
-        name: str,
-        gauges: Gauges,
-        stopwatch: Stopwatch,
-        effort: Effort,
-    ) -> None:
-        self._stage = stage
-        self._recording = recording
-        self._name = name
-        self._gauges = gauges
-        self._effort = effort
-        self._clock = OperatorClock(stopwatch)
-        self._silence = Listener()
-        self._seconds: list[list[float]] = []
-        self._resident_bytes: list[int] = []
-        self._expected = [each.op for each in recording.recorder.records]
-
-    def measured(self, *, compiled: bool, progress: Progress | None) -> InPlace:
-        """All of it; the capture is the recording's, asked for when the stage is over."""
-        subjects: list[Callable[[], object]] = [self._whole, self._operators]
-        notes: list[str] = []
-        if compiled:
-            try:
-                subjects.append(self._compiled())
-            except (KeyboardInterrupt, RooflineError):
-                raise
-            except BaseException as error:
-                said = " ".join(str(error).split()) or type(error).__name__
-                notes.append(f"torch.compile failed, so it was not timed: {said[:200]}")
-        page_faults = self._faults()
-        rounds = run_rounds(
-            subjects, self._gauges, self._effort, progress=progress, what=f"timing {self._name}"
-        )
-        seconds = self._of_kept(rounds)
-        notes += growth(self._resident_bytes, len(subjects))
-        return InPlace(
-            # Replaced when the model has its own tensors again.
-            capture=_NO_CAPTURE,
-            end_to_end=Sample(times_s=rounds.times_s(0)),
-            operators=tuple(
-                Sample(times_s=tuple(max(each, _SHORTEST_S) for each in times))
-                for times in zip(*seconds, strict=True)
-            ),
-            page_faults=round(median(rounds.page_faults(0))),
-            operator_faults=tuple(page_faults),
-            discarded=rounds.discarded,
-            are_disturbed=rounds.are_disturbed,
-            pace=rounds.pace,
-            compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
-            notes=tuple(notes),
-        )
-
-    def _of_kept(self, rounds: Rounds) -> list[list[float]]:
-        """The times of operators in the rounds that count; warm-ups ran before all rounds."""
-        return [self._seconds[self._effort.warm_ups + number] for number in rounds.kept]
-
-    def _whole(self) -> object:
-        return self._stage.step(self._silence)
-
-    def _operators(self) -> None:
-        clock = self._clock
-        clock.begin()
-        with clock:
-            alive = self._stage.step(clock)
-        del alive
-        self._check(clock.names)
-        self._seconds.append(clock.seconds())
-        self._resident_bytes.append(psutil.Process().memory_info().rss)
-
-    def _faults(self) -> list[int]:
-        """The page faults of each operator, in a pass of their own."""
-        counter = FaultCounter()
-        counter.begin()
-        with counter:
-            alive = self._stage.step(counter)
-        del alive
-        self._check(counter.names)
-        return counter.counts()
-
-    def _check(self, names: list[str]) -> None:
-        """Refuses a pass that called other operators than the one that was recorded."""
-        if names == self._expected:
-            return
-        place = next(
-            (i for i, (a, b) in enumerate(zip(names, self._expected, strict=False)) if a != b),
-            min(len(names), len(self._expected)),
-        )
-        here = names[place] if place < len(names) else "none"
-        there = self._expected[place] if place < len(self._expected) else "none"
-        raise MeasurementError(
-            f"{self._name} calls other operators from pass to pass (operator {place} was {there},"
-            f" then {here}), so they cannot be timed one by one"
-        )
-
-    def _compiled(self) -> Callable[[], object]:
-        """A step under `torch.compile`, once run, so that it is compiled."""
-        model = self._stage.model
-        compiled: Any = torch.compile(model)
-        stage = Stage(
-            model=compiled,
-            args=self._stage.args,
-            kwargs=self._stage.kwargs,
-            given=self._stage.given,
-            run=self._stage.run,
-            tensors=self._stage.tensors,
-            lesson=self._stage.lesson,
-            optimizer=self._stage.optimizer,
-        )
-        stage.step(self._silence)
-        return lambda: stage.step(self._silence)
+def _operator_pass(
+    stage: Stage, clock: OperatorClock, expected: Sequence[str], name: str
+) -> list[float]:
+    """What `clock` reads of each operator of a pass, which must be those that were recorded."""
+    clock.begin()
+    with clock:
+        alive = stage.step(clock)
+    del alive
+    if clock.names == expected:
+        return clock.seconds()
+    pairs = enumerate(zip(clock.names, expected, strict=False))
+    differing = (place for place, (here, there) in pairs if here != there)
+    place = next(differing, min(len(clock.names), len(expected)))
+    there, here = (
+        names[place] if place < len(names) else "none" for names in (expected, clock.names)
+    )
+    raise MeasurementError(
+        f"{name} calls other operators from pass to pass (operator {place} was {there},"
+        f" then {here}), so they cannot be timed one by one"
+    )
 
 
 _GROWTH_BYTE = 2**16
@@ -407,8 +315,3 @@ def growth(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
         f"the model keeps {format_bytes(round(median(more) / passes))} more after every pass: it"
         " page faults and times that grow with the number of passes",
     )
-
-
-_NO_CAPTURE = Capture(
-    run=Run(), records=(), parameters=0, parameter_size_bytes=0, buffer_size_bytes=0, input_bytes=0
-)

@@ -65,18 +65,8 @@ class Passage:
         return self.cpu_share < LEAST_CPU_SHARE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What the gauges show at a moment."""
-
-    wall_s: float
-    thread_cpu_s: float
-    page_faults: int
-    waited_s: float
-
-
-_SHORTEST_S = 1e-9
-"""Less than clocks tell apart."""
+SHORTEST_S = 1e-9
+"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,27 +87,20 @@ class Gauges:
     wait: Callable[[], None] = field(default=lambda: None)
     waits: bool = False
 
-    def read(self) -> Reading:
-        """All of them, now; the wall clock last before a pass begins."""
+    def passage(self, subject: Callable[[], object]) -> Passage:
+        """Run one pass; the wall clock is read right before and after it."""
         self.wait()
         page_faults, waited_s, thread_cpu_s = self.page_faults(), self.waited(), self.thread_cpu()
-        return Reading(
-            wall_s=self.wall(),
-            thread_cpu_s=thread_cpu_s,
-            page_faults=page_faults,
-            waited_s=waited_s,
-        )
-
-    def since(self, before: Reading) -> Passage:
-        """The pass that began at `before` and ends now."""
+        start_s = self.wall()
+        subject()
         self.wait()
-        wall_s = max(self.wall() - before.wall_s, _SHORTEST_S)
-        share = (self.thread_cpu() - before.thread_cpu_s) / wall_s
+        wall_s = max(self.wall() - start_s, SHORTEST_S)
+        share = (self.thread_cpu() - thread_cpu_s) / wall_s
         # While one thread waits for a core, the others spin at the next barrier and look busy.
-        share = min(share, 1.0 - (self.waited() - before.waited_s) / wall_s)
+        share = min(share, 1.0 - (self.waited() - waited_s) / wall_s)
         return Passage(
             wall_s=wall_s,
-            page_faults=max(0, self.page_faults() - before.page_faults),
+            page_faults=max(0, self.page_faults() - page_faults),
             cpu_share=1.0 if self.waits else min(1.0, max(0.0, share)),
         )
 
@@ -191,20 +174,21 @@ class Effort:
             raise ValueError(f"no such effort: {self}")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
     """What rounds gave: for each one that counts, the passes of all subjects in their order.
 
-    ``paces`` are those that the cores had when it began and when it ended.
-    ``discarded`` is how many were thrown away because a pass did not get the cores. Where too few
-    were left, the least disturbed of them count too, and ``are_disturbed`` says so.
+    ``kept`` are their numbers, from 0, among all that ran; ``paces`` are those that the cores had
+    when it began and when it ended. ``discarded`` is how many were thrown away because a pass did
+    not get the cores. Where too few were left, the least disturbed of them count too, and
+    ``are_disturbed`` says so.
     """
 
-    passages: list[tuple[Passage, ...]] = field(default_factory=list[tuple[Passage, ...]])
-    kept: list[int] = field(default_factory=list[int])
-    paces: list[Pace] = field(default_factory=list[Pace])
-    discarded: int = 0
-    are_disturbed: bool = False
+    passages: tuple[tuple[Passage, ...], ...]
+    kept: tuple[int, ...]
+    paces: tuple[Pace, ...]
+    discarded: int
+    are_disturbed: bool
 
     def times_s(self, subject: int) -> tuple[float, ...]:
         """The seconds that the subject of this number took, in the rounds that count."""
@@ -218,6 +202,10 @@ class Rounds:
     def pace(self) -> Pace:
         """The median pace of the rounds that count."""
         return usual_pace(self.paces)
+
+
+_PACE_HOLDS_S = 0.02
+"""The clock of a core changes over seconds; reading it takes longer than many operators do."""
 
 
 def run_rounds(
@@ -236,73 +224,44 @@ def run_rounds(
         effort: how many rounds.
         progress: told how far it is.
         what: what progress says is done.
-
-    Returns:
-        The rounds that count; ``kept`` are their numbers, from 0, among all that ran.
     """
     for _ in range(effort.warm_ups):
         for subject in subjects:
             subject()
     begin = gauges.wall()
-    found, disturbed = Rounds(), Rounds()
-    number = 0
-    paces = _Paces(gauges)
+    clean: list[tuple[int, tuple[Passage, ...], Pace]] = []
+    disturbed: list[tuple[int, tuple[Passage, ...], Pace]] = []
+    pace, age_s = gauges.pace(), 0.0
     while True:
-        started_at = paces.latest
-        passages: list[Passage] = []
-        for subject in subjects:
-            before = gauges.read()
-            subject()
-            passages.append(gauges.since(before))
-        into = disturbed if any(each.is_disturbed for each in passages) else found
-        into.passages.append(tuple(passages))
-        into.kept.append(number)
-        into.paces.append(
-            usual_pace((started_at, paces.after(math.fsum(each.wall_s for each in passages))))
-        )
-        number += 1
-        done = len(found.passages)
+        started_at = pace
+        passages = tuple(map(gauges.passage, subjects))
+        age_s += math.fsum(each.wall_s for each in passages)
+        if age_s > _PACE_HOLDS_S:
+            pace, age_s = gauges.pace(), 0.0
+        number = len(clean) + len(disturbed)
+        is_disturbed = any(each.is_disturbed for each in passages)
+        found = (number, passages, usual_pace((started_at, pace)))
+        (disturbed if is_disturbed else clean).append(found)
         elapsed_s = gauges.wall() - begin
         if progress is not None:
-            by_count = done / effort.least
+            by_count = len(clean) / effort.least
             by_time = elapsed_s / effort.budget_s if effort.budget_s else 1.0
             progress(min(1.0, by_count, by_time), what)
         is_late = elapsed_s >= effort.budget_s
-        if done >= effort.most or (done >= effort.least and is_late):
+        if len(clean) >= effort.most or (len(clean) >= effort.least and is_late):
             break
-        if len(disturbed.passages) >= effort.least * (1 + effort.patience) and is_late:
+        if len(disturbed) >= effort.least * (1 + effort.patience) and is_late:
             break
-    found.discarded = len(disturbed.passages)
-    if len(found.passages) < effort.least:
-        # Better than nothing, as long as it is said: those that are left are too few to go without.
-        order = sorted(
-            range(len(disturbed.passages)),
-            key=lambda each: -min(passage.cpu_share for passage in disturbed.passages[each]),
-        )[: effort.least - len(found.passages)]
-        found.passages += [disturbed.passages[each] for each in order]
-        found.kept += [disturbed.kept[each] for each in order]
-        found.paces += [disturbed.paces[each] for each in order]
-        found.discarded -= len(order)
-        found.are_disturbed = bool(order)
-    return found
-
-
-_PACE_HOLDS_S = 0.02
-"""The clock of a core changes over seconds; reading it takes longer than many operators do."""
-
-
-class _Paces:
-    """The pace of the cores, read anew once the last reading is no longer young."""
-
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
-        self._age_s = 0.0
-        self.latest = gauges.pace()
-
-    def after(self, worked_s: float) -> Pace:
-        """The pace now that work took so many seconds."""
-        self._age_s += worked_s
-        if self._age_s > _PACE_HOLDS_S:
-            self.latest = self._gauges.pace()
-            self._age_s = 0.0
-        return self.latest
+    # Better than nothing, as long as it is said: those that are left are too few to go without.
+    least_disturbed = sorted(
+        disturbed, key=lambda each: -min(passage.cpu_share for passage in each[1])
+    )
+    filled = least_disturbed[: max(0, effort.least - len(clean))]
+    numbers, rounds, paces = zip(*clean, *filled, strict=True)
+    return Rounds(
+        passages=rounds,
+        kept=numbers,
+        paces=paces,
+        discarded=len(disturbed) - len(filled),
+        are_disturbed=bool(filled),
+    )
