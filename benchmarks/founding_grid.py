@@ -22,7 +22,7 @@ from typing import Any
 
 import roofline
 from roofline.errors import RooflineError
-from roofline.latency.curriculum import grid
+from roofline.latency.calibration_set import grid
 from roofline.machine.system.host import package_version
 
 HERE = Path(__file__).parent

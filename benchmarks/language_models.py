@@ -96,7 +96,7 @@ def _keys() -> Iterator[str]:
 def _computed(key: str, quick: bool) -> Row:
     import sys
 
-    from roofline.latency.curriculum import family_of
+    from roofline.latency.calibration_set import family_of
     from roofline.latency.measuring.rounds import Effort
     from roofline.latency.store import Store
     from roofline.pipeline.language import cache_growth, stage_workload

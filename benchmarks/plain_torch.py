@@ -29,7 +29,7 @@ from statistics import mean, median, quantiles
 from typing import Any
 
 from roofline.foundation.units import format_s
-from roofline.latency.curriculum import family_of
+from roofline.latency.calibration_set import family_of
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge

@@ -96,7 +96,7 @@ def linear(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
 
 def process(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
     """The Gaussian process that roofline has."""
-    return np.asarray([each.predicted_s for each, _ in Kind(examples).predict(facts)])
+    return np.asarray([each.predicted_s for each in Kind(examples).predict(facts)])
 
 
 def trees(make: Callable[[], Any]) -> Learner:
@@ -159,9 +159,7 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
             there = [each for each in run.operators if each.facts in predicted]
             if len(there) < len(run.operators):
                 continue
-            overhead_s = known.overhead_s(
-                [each.facts for each in there for _ in range(each.calls)], calls=run.calls
-            )
+            overhead_s = known.overhead_s(run.threads, calls=run.calls)
             total_s = sum(each.calls * predicted[each.facts] for each in there) + overhead_s
             errors.append(total_s / run.end_to_end_s - 1)
             for each in there:

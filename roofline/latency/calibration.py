@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
-from roofline.latency.curriculum import DESIGN
-from roofline.latency.learning import Z_80, Example, Kind, together
+from roofline.latency.calibration_set import DESIGN
+from roofline.latency.learning import Z_80, Example, Kind
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import INT8, Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace, usual_pace
@@ -43,6 +44,13 @@ layer that was profiled once says nothing of other sizes."""
 
 _POOLED = "every group"
 
+_Key = tuple[str, str, int]
+"""The group, type and threads of calls that are learned from together."""
+
+
+def _key(facts: Facts) -> _Key:
+    return facts.group, facts.dtype, facts.threads
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
@@ -69,8 +77,7 @@ class Calibration:
         runs: what was measured.
         without: a family that is left out, because it is to be judged on.
         page_fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends
-        on
-            the state of the allocator in their process, so times are learned without them.
+            on the state of the allocator in their process, so times are learned without them.
     """
 
     def __init__(
@@ -83,25 +90,25 @@ class Calibration:
         # A step of training calls operators of the same names on tensors that are kept.
         self.runs = tuple(each for each in runs if each.family != without and not each.train)
         self.page_fault_s = dict(page_fault_s or {})
-        self._kinds: dict[tuple[str, str, int], Kind | None] = {}
+        self._kinds: dict[_Key, Kind | None] = {}
         self._overheads: dict[int, tuple[float, float]] = {}
 
     @cached_property
-    def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
+    def _examples(self) -> dict[_Key, list[Example]]:
         """Examples by group, type and threads: calls with equal facts in a family are one."""
         times: dict[tuple[str, Facts, float], list[float]] = {}
         for run in self.runs:
-            hop = self._hop(run.pace, run.threads)
+            core_to_core = self._core_to_core(run.pace, run.threads)
             slowdown = run.pace.slowdown(self.pace)
             for each in run.operators:
                 time_s = self._settled_s(each, run.threads) / slowdown
-                times.setdefault((run.family, each.facts, hop), []).append(time_s)
-        found: dict[tuple[str, str, int], list[Example]] = {}
-        for (family, facts, hop), seconds in times.items():
+                times.setdefault((run.family, each.facts, core_to_core), []).append(time_s)
+        found: dict[_Key, list[Example]] = {}
+        for (family, facts, core_to_core), seconds in times.items():
             example = Example(
-                facts=facts, family=family, time_s=together(seconds), calls=len(seconds), hop=hop
+                facts=facts, family=family, time_s=median(seconds), core_to_core=core_to_core
             )
-            found.setdefault((facts.group, facts.dtype, facts.threads), []).append(example)
+            found.setdefault(_key(facts), []).append(example)
         return found
 
     @cached_property
@@ -111,17 +118,13 @@ class Calibration:
         apart = usual_pace(each.pace for each in self.runs if each.threads > 1)
         return Pace(clock_hz=together.clock_hz, core_to_core_latency_s=apart.core_to_core_latency_s)
 
-    def _hop(self, pace: Pace, threads: int) -> float:
+    def _core_to_core(self, pace: Pace, threads: int) -> float:
         """What `Example` has of it, in halves of an octave; that of the usual pace where it is not
         known."""
-        core_to_core_latency_s = pace.core_to_core_latency_s or self.pace.core_to_core_latency_s
-        if (
-            threads == 1
-            or core_to_core_latency_s is None
-            or self.pace.core_to_core_latency_s is None
-        ):
+        usual_s = self.pace.core_to_core_latency_s
+        if threads == 1 or usual_s is None:
             return 0.0
-        return round(2 * math.log2(core_to_core_latency_s / 1e-9)) / 2
+        return round(2 * math.log2((pace.core_to_core_latency_s or usual_s) / 1e-9)) / 2
 
     def examples(self, group: str, dtype: str, threads: int) -> Sequence[Example]:
         """The examples of a group of operators, in one type on so many threads."""
@@ -131,15 +134,15 @@ class Calibration:
         """What was learned of a group of operators; None where there is no sample of it."""
         key = (group, dtype, threads)
         if key not in self._kinds:
+            is_pooled = group == _POOLED
             examples = self.examples(*key)
-            if group == _POOLED:
+            if is_pooled:
                 examples = [
                     example
                     for (_, of, on), each in self._examples.items()
                     if on == threads and (of == dtype or not dtype)
                     for example in each
                 ]
-            is_pooled = group == _POOLED
             # A few calls of one kind say nothing of all others.
             is_enough = len(examples) >= (_LEAST_POOLED if is_pooled else 1)
             self._kinds[key] = Kind(examples, is_pooled=is_pooled) if is_enough else None
@@ -165,10 +168,8 @@ class Calibration:
                 found.setdefault((of, threads), set()).update(each.facts for each in examples)
         return {key: frozenset(calls) for key, calls in found.items()}
 
-    def predict(
-        self, facts: Sequence[Facts], pace: Pace | None = None
-    ) -> list[tuple[Prediction, float] | None]:
-        """Predictions, each with its relative deviation; None where only a bound is known.
+    def predict(self, facts: Sequence[Facts], pace: Pace | None = None) -> list[Prediction | None]:
+        """Predictions of operators; None where only a bound is known.
 
         A group that was never measured is predicted from all groups together; a type or a number
         of threads of which less than a few calls were measured is not, but for these calls.
@@ -179,10 +180,10 @@ class Calibration:
         """
         at = pace or self.pace
         slowdown = at.slowdown(self.pace)
-        found: dict[Facts, tuple[Prediction, float]] = {}
-        kinds: dict[tuple[str, str, int], list[Facts]] = {}
+        found: dict[Facts, Prediction] = {}
+        kinds: dict[_Key, list[Facts]] = {}
         for each in filter(self._is_known, dict.fromkeys(facts)):
-            kinds.setdefault((each.group, each.dtype, each.threads), []).append(each)
+            kinds.setdefault(_key(each), []).append(each)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
             if kind is None and (self.knows(dtype, threads) or not _is_computed_in(dtype)):
@@ -190,16 +191,13 @@ class Calibration:
                 kind = self.kind(_POOLED, known, threads)
             if kind is None:
                 continue
-            answers = kind.predict(chosen, [self._hop(at, threads)] * len(chosen))
-            for each, (prediction, deviation) in zip(chosen, answers, strict=True):
-                found[each] = (
-                    replace(
-                        prediction,
-                        predicted_s=prediction.predicted_s * slowdown,
-                        low_s=prediction.low_s * slowdown,
-                        high_s=prediction.high_s * slowdown,
-                    ),
-                    deviation,
+            answers = kind.predict(chosen, self._core_to_core(at, threads))
+            for each, prediction in zip(chosen, answers, strict=True):
+                found[each] = replace(
+                    prediction,
+                    predicted_s=prediction.predicted_s * slowdown,
+                    low_s=prediction.low_s * slowdown,
+                    high_s=prediction.high_s * slowdown,
                 )
         return [found.get(each) for each in facts]
 
@@ -217,25 +215,23 @@ class Calibration:
         found = [at.slowdown(each) for each in since]
         apart: dict[float, list[int]] = {}
         for place, (each, then) in enumerate(zip(facts, since, strict=True)):
-            if then.core_to_core_latency_s is not None and self._hop(
-                then, each.threads
-            ) != self._hop(at, each.threads):
-                apart.setdefault(then.core_to_core_latency_s, []).append(place)
-        for core_to_core_latency_s, places in apart.items():
+            latency_s = then.core_to_core_latency_s
+            is_same = self._core_to_core(then, each.threads) == self._core_to_core(at, each.threads)
+            if latency_s is not None and not is_same:
+                apart.setdefault(latency_s, []).append(place)
+        for latency_s, places in apart.items():
             chosen = [facts[place] for place in places]
-            before = self.predict(
-                chosen, replace(at, core_to_core_latency_s=core_to_core_latency_s)
-            )
+            before = self.predict(chosen, replace(at, core_to_core_latency_s=latency_s))
             now = self.predict(chosen, at)
             for place, one, other in zip(places, before, now, strict=True):
                 if one is not None and other is not None:
-                    found[place] *= other[0].predicted_s / one[0].predicted_s
+                    found[place] *= other.predicted_s / one.predicted_s
         return found
 
     def predict_run(
         self,
         facts: Sequence[Facts],
-        predictions: Sequence[tuple[Prediction, float]],
+        predictions: Sequence[Prediction],
         *,
         calls: int,
         pace: Pace | None = None,
@@ -244,7 +240,7 @@ class Calibration:
 
         Args:
             facts: of all operators that do something, at least one, on one number of threads.
-            predictions: theirs, with their relative deviations.
+            predictions: theirs.
             calls: how many operators are called, free ones too.
             pace: that of the predictions; None: as usual, and the interval allows for any that the
                 machine had when it was measured.
@@ -253,9 +249,9 @@ class Calibration:
         is_told = pace is not None and pace.clock_hz is not None
         threads = facts[0].threads
         overhead_s = self.overhead_s(threads, calls=calls, pace=pace)
-        operators_s = sum(each.predicted_s for each, _ in predictions)
+        operators_s = sum(each.predicted_s for each in predictions)
         predicted_s = operators_s + overhead_s
-        deviation_s = _deviation([(each.predicted_s, by) for each, by in predictions])
+        deviation_s = _deviation([(each.predicted_s, each.deviation) for each in predictions])
         deviation_s *= self.spread if is_told else self.usual_spread
         factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
@@ -287,27 +283,22 @@ class Calibration:
         )
 
     @property
+    def _held_out_models(self) -> list[HeldOut]:
+        return [each for each in self.held_out if each.run.family != DESIGN]
+
+    @property
     def held_out_error(self) -> float | None:
         """The mean error of models predicted without their family, a fraction; None: too few."""
-        judged = [each for each in self.held_out if each.run.family != DESIGN]
-        if len(judged) < _LEAST_RUNS:
-            return None
-        return sum(abs(each.error) for each in judged) / len(judged)
+        judged = self._held_out_models
+        return _mean_error(judged) if len(judged) >= _LEAST_RUNS else None
 
     def _error_of(self, facts: Sequence[Facts]) -> float | None:
         """As `held_out_error`, of models like the one with these facts: of its type and threads."""
         types = Counter(each.dtype for each in facts if _is_computed_in(each.dtype))
-        dtype = types.most_common(1)[0][0] if types else ""
-        judged = [
-            each
-            for each in self.held_out
-            if each.run.family != DESIGN
-            and each.run.threads == facts[0].threads
-            and each.run.dtype == dtype
-        ]
-        if len(judged) < _LEAST_RUNS:
-            return self.held_out_error
-        return sum(abs(each.error) for each in judged) / len(judged)
+        like = facts[0].threads, types.most_common(1)[0][0] if types else ""
+        models = self._held_out_models
+        judged = [each for each in models if (each.run.threads, each.run.dtype) == like]
+        return _mean_error(judged) if len(judged) >= _LEAST_RUNS else self.held_out_error
 
     @cached_property
     def spread(self) -> float:
@@ -320,12 +311,10 @@ class Calibration:
     @cached_property
     def usual_spread(self) -> float:
         """The same where nobody knows how fast the cores will run."""
-        return self._spread(
-            lambda each: each.predicted_s / each.run.pace.slowdown(self.pace),
-        )
+        return self._spread(lambda each: each.predicted_s / each.run.pace.slowdown(self.pace))
 
     def _spread(self, predicted_s: Callable[[HeldOut], float]) -> float:
-        judged = [each for each in self.held_out if each.run.family != DESIGN]
+        judged = self._held_out_models
         scores = [
             abs(math.log(each.measured_s / predicted_s(each))) / each.deviation
             for each in (judged if len(judged) >= _LEAST_RUNS else self.held_out)
@@ -340,17 +329,17 @@ class Calibration:
         left_out: dict[tuple[str, Facts, float], tuple[float, float]] = {}
         for group, dtype, threads in self._examples:
             kind = self.kind(group, dtype, threads)
-            for each in kind.left_out if kind is not None else ():
-                by = each.deviation * (kind.spread if kind is not None else 1.0)
-                example = each.example
-                left_out[example.family, example.facts, example.hop] = each.predicted_s, by
+            for example, predicted_s, deviation in kind.left_out if kind is not None else ():
+                call = example.family, example.facts, example.core_to_core
+                left_out[call] = predicted_s, deviation * (kind.spread if kind is not None else 1.0)
         found: list[HeldOut] = []
         for run in self.runs:
             known: list[tuple[float, float]] = []
             known_s = 0.0
-            hop, slowdown = self._hop(run.pace, run.threads), run.pace.slowdown(self.pace)
+            core_to_core = self._core_to_core(run.pace, run.threads)
+            slowdown = run.pace.slowdown(self.pace)
             for each in run.operators:
-                predicted = left_out.get((run.family, each.facts, hop))
+                predicted = left_out.get((run.family, each.facts, core_to_core))
                 if predicted is not None:
                     known_s += each.calls * self._settled_s(each, run.threads)
                     known += [(predicted[0] * slowdown, predicted[1])] * each.calls
@@ -403,6 +392,10 @@ class Calibration:
         per_call_s, per_pass_s = self._overheads[threads]
         slowdown = (pace or self.pace).slowdown(self.pace)
         return slowdown * (per_pass_s + per_call_s * calls)
+
+
+def _mean_error(judged: Sequence[HeldOut]) -> float:
+    return sum(abs(each.error) for each in judged) / len(judged)
 
 
 def _overhead(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any, cast
 
@@ -35,59 +35,36 @@ def convolution_path(record: OperatorRecord, threads: int) -> str:
     groups = int(record.attributes.get("groups") or 1)
     # A convolution of one dimension is one of two, of which the first is 1.
     kernel = (1, *weight.shape[2:]) if len(weight.shape) == 3 else weight.shape[2:]
-    if _is_transposed(record):
-        kind = "transposed"
-    elif groups > 1:
-        kind = "depthwise" if groups == image.shape[1] else "grouped"
-    else:
-        kind = "1x1" if math.prod(kernel) == 1 else "kxk"
-    if _is_onednn(record, image, groups, kernel, threads):
-        return f"onednn {kind}"
-    is_dilated = _has_more_than_1(record, "dilation") and not _is_transposed(record)
-    return f"{'dilated im2col' if is_dilated else 'im2col'} {kind}"
-
-
-def _is_onednn(
-    record: OperatorRecord,
-    image: TensorSpec,
-    groups: int,
-    kernel: tuple[int, ...],
-    threads: int,
-) -> bool:
-    if _is_transposed(record) and _is_padded_by_a_stride(record):
-        return False
-    if image.dtype.name != "float32":
-        return image.dtype.name in _HALF_TYPES
-    is_plain = not (_has_more_than_1(record, "stride") or _has_more_than_1(record, "dilation"))
-    is_pointwise = all(size == 1 for size in kernel[-2:])
-    if is_plain and is_pointwise and image.shape[0] < _MANY_IMAGES and threads == 1:
-        return False
-    # torch looks at four sizes, of volumes too.
-    is_large = image.shape[0] > 1 or math.prod(image.shape[:4]) > _SMALL_IMAGE
-    is_wide = all(size > 3 for size in kernel[-2:])
-    return groups > 1 or is_wide or is_large
-
-
-def _is_transposed(record: OperatorRecord) -> bool:
-    return record.attributes.get("transposed") is True
-
-
-def _is_padded_by_a_stride(record: OperatorRecord) -> bool:
-    padding, stride = _attribute(record, "output_padding"), _attribute(record, "stride")
+    is_transposed = record.attributes.get("transposed") is True
+    kind = "transposed" if is_transposed else _kind_of(image, groups, math.prod(kernel))
+    stride, padding, dilation = (
+        _whole(record.attributes.get(name)) for name in ("stride", "output_padding", "dilation")
+    )
+    is_dilated = any(size != 1 for size in dilation)
     # One stride may stand for all dimensions.
-    strides = stride * len(padding) if len(stride) == 1 else stride
-    return any(size >= step for size, step in zip(padding, strides, strict=False))
+    steps = stride * len(padding) if len(stride) == 1 else stride
+    is_padded = any(size >= step for size, step in zip(padding, steps, strict=False))
+    is_plain = not is_dilated and all(size == 1 for size in stride)
+    is_pointwise = all(size == 1 for size in kernel[-2:])
+    if is_transposed and is_padded:
+        is_onednn = False
+    elif image.dtype.name != "float32":
+        is_onednn = image.dtype.name in _HALF_TYPES
+    elif is_plain and is_pointwise and image.shape[0] < _MANY_IMAGES and threads == 1:
+        is_onednn = False
+    else:
+        # torch looks at four sizes, of volumes too.
+        is_large = image.shape[0] > 1 or math.prod(image.shape[:4]) > _SMALL_IMAGE
+        is_onednn = groups > 1 or is_large or all(size > 3 for size in kernel[-2:])
+    if is_onednn:
+        return f"onednn {kind}"
+    return f"{'dilated im2col' if is_dilated and not is_transposed else 'im2col'} {kind}"
 
 
-def _has_more_than_1(record: OperatorRecord, name: str) -> bool:
-    return any(size != 1 for size in _attribute(record, name))
-
-
-def _attribute(record: OperatorRecord, name: str) -> tuple[int, ...]:
-    value: Any = record.attributes.get(name)
-    is_list = isinstance(value, (list, tuple))
-    sizes = cast("Sequence[object]", value) if is_list else (value,)
-    return tuple(size for size in sizes if type(size) is int)
+def _kind_of(image: TensorSpec, groups: int, kernel: int) -> str:
+    if groups > 1:
+        return "depthwise" if groups == image.shape[1] else "grouped"
+    return "1x1" if kernel == 1 else "kxk"
 
 
 def product_layouts(left: TensorSpec, right: TensorSpec) -> str:
@@ -156,43 +133,49 @@ def _shared(record: OperatorRecord, level_bytes: Mapping[str, int]) -> tuple[flo
     )
 
 
-def _sizes(record: OperatorRecord, threads: int) -> tuple[str, str, tuple[float, ...]]:
-    for is_one, describe in _KINDS:
-        if is_one(record):
-            return describe(record, threads)
-    return _other(record, threads)
-
-
 Described = tuple[str, str, tuple[float, ...]]
+"""Group, variant and numbers of an operator."""
 
 
-def _is_convolution(record: OperatorRecord) -> bool:
+def _sizes(record: OperatorRecord, threads: int) -> Described:
+    group, variant, sizes = (
+        _convolution(record, threads)
+        or _int8_convolution(record)
+        or _product(record)
+        or _int8_product(record)
+        or _attention(record)
+        or _other(record)
+    )
+    return group, variant, tuple(map(log2, sizes))
+
+
+def _convolution(record: OperatorRecord, threads: int) -> Described | None:
     if record.op != "aten.convolution" or len(record.inputs) < 2:
-        return False
-    # A kernel of no size, which fake tensors take, is no operand.
-    return len(record.inputs[1].shape) > 2 and all(record.inputs[1].shape)
-
-
-def _convolution(record: OperatorRecord, threads: int) -> Described:
+        return None
     image, weight = record.inputs[:2]
+    # A kernel of no size, which fake tensors take, is no operand.
+    if len(weight.shape) < 3 or not all(weight.shape):
+        return None
     groups = int(record.attributes.get("groups") or 1)
+    stride = max(_whole(record.attributes.get("stride")), default=1)
+    sizes = _of_convolution(record, image, weight, groups, stride)
+    return "convolution", convolution_path(record, threads), sizes
+
+
+def _of_convolution(
+    record: OperatorRecord, image: TensorSpec, weight: TensorSpec, groups: int, stride: int
+) -> tuple[float, ...]:
     output = record.outputs[0].shape
-    numbers = (
+    return (
         weight.shape[1],
         weight.shape[0] / groups,
         groups,
         math.prod(weight.shape[2:]),
-        max(_whole(record.attributes.get("stride")), default=1),
+        stride,
         math.prod(output[2:]),
         image.shape[0],
         output[-1],
     )
-    return "convolution", convolution_path(record, threads), tuple(map(log2, numbers))
-
-
-def _is_int8_convolution(record: OperatorRecord) -> bool:
-    is_one = _INT8_CONVOLUTION.fullmatch(record.op) is not None
-    return is_one and _codes(record) is not None and _packed_weight(record) is not None
 
 
 def _codes(record: OperatorRecord) -> TensorSpec | None:
@@ -200,115 +183,80 @@ def _codes(record: OperatorRecord) -> TensorSpec | None:
     return next((each for each in record.inputs if each.role not in _KEPT and each.shape), None)
 
 
-def _packed_weight(record: OperatorRecord) -> TensorSpec | None:
-    """The weight of a quantised convolution; None: it was not told."""
-    kept = (each for each in record.inputs if each.role in _KEPT)
-    return next((each for each in kept if len(each.shape) > 2), None)
-
-
-def _int8_convolution(record: OperatorRecord, _threads: int) -> Described:
-    """As of `_convolution`; stride and groups are packed with the weight, but sizes tell them."""
-    image, weight, output = _codes(record), _packed_weight(record), record.outputs[0].shape
-    assert image is not None
-    assert weight is not None
-    groups = max(1, image.shape[1] // max(1, weight.shape[1]))
-    kernel = math.prod(weight.shape[2:])
-    steps = [size / max(1, left) for size, left in zip(image.shape[2:], output[2:], strict=True)]
-    numbers = (
-        weight.shape[1],
-        weight.shape[0] / groups,
-        groups,
-        kernel,
-        max(map(round, steps), default=1),
-        math.prod(output[2:]),
-        image.shape[0],
-        output[-1],
-    )
-    if groups > 1:
-        kind = "depthwise" if groups == image.shape[1] else "grouped"
-    else:
-        kind = "1x1" if kernel == 1 else "kxk"
-    return "convolution", f"{INT8} {kind}", tuple(map(log2, numbers))
-
-
 _INT8_CONVOLUTION = re.compile(r"quantized\.conv[123]d(_relu|_add|_add_relu)?")
 
 
-def _is_int8_product(record: OperatorRecord) -> bool:
-    return _INT8_PRODUCT.fullmatch(record.op) is not None and _codes(record) is not None
+def _int8_convolution(record: OperatorRecord) -> Described | None:
+    """As of `_convolution`; stride and groups are packed with the weight, but sizes tell them."""
+    if not _INT8_CONVOLUTION.fullmatch(record.op):
+        return None
+    kept = (each for each in record.inputs if each.role in _KEPT)
+    image, weight = _codes(record), next((each for each in kept if len(each.shape) > 2), None)
+    # Either may be untold.
+    if image is None or weight is None:
+        return None
+    output = record.outputs[0].shape
+    groups = max(1, image.shape[1] // max(1, weight.shape[1]))
+    steps = [size / max(1, left) for size, left in zip(image.shape[2:], output[2:], strict=True)]
+    stride = max(map(round, steps), default=1)
+    kind = _kind_of(image, groups, math.prod(weight.shape[2:]))
+    sizes = _of_convolution(record, image, weight, groups, stride)
+    return "convolution", f"{INT8} {kind}", sizes
 
 
-def _int8_product(record: OperatorRecord, _threads: int) -> Described:
-    left, output = _codes(record), record.outputs[0].shape
-    assert left is not None
-    kind = "dynamic linear" if record.op.endswith("_dynamic") else "linear"
-    numbers = (math.prod(left.shape[:-1]), output[-1], left.shape[-1], 1)
-    return "matrix product", f"{INT8} {kind}", tuple(map(log2, numbers))
+def _product(record: OperatorRecord) -> Described | None:
+    matrices = [each for each in record.inputs if len(each.shape) >= 2]
+    if record.op not in _PRODUCTS or len(matrices) < 2:
+        return None
+    is_linear = record.op == "aten.linear"
+    left, right = matrices[:2] if is_linear else matrices[-2:]
+    rows = math.prod(left.shape[:-1]) if len(right.shape) == 2 else left.shape[-2]
+    many = right.shape[0] if len(right.shape) == 3 else 1
+    columns = right.shape[0] if is_linear else right.shape[-1]
+    variant = f"{record.op.removeprefix('aten.')} {product_layouts(left, right)}"
+    return "matrix product", variant, (rows, columns, left.shape[-1], many)
 
 
 _INT8_PRODUCT = re.compile(r"quantized\.linear(_relu)?(_dynamic)?")
 
 
-def _is_product(record: OperatorRecord) -> bool:
-    return record.op in _PRODUCTS and len(_matrices(record)) >= 2
+def _int8_product(record: OperatorRecord) -> Described | None:
+    if not _INT8_PRODUCT.fullmatch(record.op) or (left := _codes(record)) is None:
+        return None
+    kind = "dynamic linear" if record.op.endswith("_dynamic") else "linear"
+    sizes = (math.prod(left.shape[:-1]), record.outputs[0].shape[-1], left.shape[-1], 1)
+    return "matrix product", f"{INT8} {kind}", sizes
 
 
-def _matrices(record: OperatorRecord) -> list[TensorSpec]:
-    return [each for each in record.inputs if len(each.shape) >= 2]
-
-
-def _product(record: OperatorRecord, _threads: int) -> Described:
-    left, right = _matrices(record)[-2:] if record.op != "aten.linear" else _matrices(record)[:2]
-    rows = math.prod(left.shape[:-1]) if len(right.shape) == 2 else left.shape[-2]
-    many = right.shape[0] if len(right.shape) == 3 else 1
-    columns = right.shape[0] if record.op == "aten.linear" else right.shape[-1]
-    variant = f"{record.op.removeprefix('aten.')} {product_layouts(left, right)}"
-    return "matrix product", variant, tuple(map(log2, (rows, columns, left.shape[-1], many)))
-
-
-def _is_attention(record: OperatorRecord) -> bool:
-    return record.type == "attention" and bool(record.inputs) and len(record.inputs[0].shape) >= 3
-
-
-def _attention(record: OperatorRecord, _threads: int) -> Described:
-    query = record.inputs[0].shape
+def _attention(record: OperatorRecord) -> Described | None:
+    query = record.inputs[0].shape if record.inputs else ()
+    if record.type != "attention" or len(query) < 3:
+        return None
     key = record.inputs[1].shape if len(record.inputs) > 1 else query
     width, tokens, heads = query[-1:], query[-2:-1], query[1:2] if len(query) > 3 else (1,)
     # A fused layer has batch, tokens and width, and looks at its own tokens.
     others = key[-2:-1] if len(key) > 3 else tokens
-    numbers = (*query[:1], *heads, *width, *tokens, *others)
-    return "attention", record.op.removeprefix("aten."), tuple(map(log2, numbers))
+    sizes = (*query[:1], *heads, *width, *tokens, *others)
+    return "attention", record.op.removeprefix("aten."), sizes
 
 
-def _other(record: OperatorRecord, _threads: int) -> Described:
+def _other(record: OperatorRecord) -> Described:
     tensor = (*record.inputs, *record.outputs)[0] if record.inputs or record.outputs else None
     shape = tensor.shape if tensor is not None else ()
-    kernel = _whole(record.attributes.get("kernel_size"))
-    stride = _whole(record.attributes.get("stride"))
-    numbers = (
+    sizes = (
         shape[-1] if shape else 1,
         shape[1] if len(shape) > 1 else 1,
         math.prod(shape),
         record.outputs[0].elements if record.outputs else 1,
-        math.prod(kernel),
-        max(stride, default=1),
+        math.prod(_whole(record.attributes.get("kernel_size"))),
+        max(_whole(record.attributes.get("stride")), default=1),
     )
     # The numbers of the groups above mean other things: their kin (a dot product) is one apart.
     group = f"other {record.type}" if record.type in _OWN_GROUPS else record.type
-    return group, record.op.removeprefix("aten."), tuple(map(log2, numbers))
+    return group, record.op.removeprefix("aten."), sizes
 
 
 _OWN_GROUPS = ("convolution", "matrix product", "attention")
-
-_KINDS: Sequence[
-    tuple[Callable[[OperatorRecord], bool], Callable[[OperatorRecord, int], Described]]
-] = (
-    (_is_convolution, _convolution),
-    (_is_int8_convolution, _int8_convolution),
-    (_is_product, _product),
-    (_is_int8_product, _int8_product),
-    (_is_attention, _attention),
-)
 
 
 def _whole(value: Any) -> tuple[int, ...]:

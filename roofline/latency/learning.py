@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,6 @@ class GaussianProcess:
         numbers: one row a sample.
         labels: whole numbers, one row a sample; only whether they are equal counts.
         values: one a sample.
-        weights: how many measurements stand behind a sample: its noise is as much smaller.
     """
 
     def __init__(
@@ -57,7 +55,6 @@ class GaussianProcess:
         numbers: Array,
         labels: NDArray[np.int64],
         values: Array,
-        weights: Array | None = None,
     ) -> None:
         self.kernel = kernel
         self._scaled = numbers / np.asarray(kernel.scales)
@@ -65,17 +62,11 @@ class GaussianProcess:
         self._labels = labels
         self._values = values
         self._mean = float(np.median(values))
-        self._noise = kernel.noise**2 / (np.ones(len(values)) if weights is None else weights)
-
-    @property
-    def count(self) -> int:
-        """How many samples it knows."""
-        return len(self._values)
 
     @cached_property
     def _inverse(self) -> Array:
         covariance = self._covariance(self._scaled, self._labels)[0]
-        covariance[np.diag_indices_from(covariance)] += self._noise + _JITTER
+        covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2 + _JITTER
         factor = np.linalg.inv(np.linalg.cholesky(covariance))
         return factor.T @ factor
 
@@ -102,7 +93,7 @@ class GaussianProcess:
 
         One factorisation serves all groups (the block form of leave-one-out).
         """
-        mean, deviation = np.empty(self.count), np.empty(self.count)
+        mean, deviation = np.empty(len(self._values)), np.empty(len(self._values))
         members: dict[object, list[int]] = {}
         for position, group in enumerate(groups):
             members.setdefault(group, []).append(position)
@@ -132,8 +123,8 @@ class GaussianProcess:
 _SCALE = 8.0
 """Octaves of a size over which efficiency goes on being alike."""
 
-_HOP_SCALE = 8.0
-"""The same of the way from core to core."""
+_CORE_TO_CORE_SCALE = 8.0
+"""The same of the latency from core to core."""
 
 _AMPLITUDE, _SLOPE, _OFFSET, _NOISE = 0.5, 0.2, 1.0, 0.15
 """Of the logarithm of time over bound: see benchmarks/predictors.md for others that were tried."""
@@ -158,24 +149,14 @@ Z_80 = 1.2815515655446004
 class Example:
     """Calls with the same facts, in the models of one family: their median time in seconds.
 
-    ``hop`` is the binary logarithm of the nanoseconds from core to core; 0 where one core computed,
-    or where it is not known.
+    ``core_to_core`` is the binary logarithm of the core-to-core latency in nanoseconds; 0 where one
+    core computed, or where it is not known.
     """
 
     facts: Facts
     family: str
     time_s: float
-    calls: int
-    hop: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """What would be said of an example without all examples of its family."""
-
-    example: Example
-    predicted_s: float
-    deviation: float
+    core_to_core: float = 0.0
 
 
 class Kind:
@@ -199,9 +180,9 @@ class Kind:
     def _process(self) -> GaussianProcess:
         facts = [each.facts for each in self.examples]
         values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(facts))
-        numbers = self._numbers(facts, [each.hop for each in self.examples])
+        numbers = self._numbers(facts, [each.core_to_core for each in self.examples])
         kernel = Kernel(
-            scales=(*(_SCALE,) * (numbers.shape[1] - 1), _HOP_SCALE),
+            scales=(*(_SCALE,) * (numbers.shape[1] - 1), _CORE_TO_CORE_SCALE),
             apart=(_APART, _APART / 4),
             amplitude=_AMPLITUDE,
             slope=_SLOPE,
@@ -214,72 +195,64 @@ class Kind:
     def spread(self) -> float:
         """How much wider than it says its interval must be to hold 80 % of what was left out."""
         scores = [
-            abs(np.log(each.example.time_s / each.predicted_s)) / each.deviation
-            for each in self.left_out
+            abs(np.log(example.time_s / predicted_s)) / deviation
+            for example, predicted_s, deviation in self.left_out
         ]
         # Of a single family nothing can be left out; then it is taken at its word.
         return max(0.5, float(np.quantile(scores, 0.8)) / Z_80) if scores else 1.0
 
     @cached_property
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """Every example, predicted without its family; empty where there is only one."""
+    def left_out(self) -> tuple[tuple[Example, float, float], ...]:
+        """Every example with the seconds predicted without its family, and their relative standard
+        deviation; empty where there is only one family."""
         families = [each.family for each in self.examples]
         if len(set(families)) < 2:
             return ()
         mean, deviation = self._process.left_out(families)
         predicted_s = np.exp(mean) * _floor_s([each.facts for each in self.examples])
         return tuple(
-            LeftOut(example=example, predicted_s=float(time_s), deviation=float(deviates))
-            for example, time_s, deviates in zip(self.examples, predicted_s, deviation, strict=True)
+            zip(self.examples, map(float, predicted_s), map(float, deviation), strict=True)
         )
 
-    def predict(
-        self, facts: Sequence[Facts], hops: Sequence[float] | None = None
-    ) -> list[tuple[Prediction, float]]:
-        """Predictions for `facts`, with the relative standard deviation that each is given.
-
-        Args:
-            facts: of calls.
-            hops: as in examples, one for each; None: 0.
-        """
-        hops = [0.0] * len(facts) if hops is None else hops
-        numbers = self._numbers(facts, hops)
+    def predict(self, facts: Sequence[Facts], core_to_core: float = 0.0) -> list[Prediction]:
+        """Predictions for calls with these `facts`, at a core-to-core latency as in examples."""
+        numbers = self._numbers(facts, [core_to_core] * len(facts))
         mean, deviation, nearest = self._process.predict(numbers, self._codes(facts))
         times_s = np.exp(mean) * _floor_s(facts)
         wide = np.exp(Z_80 * deviation * self.spread)
         known = self._numbers([each.facts for each in self.examples], [0.0] * len(self.examples))
         # Its distance is that of sizes; where the cores are is no property of a call.
         octaves = np.sqrt(((numbers - known[nearest])[:, :-1] ** 2).sum(axis=1))
-        found: list[tuple[Prediction, float]] = []
-        for position, each in enumerate(facts):
+        found: list[Prediction] = []
+        for each, *figures in zip(facts, times_s, wide, octaves, deviation, strict=True):
+            time_s, factor, distance, deviates = map(float, figures)
             samples = self.variants[f"{each.group} {each.variant}"]
-            time_s, factor = float(times_s[position]), float(wide[position])
             found.append(
-                (
-                    Prediction(
-                        predicted_s=time_s,
-                        low_s=time_s / factor,
-                        high_s=time_s * factor,
-                        samples=samples or len(self.examples),
-                        distance=float(octaves[position]),
-                        is_extrapolated=not samples
-                        or self._is_pooled
-                        or float(octaves[position]) > _FAR_OCTAVES,
-                    ),
-                    float(deviation[position]) * self.spread,
+                Prediction(
+                    predicted_s=time_s,
+                    low_s=time_s / factor,
+                    high_s=time_s * factor,
+                    samples=samples or len(self.examples),
+                    distance=distance,
+                    is_extrapolated=not samples or self._is_pooled or distance > _FAR_OCTAVES,
+                    deviation=deviates * self.spread,
                 )
             )
         return found
 
-    def _numbers(self, facts: Sequence[Facts], hops: Sequence[float]) -> Array:
-        shared = [
-            (*each.numbers[-SHARED:], float(np.log2(each.eager_min_time_s + _CALL_S)), hop)
-            for each, hop in zip(facts, hops, strict=True)
-        ]
-        if self._is_pooled:
-            return np.asarray(shared)
-        rows = [(*each.numbers[:-SHARED], *more) for each, more in zip(facts, shared, strict=True)]
-        return np.asarray(rows)
+    def _numbers(self, facts: Sequence[Facts], core_to_core: Sequence[float]) -> Array:
+        """A row for each call; of pooled groups, with what all groups have in common."""
+        return np.asarray(
+            [
+                (
+                    *(() if self._is_pooled else each.numbers[:-SHARED]),
+                    *each.numbers[-SHARED:],
+                    float(np.log2(each.eager_min_time_s + _CALL_S)),
+                    latency,
+                )
+                for each, latency in zip(facts, core_to_core, strict=True)
+            ]
+        )
 
     def _codes(self, facts: Sequence[Facts]) -> NDArray[np.int64]:
         def code(column: int, label: str) -> int:
@@ -296,8 +269,3 @@ SHARED = 7
 
 def _floor_s(facts: Sequence[Facts]) -> Array:
     return np.asarray([each.eager_min_time_s + _CALL_S for each in facts])
-
-
-def together(times_s: Sequence[float]) -> float:
-    """One time for calls that are alike."""
-    return median(times_s)

@@ -22,7 +22,8 @@ class Prediction:
     ``samples`` is how many measured calls of its kind it was learned from, ``distance`` how far the
     nearest of them is: the length of the difference of their sizes as binary logarithms (1: one
     size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind;
-    ``is_measured`` where the call itself was timed on its own, ``samples`` times.
+    ``is_measured`` where the call itself was timed on its own, ``samples`` times. ``deviation`` is
+    the relative standard deviation.
 
     Raises:
         ValueError: an interval that does not hold the time.
@@ -35,6 +36,7 @@ class Prediction:
     distance: float
     is_extrapolated: bool
     is_measured: bool = False
+    deviation: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:

@@ -56,23 +56,21 @@ class Predictor:
         found = self.calibration.predict(facts, self.pace)
         operators: list[Prediction | None] = [None] * len(placements)
         for place, each in zip(at_work, found, strict=True):
-            operators[place] = each[0] if each is not None else None
+            operators[place] = each
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
-            run, more = self.with_faults(
-                self.calibration.predict_run(facts, known, calls=len(placements), pace=self.pace),
-                placements,
-                threads,
+            settled = self.calibration.predict_run(
+                facts, known, calls=len(placements), pace=self.pace
             )
+            run, more = self.with_faults(settled, placements, threads)
             notes += more
         elif facts:
-            kinds = sorted(
-                {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
-            )
+            unknown = zip(facts, found, strict=True)
+            types = ", ".join(sorted({each.dtype for each, known in unknown if known is None}))
             notes.append(
                 f"{len(found) - len(known)} of {len(found)} operators are not predicted: too little"
-                f" in {', '.join(kinds)} on {counted(threads, 'thread')} was measured"
+                f" in {types} on {counted(threads, 'thread')} was measured"
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))

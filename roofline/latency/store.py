@@ -12,11 +12,10 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from roofline.errors import FileFormatError, InputError, RooflineError, said_by
@@ -63,11 +62,6 @@ class Environment:
     host: Host
     torch: str
     facts_version: int = FACTS_VERSION
-
-    @classmethod
-    def of(cls, host: Host, torch: str) -> Environment:
-        """The environment of what is measured now on `host` with that version of torch."""
-        return cls(host=host, torch=torch)
 
     def difference(self, other: Environment) -> str:
         """What makes samples of the one useless in the other, in words; ``""`` if nothing does."""
@@ -127,12 +121,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -168,11 +157,12 @@ class Store:
         lines: list[str] = []
         for number, other in found:
             count, difference = counts.get(number, 0), other.difference(self._environment)
-            if difference and count:
-                subject = "1 sample is not used: since it was measured"
-                if count > 1:
-                    subject = f"{count:,} samples are not used: since they were measured"
-                lines.append(f"{subject}, {difference}")
+            if difference and count == 1:
+                lines.append(f"1 sample is not used: since it was measured, {difference}")
+            elif difference and count:
+                lines.append(
+                    f"{count:,} samples are not used: since they were measured, {difference}"
+                )
         return tuple(lines)
 
     def isolated(self, key: str) -> IsolatedSample | None:
@@ -240,17 +230,9 @@ class Store:
             yield self._connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRuns:
-    """The runs of one environment in a file, and its notes by name."""
-
-    environment: Environment
-    runs: tuple[RunSample, ...]
-    notes: Mapping[str, str]
-
-
-def read_runs(path: Path, host: Host) -> KeptRuns | None:
-    """Return the runs in a file that is only read, such as one that came with a machine's profile.
+def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
+    """Return the runs of one environment in a file that is only read, such as one that came with a
+    machine's profile.
 
     Of the environments that have the fingerprint of `host` and facts as they are told today, it is
     the one that was measured in last. None: there is none, or no such file.
@@ -269,34 +251,30 @@ def read_runs(path: Path, host: Host) -> KeptRuns | None:
         return _read(path, "immutable=1", host)
 
 
-def _read(path: Path, options: str, host: Host) -> KeptRuns | None:
-    with _refusals_told(path, "read"), contextlib.ExitStack() as stack:
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?{options}", uri=True, timeout=_PATIENCE_S, isolation_level=None
-        )
-        stack.callback(connection.close)
-        with _transaction(connection, "DEFERRED"):
-            if _checked_version(connection, path) == 0:
-                raise refused(str(path), "is damaged (it is empty)", _FIX)
-            query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
-            latest: dict[int, int] = dict(connection.execute(query).fetchall())
-            fitting = [
-                (latest[number], number, each)
-                for number, each in _environments(connection)
-                if number in latest
-                and not each.host.difference(host)
-                and each.facts_version == FACTS_VERSION
-            ]
-            if not fitting:
-                return None
-            _, number, environment = max(fitting, key=lambda each: each[0])
-            query = "SELECT name, data FROM kept WHERE environment = ? AND kind = 'note'"
-            notes = connection.execute(query, (number,)).fetchall()
-            return KeptRuns(
-                environment=environment,
-                runs=_runs(connection, number),
-                notes={json.loads(name): json.loads(text) for name, text in notes},
-            )
+def _read(path: Path, options: str, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
+    uri = f"{path.as_uri()}?{options}"
+    with (
+        _refusals_told(path, "read"),
+        contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None)
+        ) as connection,
+        _transaction(connection, "DEFERRED"),
+    ):
+        if _checked_version(connection, path) == 0:
+            raise refused(str(path), "is damaged (it is empty)", _FIX)
+        query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
+        latest: dict[int, int] = dict(connection.execute(query).fetchall())
+        fitting = {
+            latest[number]: (number, each)
+            for number, each in _environments(connection)
+            if number in latest
+            and not each.host.difference(host)
+            and each.facts_version == FACTS_VERSION
+        }
+        if not fitting:
+            return None
+        number, environment = fitting[max(fitting)]
+        return environment, _runs(connection, number)
 
 
 def _environments(connection: Connection) -> list[tuple[int, Environment]]:

@@ -15,7 +15,14 @@ from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
-from roofline.latency.curriculum import DESIGN, Subject, designs, int8_designs, int8_models, models
+from roofline.latency.calibration_set import (
+    DESIGN,
+    Subject,
+    designs,
+    int8_designs,
+    int8_models,
+    models,
+)
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import INT8, RunSample

@@ -85,7 +85,7 @@ def host_latency_file() -> Path:
 
 def host_environment() -> Environment:
     """Where and with what is measured now."""
-    return Environment.of(this_host(), package_version("torch"))
+    return Environment(host=this_host(), torch=package_version("torch"))
 
 
 def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> Predictor | None:
@@ -147,10 +147,9 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
             kept = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        runs = kept.runs if kept else ()
-        calibration, notes = _calibration(runs, profile), ()
+        calibration, notes = _calibration(kept[1] if kept else (), profile), ()
         if kept is not None:
-            notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
+            notes = (f"predicted for {profile.name} with torch {kept[0].torch}",)
     if not calibration.runs and not notes:
         return None
     allocator = allocator_here() if is_of_host else _usual_allocator(profile.host)
@@ -194,9 +193,9 @@ def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[s
         # What cannot be written can be read all the same.
         here = host_environment()
         kept = read_runs(file, here.host)
-        if kept is None or kept.environment.difference(here):
+        if kept is None or kept[0].difference(here):
             return Calibration(()), ()
-        return _calibration(kept.runs, profile), ()
+        return _calibration(kept[1], profile), ()
 
 
 def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:

@@ -16,7 +16,7 @@ from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.curriculum import DESIGN, Subject, family_of, grid
+from roofline.latency.calibration_set import DESIGN, Subject, family_of, grid
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store

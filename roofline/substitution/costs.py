@@ -352,7 +352,7 @@ class PredictedCosts(_LearnedCosts):
         if new := [each for each in dict.fromkeys(f for f, _ in wanted) if each not in self._known]:
             found = self._predict.calibration.predict(new, self._predict.pace)
             for each, answer in zip(new, found, strict=True):
-                self._known[each] = answer[0].predicted_s if answer is not None else None
+                self._known[each] = answer.predicted_s if answer is not None else None
         return [self._known[facts] for facts, _ in wanted]
 
 

@@ -110,38 +110,36 @@ def test_sizes_that_were_never_seen() -> None:
     for size in (13.3, 17.77, 21.05, 25.9):
         for variant in ("fast", "slow"):
             asked = facts(size, variant)
-            ((found, deviation),) = [each for each in known.predict([asked]) if each]
+            (found,) = [each for each in known.predict([asked]) if each]
             assert found.predicted_s == pytest.approx(law_s(asked), rel=0.05), (size, variant)
             assert found.low_s <= law_s(asked) <= found.high_s
             assert not found.is_extrapolated
             assert found.samples == 6 * 8
-            assert deviation > 0
+            assert found.deviation > 0
             assert found.source.startswith("calibrated: 48 samples")
 
 
 def test_a_variant_that_was_never_seen_is_an_extrapolation() -> None:
     (near, unseen) = Calibration(runs()).predict([facts(20.1), facts(20.1, "other")])
     assert near is not None and unseen is not None
-    assert unseen[0].is_extrapolated and "extrapolated" in unseen[0].source
+    assert unseen.is_extrapolated and "extrapolated" in unseen.source
     # Less sure, and between what the others take or near it.
-    assert unseen[1] > near[1]
+    assert unseen.deviation > near.deviation
     eager_min_time_s = facts(20.1).eager_min_time_s
-    assert eager_min_time_s < unseen[0].predicted_s < 6 * eager_min_time_s
+    assert eager_min_time_s < unseen.predicted_s < 6 * eager_min_time_s
 
 
 def test_far_from_every_size_is_an_extrapolation() -> None:
     (near, far) = Calibration(runs()).predict([facts(27.5), facts(40.0)])
     assert near is not None and far is not None
-    assert not near[0].is_extrapolated
-    assert far[0].is_extrapolated
-    assert far[1] > near[1]
-    assert far[0].distance > 10
+    assert not near.is_extrapolated
+    assert far.is_extrapolated
+    assert far.deviation > near.deviation
+    assert far.distance > 10
 
 
 def test_a_group_that_was_never_seen_is_predicted_from_all_and_said_to_be() -> None:
-    ((found, _),) = [
-        each for each in Calibration(runs()).predict([facts(20.1, group="new")]) if each
-    ]
+    (found,) = [each for each in Calibration(runs()).predict([facts(20.1, group="new")]) if each]
     assert found.is_extrapolated
     eager_min_time_s = facts(20.1).eager_min_time_s
     assert eager_min_time_s < found.predicted_s < 6 * eager_min_time_s
@@ -157,10 +155,10 @@ def test_another_type_or_number_of_threads_is_not_predicted() -> None:
     assert not known.knows("float32", 1) and not known.knows("bfloat16", 2)
     # Whole numbers are computed in beside any type.
     (whole,) = known.predict([facts(20.1, group="index", dtype="int64")])
-    assert whole is not None and whole[0].is_extrapolated
+    assert whole is not None and whole.is_extrapolated
     # Of floating numbers alone, even what has the same name is an extrapolation.
     (same,) = known.predict([facts(20.1, dtype="int64")])
-    assert same is not None and same[0].is_extrapolated
+    assert same is not None and same.is_extrapolated
     assert known.predict([facts(20.1, dtype="int64", threads=7)]) == [None]
     assert Calibration(()).predict(asked) == [None] * 3
 
@@ -217,7 +215,7 @@ def test_a_run_is_the_sum_of_its_operators_and_what_runs_between_them() -> None:
     calls = [facts(19.5), facts(22.5, "slow")]
     predictions = [each for each in known.predict(calls) if each is not None]
     found = known.predict_run(calls, predictions, calls=10)
-    assert found.operators_s == pytest.approx(sum(each.predicted_s for each, _ in predictions))
+    assert found.operators_s == pytest.approx(sum(each.predicted_s for each in predictions))
     assert found.overhead_s == pytest.approx(10 * 3e-6, rel=1e-6)
     assert found.overhead_s is not None
     assert found.predicted_s == pytest.approx(found.operators_s + found.overhead_s)
@@ -258,7 +256,7 @@ def test_page_faults_of_runs_change_nothing_that_is_learned_from_them() -> None:
     )
     for one, other in zip(noisy.predict(calls), quiet.predict(calls), strict=True):
         assert one is not None and other is not None
-        assert one[0].predicted_s == pytest.approx(other[0].predicted_s, rel=1e-9)
+        assert one.predicted_s == pytest.approx(other.predicted_s, rel=1e-9)
     assert noisy.overhead_s(THREADS, calls=9) == pytest.approx(quiet.overhead_s(THREADS, calls=9))
     assert noisy.held_out_error == pytest.approx(quiet.held_out_error)
 
@@ -283,7 +281,7 @@ def test_of_one_family_alone_nothing_is_held_out() -> None:
 
 def test_one_sample_predicts_what_it_is() -> None:
     one = facts(20.0)
-    ((found, _),) = [each for each in Calibration([run("a", [one])]).predict([one]) if each]
+    (found,) = [each for each in Calibration([run("a", [one])]).predict([one]) if each]
     assert found.predicted_s == pytest.approx(law_s(one), rel=1e-6)
     assert found.distance == pytest.approx(0.0, abs=1e-6)
 
@@ -307,7 +305,7 @@ def test_operators_without_a_bound_are_learned_from_too() -> None:
     samples = run("a", [facts(20.0)])
     sample = replace(samples.operators[0], facts=nothing, time_s=7e-6)
     known = Calibration([replace(samples, operators=(sample,))])
-    ((found, _),) = [each for each in known.predict([nothing]) if each]
+    (found,) = [each for each in known.predict([nothing]) if each]
     assert found.predicted_s == pytest.approx(7e-6, rel=0.01)
 
 
@@ -322,9 +320,8 @@ def test_every_prediction_is_a_time_within_its_interval(
 ) -> None:
     (found,) = Calibration(runs()).predict([facts(size, variant, group=group)])
     assert found is not None
-    prediction, deviation = found
-    assert 0 < prediction.low_s <= prediction.predicted_s <= prediction.high_s < math.inf
-    assert math.isfinite(deviation) and deviation > 0
+    assert 0 < found.low_s <= found.predicted_s <= found.high_s < math.inf
+    assert math.isfinite(found.deviation) and found.deviation > 0
 
 
 # How fast the cores run
@@ -353,9 +350,9 @@ def test_times_of_any_clock_are_those_of_one() -> None:
     assert known.pace == Pace(clock_hz=3e9)
     asked = facts(20.1)
     for clock_hz in (4e9, 2e9, 1e9):
-        ((found, _),) = [each for each in known.predict([asked], Pace(clock_hz=clock_hz)) if each]
+        (found,) = [each for each in known.predict([asked], Pace(clock_hz=clock_hz)) if each]
         assert found.predicted_s == pytest.approx(law_s(asked) * 4e9 / clock_hz, rel=0.05)
-    ((usual, _),) = [each for each in known.predict([asked]) if each]
+    (usual,) = [each for each in known.predict([asked]) if each]
     assert usual.predicted_s == pytest.approx(law_s(asked) * 4 / 3, rel=0.05)
     overhead_s = known.overhead_s(THREADS, calls=10, pace=Pace(clock_hz=2e9))
     assert overhead_s == pytest.approx(10 * 3e-6 * 2, rel=1e-6)
@@ -391,7 +388,7 @@ def test_the_way_from_core_to_core_is_learned() -> None:
     )
     asked = facts(20.1)
     for pace, factor in ((near, 1.0), (far, 1.4)):
-        ((found, _),) = [each for each in known.predict([asked], pace) if each]
+        (found,) = [each for each in known.predict([asked], pace) if each]
         assert found.predicted_s == pytest.approx(factor * law_s(asked), rel=0.05)
         assert found.distance < 1
     # What was timed near takes as much longer far; in twice the clock half of that.
@@ -410,7 +407,7 @@ def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
     )
     kind = known.kind("product", "float32", 1)
     assert kind is not None
-    assert {each.hop for each in kind.examples} == {0.0}
+    assert {each.core_to_core for each in kind.examples} == {0.0}
 
 
 def test_int8_is_never_told_from_floats() -> None:
@@ -426,4 +423,4 @@ def test_int8_is_never_told_from_floats() -> None:
     many = run("design", [facts(size / 2, dtype="int8") for size in range(8, 48)])
     (found,) = Calibration([*floats, many]).predict([facts(12.25, dtype="int8")])
     assert found is not None
-    assert found[0].predicted_s == pytest.approx(law_s(facts(12.25, dtype="int8")), rel=0.3)
+    assert found.predicted_s == pytest.approx(law_s(facts(12.25, dtype="int8")), rel=0.3)

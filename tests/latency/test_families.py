@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.latency.curriculum import DESIGN, designs, family_of, grid, models
+from roofline.latency.calibration_set import DESIGN, designs, family_of, grid, models
 from roofline.pipeline.validations import DEFAULT_MODELS
 
 

@@ -104,13 +104,13 @@ def test_within_a_group_all_have_as_many_numbers(train: bool) -> None:
     # So that all of them can be learned from together.
     for group in lengths:
         examples = [
-            Example(facts=each, family="x", time_s=1e-5, calls=1)
+            Example(facts=each, family="x", time_s=1e-5)
             for each in found
             if each.group == group and each.dtype == "float32"
         ]
         if examples:
             Kind(examples).predict([each.facts for each in examples])
-    pooled = [Example(facts=each, family="x", time_s=1e-5, calls=1) for each in found]
+    pooled = [Example(facts=each, family="x", time_s=1e-5) for each in found]
     assert len(Kind(pooled, is_pooled=True).predict(found)) == len(found)
     assert Calibration(()).predict(found) == [None] * len(found)
 

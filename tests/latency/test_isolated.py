@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of, plan_for
-from roofline.latency.measuring.isolated import cycle_of, measure_unique
+from roofline.latency.measuring.isolated import EFFORT, cycle_of, measure_unique
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
@@ -123,9 +123,9 @@ def measure_call(call: Call, *, threads: int = 1, cache_bytes: int = KIB, **name
 
 
 def measured(call: Call, bench: Bench, cache_bytes: int = 32 * KIB, **effort: Any) -> Sample:
-    given = {"effort": Effort(**effort)} if effort else {}
+    given = Effort(**effort) if effort else EFFORT
     with bench:
-        return measure_call(call, cache_bytes=cache_bytes, gauges=bench.gauges, **given)
+        return measure_call(call, cache_bytes=cache_bytes, gauges=bench.gauges, effort=given)
 
 
 # --- what is between two readings of the clock ----------------------------------------------------

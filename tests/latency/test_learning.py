@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roofline.latency import learning
-from roofline.latency.learning import SHARED, Example, Kind, together
+from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
 
 
@@ -29,7 +29,6 @@ def examples(count: int, deviation: float) -> list[Example]:
             facts=facts(each.eager_min_time_s and size),
             family=f"family {place % 7}",
             time_s=float((each.eager_min_time_s + 1e-6) * 2 * np.exp(draw.normal(0, deviation))),
-            calls=1,
         )
         for place, size in enumerate(draw.uniform(10, 26, count))
         for each in [facts(float(size))]
@@ -44,7 +43,7 @@ def test_intervals_hold_80_percent_of_what_was_left_out(deviation: float) -> Non
     found = kind.predict([each.facts for each in fresh])
     inside = sum(
         each.low_s <= example.time_s <= each.high_s
-        for (each, _), example in zip(found, fresh, strict=True)
+        for each, example in zip(found, fresh, strict=True)
     )
     # Times that vary little are given at least half of what the noise is taken to be.
     least = 0.65
@@ -62,10 +61,6 @@ def test_too_many_samples_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch
 
 def test_another_layout_is_less_sure_than_the_same() -> None:
     kind = Kind(examples(50, 0.1))
-    (same, by), (_, wider) = kind.predict([facts(18.0), facts(18.0, "strided")])
-    assert wider > by
+    same, other = kind.predict([facts(18.0), facts(18.0, "strided")])
+    assert other.deviation > same.deviation
     assert not same.is_extrapolated
-
-
-def test_the_time_of_calls_that_are_alike_is_the_one_in_the_middle() -> None:
-    assert together([3.0, 1.0, 100.0]) == 3.0

@@ -45,8 +45,8 @@ HOST = Host(
     available_cpus=2,
     versions={"torch": "2.13.0+cpu"},
 )
-HERE = Environment.of(HOST, "2.13.0+cpu")
-OLDER = Environment.of(HOST, "2.12.0+cpu")
+HERE = Environment(host=HOST, torch="2.13.0+cpu")
+OLDER = Environment(host=HOST, torch="2.12.0+cpu")
 
 
 def operator(number: int = 0) -> OperatorSample:
@@ -100,12 +100,6 @@ def filled(path: Path, *models: str, operators: int = 2, environment: Environmen
         for model in models:
             store.add(run(model, operators))
     return path
-
-
-def kept(path: Path) -> tuple[Environment, tuple[RunSample, ...]] | None:
-    """What is read from a file that is not written."""
-    found = read_runs(path, HOST)
-    return None if found is None else (found.environment, found.runs)
 
 
 def models_of(store: Store) -> list[str]:
@@ -311,7 +305,7 @@ def test_everything_that_differs_is_said() -> None:
 def test_what_is_no_part_of_the_fingerprint_makes_no_difference(path: Path) -> None:
     same = replace(HOST, instruction_sets=("fma", "avx2"), versions={}, operating_system="other")
     filled(path, "a")
-    with opened(path, Environment.of(same, "2.13.0+cpu")) as store:
+    with opened(path, Environment(host=same, torch="2.13.0+cpu")) as store:
         assert models_of(store) == ["a"]
         assert store.unused() == ()
 
@@ -438,7 +432,7 @@ def test_a_process_that_keeps_the_file_locked_is_waited_for_only_so_long(
 
 def is_refused(path: Path, content: bytes) -> None:
     """Whether a damaged file is refused in a line, by who writes and by who reads, and stays."""
-    for use in (opened, kept):
+    for use in (opened, lambda path: read_runs(path, HOST)):
         with pytest.raises(FileFormatError, match=r"is damaged \(.*\); remove it; ") as caught:
             use(path)
         assert str(caught.value).startswith(f"{path}: ")
@@ -539,7 +533,7 @@ def test_what_no_sample_can_be_is_damage_found_while_in_use(
         with pytest.raises(FileFormatError, match=r"is damaged \(.*; remove it"):
             store.runs()
     with pytest.raises(FileFormatError, match=r"is damaged \(.*; remove it"):
-        kept(path)
+        read_runs(path, HOST)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
@@ -624,7 +618,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_a_line(visible: Path) -> Non
         assert "\n" not in str(caught.value)
     found = read_runs(path, HOST)
     assert found is not None
-    assert [each.model for each in found.runs] == ["a"]
+    assert [each.model for each in found[1]] == ["a"]
 
 
 @pytest.mark.parametrize("name", ["/proc/a.latency.sqlite", "/dev/null/a.latency.sqlite"])
@@ -669,7 +663,7 @@ def test_odd_names(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / name / name).is_file()
     found = read_runs(path, HOST)
     assert found is not None
-    assert [each.model for each in found.runs] == ["a"]
+    assert [each.model for each in found[1]] == ["a"]
     path.write_bytes(b"garbage")
     with pytest.raises(FileFormatError) as caught:
         opened(path)
@@ -698,16 +692,16 @@ def test_the_environment_measured_in_last_is_read(path: Path) -> None:
     filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 became 2"])
     filled(path, "here")
     filled(path, "other facts", environment=replace(HERE, facts_version=FACTS_VERSION + 1))
-    assert kept(path) == (HERE, (run("here"),))
+    assert read_runs(path, HOST) == (HERE, (run("here"),))
     filled(path, "old again", environment=OLDER)
-    assert kept(path) == (OLDER, (run("old"), run("old again")))
+    assert read_runs(path, HOST) == (OLDER, (run("old"), run("old again")))
     assert read_runs(path, replace(HOST, cpu_model="Real 1")) is None
 
 
 def test_reading_leaves_nothing_behind(path: Path) -> None:
     filled(path, "a")
     before = path.stat()
-    assert kept(path) == (HERE, (run("a"),))
+    assert read_runs(path, HOST) == (HERE, (run("a"),))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
@@ -719,11 +713,3 @@ def test_a_damaged_file_is_refused_and_left_where_it_is(path: Path, content: byt
         read_runs(path, HOST)
     assert path.read_bytes() == content
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_notes_come_with_the_runs(path: Path) -> None:
-    with opened(filled(path, "a")) as store:
-        store.keep_note("page_fault_s", '{"1": 2e-7}')
-    found = read_runs(path, HOST)
-    assert found is not None
-    assert found.notes == {"page_fault_s": '{"1": 2e-7}'}

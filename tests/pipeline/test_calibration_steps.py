@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roofline.errors import InputError
-from roofline.latency.curriculum import Subject
+from roofline.latency.calibration_set import Subject
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.calibrations import Settings, Step, mixed, steps_of
 from roofline.pipeline.measuring import this_host

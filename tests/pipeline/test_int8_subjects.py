@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.latency.curriculum import Subject, int8_designs
+from roofline.latency.calibration_set import Subject, int8_designs
 from roofline.pipeline.calibrations import subject_workload
 from roofline.pipeline.timing import real_model
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8

@@ -20,7 +20,7 @@ from torch import nn
 
 from roofline.analysis import Analysis, minimum_times_of
 from roofline.errors import HardwareError, InputError, MeasurementError, ModelError
-from roofline.latency.curriculum import Subject
+from roofline.latency.calibration_set import Subject
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunSample
 from roofline.latency.store import Store, latency_file
@@ -126,7 +126,7 @@ SUBJECTS = tuple(
 
 @pytest.fixture
 def measured(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is measured, of a curriculum that has six models and two designs."""
+    """What is measured, of a calibration set that has six models and two designs."""
     assert machine.threads == 1
     names: list[str] = []
     really = timing.measure

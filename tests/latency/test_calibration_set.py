@@ -6,7 +6,7 @@ from collections import Counter
 
 import torch
 
-from roofline.latency.curriculum import Subject, designs, int8_designs, int8_models, models
+from roofline.latency.calibration_set import Subject, designs, int8_designs, int8_models, models
 from roofline.pipeline.calibrations import Step
 from roofline.workload.models.designs import design
 

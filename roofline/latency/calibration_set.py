@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 DESIGN = "design"
 """The family of what is no model."""
 
-_KIN = (
+_FAMILIES = (
     # What a name begins with, and its family: the first that fits.
     (r"(tv_|legacy_|gc|eca|se|sk|wide_)*(resnet|resnext|res2net|res2next)", "resnet"),
     (r"(tf_)?(efficientnet|mixnet)|tinynet", "efficientnet"),
@@ -32,7 +32,7 @@ _KIN = (
 def family_of(model: str) -> str:
     """The family of a model by its name: ``"resnet"`` of ``"timm:wide_resnet50_2"``.
 
-    Where no kin is known it is the first word of the name, without digits. Layers that are written
+    Otherwise it is the first word of the name, without digits. Layers that are written
     down have the family `DESIGN`.
     """
     written = model.partition("@")[0]
@@ -40,7 +40,7 @@ def family_of(model: str) -> str:
         return DESIGN
     model = written
     name = model.rpartition(":")[2].lower() if not model.endswith(".py") else model
-    for pattern, family in _KIN:
+    for pattern, family in _FAMILIES:
         if re.match(pattern, name):
             return family
     word = re.match(r"[a-z]+", name.lstrip("_"))
@@ -152,8 +152,13 @@ _CACHES = (
     *((1, 900, 64, 8), (2, 450, 128, 16)),
 )
 _RECURRENT = ((128, 128, 32, 1), (256, 512, 50, 1), (256, 256, 50, 8), (64, 128, 100, 4))
-POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
+_POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
 """Channels, pixels and batch of images that are pooled."""
+
+_POOLS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    *(("max_pool", (3, 2)), ("max_pool", (2, 2)), ("average_pool", (2, 2))),
+    *(("average_pool", (3, 1)), ("global_pool", ()), ("upsample", ()), ("upsample_bilinear", ())),
+)
 
 
 def models() -> tuple[Subject, ...]:
@@ -161,17 +166,14 @@ def models() -> tuple[Subject, ...]:
     batches = dict(_MODELS)
     found: list[Subject] = []
     for name in batches:
-        found.append(model_subject(name, batches[name]))
-        found += [
-            model_subject(other, batches[other], channels_last=True)
-            for other in _CHANNELS_LAST.get(name, ())
-        ]
+        found.append(_model(name, batches[name]))
+        again = _CHANNELS_LAST.get(name, ())
+        found += [replace(_model(each, batches[each]), channels_last=True) for each in again]
     return tuple(found)
 
 
-def model_subject(name: str, batches: tuple[int, ...], *, channels_last: bool = False) -> Subject:
-    """A model of a library, by name, at these batches."""
-    return Subject(name=name, family=family_of(name), batches=batches, channels_last=channels_last)
+def _model(name: str, batches: tuple[int, ...]) -> Subject:
+    return Subject(name=name, family=family_of(name), batches=batches)
 
 
 def designs() -> tuple[Subject, ...]:
@@ -179,8 +181,13 @@ def designs() -> tuple[Subject, ...]:
 
     Those of images come in both layouts, the second time in the same order after all others.
     """
+    pools = [
+        _image(kind, sizes, wide, pixels, batch)
+        for wide, pixels, batch in _POOLED
+        for kind, sizes in _POOLS
+    ]
     # A size may be drawn twice.
-    found = list(dict.fromkeys([*convolutions(), *_of_tokens(), *_of_images()]))
+    found = list(dict.fromkeys([*convolutions(), *_of_tokens(), *pools]))
     random.Random(1).shuffle(found)
     images = (replace(each, channels_last=True) for each in found if len(each.shape) == 4)
     return (*found, *images)
@@ -203,52 +210,38 @@ def convolutions() -> Iterator[Subject]:
         left -= 1
         if kind == "separable" and kernel == 1:
             kernel = 3
-        yield image_design(kind, (wide, out, kernel, stride), wide, pixels, batch)
+        yield _image(kind, (wide, out, kernel, stride), wide, pixels, batch)
     for width in (8, 16, 24, 32, 48):
         for pixels in (7, 14, 28, 56):
             wide = width * choose.choice((4, 8, 12))
             sizes = (wide, wide, 3, 1, wide // width)
-            yield image_design("standard", sizes, wide, pixels, choose.choice((1, 4)))
+            yield _image("standard", sizes, wide, pixels, choose.choice((1, 4)))
 
 
 def _of_tokens() -> Iterator[Subject]:
     for wide, heads, tokens, batch in _TOKENS:
         shape = (batch, tokens, wide)
-        yield layer_design("feed_forward", (wide,), shape)
-        yield layer_design("attention", (wide, heads), shape)
+        yield _layer("feed_forward", (wide,), shape)
+        yield _layer("attention", (wide, heads), shape)
         if tokens > 1:
-            yield layer_design("self_attention", (wide, heads), shape)
-            yield layer_design("encoder", (wide, heads, tokens % 2), shape)
+            yield _layer("self_attention", (wide, heads), shape)
+            yield _layer("encoder", (wide, heads, tokens % 2), shape)
     for wide, tokens, batch in _FEW_ROWS:
-        yield layer_design("gated", (wide,), (batch, tokens, wide))
-        yield layer_design("feed_forward", (wide,), (batch, tokens, wide))
+        yield _layer("gated", (wide,), (batch, tokens, wide))
+        yield _layer("feed_forward", (wide,), (batch, tokens, wide))
     for heads, tokens, head, batch in _CACHES:
-        yield layer_design("cached_attention", (), (2, batch, heads, tokens, head))
+        yield _layer("cached_attention", (), (2, batch, heads, tokens, head))
     for wide, hidden, tokens, batch in _RECURRENT:
         for kind in ("lstm", "gru"):
-            yield layer_design(kind, (wide, hidden), (batch, tokens, wide))
+            yield _layer(kind, (wide, hidden), (batch, tokens, wide))
 
 
-def _of_images() -> Iterator[Subject]:
-    for wide, pixels, batch in POOLED:
-        for kind, sizes in (
-            ("max_pool", (3, 2)),
-            ("max_pool", (2, 2)),
-            ("average_pool", (2, 2)),
-            ("average_pool", (3, 1)),
-            ("global_pool", ()),
-            ("upsample", ()),
-            ("upsample_bilinear", ()),
-        ):
-            yield image_design(kind, sizes, wide, pixels, batch)
-
-
-def image_design(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
+def _image(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
     """A design that is given square images of so many channels."""
-    return layer_design(kind, sizes, (batch, wide, pixels, pixels))
+    return _layer(kind, sizes, (batch, wide, pixels, pixels))
 
 
-def layer_design(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
+def _layer(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
     """A design of layers, by kind and sizes, that is given an input of this shape."""
     return Subject(
         name=f"{kind}({', '.join(map(str, sizes))})@{'x'.join(map(str, shape))}",
@@ -265,18 +258,15 @@ def grid() -> tuple[tuple[Subject, Subject], ...]:
 
     16 to 960 channels at 7 to 112 pixels; no convolution of these sizes is among `designs`.
     """
-    found: list[tuple[Subject, Subject]] = []
-    for wide in (16, 32, 64, 128, 256, 512, 960):
-        for pixels in (7, 14, 28, 56, 112):
-            if 9 * wide**2 * pixels**2 > 3 * _MOST_MULTIPLY_ADD:
-                continue
-            found.append(
-                (
-                    image_design("standard", (wide, wide), wide, pixels, 1),
-                    image_design("separable", (wide, wide), wide, pixels, 1),
-                )
-            )
-    return tuple(found)
+    return tuple(
+        (
+            _image("standard", (wide, wide), wide, pixels, 1),
+            _image("separable", (wide, wide), wide, pixels, 1),
+        )
+        for wide in (16, 32, 64, 128, 256, 512, 960)
+        for pixels in (7, 14, 28, 56, 112)
+        if 9 * wide**2 * pixels**2 <= 3 * _MOST_MULTIPLY_ADD
+    )
 
 
 _INT8_MODELS = (
@@ -298,18 +288,18 @@ _JOINED = (
     *((192, 10, 4), (256, 14, 1), (384, 7, 8), (512, 8, 1)),
 )
 _ENTRANCES = (
-    # Channels, kernel, stride, pixels, batch.
+    # Convolutions of images of three colors: channels, kernel, stride, pixels, batch.
     *((16, 3, 2, 192, 1), (24, 3, 2, 256, 1), (32, 3, 1, 128, 1), (40, 3, 2, 160, 4)),
     *((48, 7, 2, 192, 1), (64, 7, 2, 240, 1), (96, 11, 4, 200, 1), (96, 7, 2, 256, 4)),
     *((56, 3, 1, 200, 1), (64, 3, 2, 256, 1)),
 )
 _POOLED_CODES = ((24, 96, 1), (80, 40, 1), (116, 30, 4), (288, 32, 1))
-"""Beside those of `POOLED`: widths that fill no register."""
+"""In addition to those of `_POOLED`: widths that fill no register."""
 
 
 def int8_models() -> tuple[Subject, ...]:
     """Models that are measured in int8, each at one batch, once all others were in their types."""
-    return tuple(model_subject(name, (1,)) for name in _INT8_MODELS)
+    return tuple(_model(name, (1,)) for name in _INT8_MODELS)
 
 
 def int8_designs() -> tuple[Subject, ...]:
@@ -318,50 +308,34 @@ def int8_designs() -> tuple[Subject, ...]:
     Their images have their channels last, as int8 convolutions write them; what a model is given
     lies as it is, so entrances have theirs in front.
     """
-    inner = dict.fromkeys([*convolutions(), *_joined(), *_pools()])
+    inner = dict.fromkeys([*convolutions(), *_of_codes()])
     found = [replace(each, channels_last=True) for each in inner]
-    found += [*_entrances(), *_linears()]
-    return tuple(_evenly(found))
-
-
-def _evenly(subjects: Sequence[Subject]) -> list[Subject]:
-    """The subjects with each kind spread over all of the list: a calibration may end anywhere."""
+    for out, kernel, stride, pixels, batch in _ENTRANCES:
+        found.append(_image("standard", (3, out, kernel, stride), 3, pixels, batch))
+    for wide, out, tokens, batch in _LINEARS:
+        shape = (batch, tokens, wide) if tokens > 1 else (batch, wide)
+        found.append(_layer("linear", (wide, out), shape))
+    # Each kind is spread over all of the list: a calibration may end anywhere.
     kinds: dict[tuple[str, bool], list[Subject]] = {}
-    for each in subjects:
+    for each in found:
         kinds.setdefault((each.kind, each.channels_last), []).append(each)
     placed: list[tuple[float, Subject]] = []
     for alike in kinds.values():
         random.Random(18).shuffle(alike)
         placed += [((place + 0.5) / len(alike), each) for place, each in enumerate(alike)]
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
+    return tuple(each for _, each in sorted(placed, key=lambda pair: pair[0]))
 
 
-def _entrances() -> Iterator[Subject]:
-    """Convolutions of images of three colours, with which models begin."""
-    for out, kernel, stride, pixels, batch in _ENTRANCES:
-        yield image_design("standard", (3, out, kernel, stride), 3, pixels, batch)
-
-
-def _linears() -> Iterator[Subject]:
-    for wide, out, tokens, batch in _LINEARS:
-        yield layer_design(
-            "linear", (wide, out), (batch, tokens, wide) if tokens > 1 else (batch, wide)
-        )
-
-
-def _joined() -> Iterator[Subject]:
-    """Sums and concatenations, whose operands have codes of different scales."""
+def _of_codes() -> Iterator[Subject]:
+    """Sums and concatenations, whose operands have codes of different scales, and pooling of what a
+    layer has made codes of: torch leaves that of floats as it is."""
     for wide, pixels, batch in _JOINED:
-        yield image_design("residual", (wide,), wide, pixels, batch)
-        yield image_design("branches", (wide, wide // 2), wide, pixels, batch)
-        yield image_design("limited", (wide, 2 * wide), wide, pixels, batch)
-
-
-def _pools() -> Iterator[Subject]:
-    """Pooling of what a layer has made codes of: torch leaves that of floats as it is."""
-    for wide, pixels, batch in (*POOLED, *_POOLED_CODES):
-        yield image_design("max_pool_of", (wide, 3, 2), wide, pixels, batch)
-        yield image_design("average_pool_of", (wide, 2, 2), wide, pixels, batch)
-        yield image_design("global_pool_of", (wide,), wide, pixels, batch)
+        yield _image("residual", (wide,), wide, pixels, batch)
+        yield _image("branches", (wide, wide // 2), wide, pixels, batch)
+        yield _image("limited", (wide, 2 * wide), wide, pixels, batch)
+    for wide, pixels, batch in (*_POOLED, *_POOLED_CODES):
+        yield _image("max_pool_of", (wide, 3, 2), wide, pixels, batch)
+        yield _image("average_pool_of", (wide, 2, 2), wide, pixels, batch)
+        yield _image("global_pool_of", (wide,), wide, pixels, batch)
     for wide, pixels, batch in _POOLED_CODES:
-        yield image_design("average_pool_of", (wide, 3, 1), wide, pixels, batch)
+        yield _image("average_pool_of", (wide, 3, 1), wide, pixels, batch)
