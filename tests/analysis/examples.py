@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from roofline.analysis import (
+    SUMMED,
     Analysis,
     InputSpec,
     MemoryPeak,
@@ -413,16 +414,8 @@ def totals_of(
     measured = [row.measured_s for row in rows if row.state is not State.FREE]
     known = [time for time in measured if time is not None]
     return Totals(
-        flop=work.flop or 0,
-        macs=work.macs or 0,
-        min_flop=work.min_flop or 0,
+        **{name: getattr(work, name) for name in SUMMED},
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
-        parameter_bytes=work.parameter_bytes,
-        input_bytes=work.input_bytes,
-        output_bytes=work.output_bytes,
-        gradient_bytes=work.gradient_bytes,
-        optimizer_bytes=work.optimizer_bytes,
-        internal_bytes=work.internal_bytes or 0,
         traffic_bytes=work.traffic_bytes,
         fused_bytes=sum_fused_bytes(rows),
         parameters=parameters,

@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import date
 
 from roofline.analysis import Analysis
-from roofline.foundation.blocks import Facts, Report, View
+from roofline.foundation.blocks import View
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import EarlierRun
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
+from tests.analysis.blocks import facts_of
 from tests.analysis.examples import bare_profile, resnet, small
 
 EARLIER = EarlierRun(
@@ -36,17 +37,6 @@ def measured_before() -> Analysis:
     return replace(resnet(), prediction=PREDICTION, earlier=EARLIER)
 
 
-def fact(report: Report, name: str) -> str:
-    (found,) = [
-        text
-        for block in report.blocks
-        if isinstance(block, Facts)
-        for key, text in block.lines
-        if key == name
-    ]
-    return found
-
-
 def test_the_headline_has_bound_prediction_and_measurement() -> None:
     said = measured_before().summary
     assert said.startswith(
@@ -58,29 +48,29 @@ def test_the_headline_has_bound_prediction_and_measurement() -> None:
 def test_what_was_measured_says_when_and_by_which_command() -> None:
     report = measured_before().report(View(today=date(2026, 3, 7)))
     # 17.6 / 28.3 = 62 %
-    assert fact(report, "Measured").startswith(
+    assert facts_of(report)["Measured"].startswith(
         "28.3 ms end to end (IQR 200 µs) · 3 days ago (2026-03-04) by calibrate · the bound is 62."
     )
     for_good = replace(measured_before(), earlier=replace(EARLIER, origin="profile")).report()
-    assert " · on 2026-03-04 by profile · " in fact(for_good, "Measured")
+    assert " · on 2026-03-04 by profile · " in facts_of(for_good)["Measured"]
 
 
 def test_a_prediction_that_learned_from_it_says_so() -> None:
     # 27.4 / 28.3 - 1 = -3.18 %
-    said = fact(measured_before().report(), "Predicted")
+    said = facts_of(measured_before().report())["Predicted"]
     assert " · 3.2 % less than was measured before, which it was learned from too · " in said
     rows = [
         replace(row, predicted_s=1e-6, prediction_source="measured alone: 9 times")
         for row in resnet().operators
     ]
     alone = replace(measured_before(), operators=tuple(rows))
-    said = fact(alone.report(), "Predicted")
+    said = facts_of(alone.report())["Predicted"]
     assert " · 3.2 % less than was measured before · operators" in said
 
 
 def test_another_name_is_said_and_cannot_break_the_page() -> None:
     earlier = replace(EARLIER, model="timm:\x1b[31mnet", date="", iqr_s=0.0)
-    said = fact(replace(measured_before(), earlier=earlier).report(), "Measured")
+    said = facts_of(replace(measured_before(), earlier=earlier).report())["Measured"]
     # Of a single pass the spread is not known.
     assert said.startswith("28.3 ms end to end · by calibrate, as timm:\\x1b[31mnet · the bound")
 
@@ -92,7 +82,7 @@ def test_without_a_prediction_and_without_a_bound() -> None:
     )
     bare = replace(measured_before(), hardware=bare_profile())
     bare = replace(bare, totals=replace(bare.totals, eager_min_time_s=None))
-    assert fact(bare.report(), "Measured").endswith(" by calibrate")
+    assert facts_of(bare.report())["Measured"].endswith(" by calibrate")
     assert bare.report().headline == (
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; no bound"
         " on time, the hardware's ceilings are unknown)"

@@ -13,7 +13,7 @@ from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.points import points_of
 from roofline.analysis.words import above_roof, kind_of_time
-from roofline.foundation.blocks import Facts, Grid, Report, View
+from roofline.foundation.blocks import Grid, View
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import digits_of, interval_cell, interval_words
 from roofline.latency.calibrated import no_calibration
@@ -24,6 +24,7 @@ from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
+from tests.analysis.blocks import column, facts_of, grid_of
 from tests.analysis.examples import (
     Network,
     analysis_of,
@@ -103,25 +104,6 @@ def timed(analysis: Analysis, factor: float = 2.0) -> Analysis:
 def full() -> Analysis:
     """The ResNet-like model, predicted and measured."""
     return replace(timed(predicted(resnet())), prediction=PREDICTION, measurement=MEASUREMENT)
-
-
-def grid_of(report: Report, title: str) -> Grid:
-    (grid,) = [each for each in report.blocks if isinstance(each, Grid) and each.title == title]
-    return grid
-
-
-def facts_of(report: Report) -> dict[str, str]:
-    return {
-        name: text
-        for block in report.blocks
-        if isinstance(block, Facts)
-        for name, text in block.lines
-    }
-
-
-def column(grid: Grid, heading: str) -> list[str]:
-    at = [each.heading for each in grid.columns].index(heading)
-    return [row[at] for row in (*grid.rows, *grid.sums)]
 
 
 @pytest.mark.parametrize(

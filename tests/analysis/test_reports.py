@@ -8,11 +8,12 @@ from datetime import date
 import pytest
 
 from roofline.analysis import Analysis, known_work
-from roofline.foundation.blocks import By, Grid, Report, View
+from roofline.foundation.blocks import By, View
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import age, origin
 from roofline.render.console import plain_text
+from tests.analysis.blocks import grid_of
 from tests.analysis.examples import (
     DATASHEET,
     ceiling,
@@ -61,11 +62,6 @@ def test_the_report_on_a_small_model_reads_so():
         sum(row.eager_min_time_s or 0 for row in analysis.operators)
         == analysis.totals.eager_min_time_s
     )
-
-
-def grid_of(report: Report, title: str) -> Grid:
-    (grid,) = [b for b in report.blocks if isinstance(b, Grid) and b.title.startswith(title)]
-    return grid
 
 
 @pytest.mark.parametrize("by", ["operator", "type"])

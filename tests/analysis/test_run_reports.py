@@ -13,30 +13,23 @@ from roofline.analysis.drawing import title_of
 from roofline.analysis.points import points_of
 from roofline.analysis.words import run_words
 from roofline.errors import InputError
-from roofline.foundation.blocks import Facts, Grid, View
+from roofline.foundation.blocks import Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.plots.figures import new_figure
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from roofline.workload.operators import State
+from tests.analysis.blocks import facts_of, grid_of
 from tests.analysis.examples import dram_profile, resnet, small, trained
 
 
 def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
-    report = analysis.report(View(fused=fused))
-    return {
-        name: text
-        for block in report.blocks
-        if isinstance(block, Facts)
-        for name, text in block.lines
-    }
+    return facts_of(analysis.report(View(fused=fused)))
 
 
 def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
-    blocks = analysis.report(View(**view)).blocks  # pyright: ignore[reportArgumentType]
-    (grid,) = [each for each in blocks if isinstance(each, Grid) and each.title.startswith(title)]
-    return grid
+    return grid_of(analysis.report(View(**view)), title)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
