@@ -8,7 +8,7 @@ kernels there are and in whatever order they run (`workload.rewritings`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.placement import Bound, Placement, Roof
@@ -103,7 +103,7 @@ def kernel_minimums(
     ):
         traffic_bytes = sum(fused[index].traffic_bytes for index in members)
         done = [records[index] for index in members if fused[index].is_done]
-        minimum = kernel_minimum(done, kernel, reuses, traffic_bytes, roof)
+        minimum = _kernel_minimum(done, kernel, reuses, traffic_bytes, roof)
         eager_s = sum(placements[index].eager_min_time_s or 0.0 for index in members)
         # A run that does not fuse these may be faster: results then take memory that values inside
         # the kernel have left in a cache; and reads pass for stores that stay there, which are
@@ -112,7 +112,7 @@ def kernel_minimums(
     return found
 
 
-def kernel_minimum(
+def _kernel_minimum(
     done: Iterable[OperatorRecord],
     kernel: OperatorRecord,
     reuses: Iterable[Reuse],
@@ -121,35 +121,37 @@ def kernel_minimum(
 ) -> Minimum:
     """The least time of operators that run as one kernel: their arithmetic, or what they move.
 
-    Args:
-        done: the operators whose arithmetic it does. What is unknown of it takes nothing.
-        kernel: what crosses memory.
-        reuses: how far back that was touched.
-        traffic_bytes: all that crosses memory, which is what a machine is charged of which only one
-            level is known.
-        roof: the machine's, which knows a memory level.
+    `kernel` is what crosses memory, `reuses` how far back that was touched, `traffic_bytes` all of
+    it, which is what a machine is charged of which only one level is known. What is unknown of the
+    arithmetic takes nothing.
     """
-    seconds: dict[tuple[str, bool], float] = {}
-    labels: dict[tuple[str, bool], str] = {}
-    for record in done:
-        times = roof.compute_times(record) or ()
-        for is_any, (time_s, ceiling) in enumerate(times):
-            # Units beside each other may work at once, and products beside other arithmetic.
-            key = (ceiling.unit, bool(is_any))
-            seconds[key] = seconds.get(key, 0.0) + time_s
-            labels[key] = ceiling.label
+    # Units beside each other may work at once, and products beside other arithmetic.
+    compute = _of_compute(
+        ((ceiling.unit, bool(is_any)), time_s, ceiling.label)
+        for record in done
+        for is_any, (time_s, ceiling) in enumerate(roof.compute_times(record) or ())
+    )
     level_bytes = roof.level_bytes(reuses)
     if roof.profile.knows_only_dram:
         level_bytes = {roof.profile.memory[0].name: traffic_bytes}
     level_bytes = {name: min(byte, traffic_bytes) for name, byte in level_bytes.items()}
     memory_s, level = roof.memory_bound(level_bytes, sum(each.byte for each in kernel.outputs))
-    found = [
-        Minimum(time_s=seconds[key], ceiling=labels[key], bound=Bound.COMPUTE) for key in seconds
-    ]
-    found.append(
-        Minimum(time_s=memory_s or 0.0, ceiling=level.label if level else "", bound=Bound.MEMORY)
+    memory = Minimum(
+        time_s=memory_s or 0.0, ceiling=level.label if level else "", bound=Bound.MEMORY
     )
-    return max(found, key=lambda each: each.time_s)
+    return max([*compute, memory], key=lambda each: each.time_s)
+
+
+def _of_compute(parts: Iterable[tuple[Hashable, float, str]]) -> list[Minimum]:
+    """Seconds of arithmetic, with their ceilings, summed for each of the units that may overlap."""
+    seconds: dict[Hashable, float] = {}
+    labels: dict[Hashable, str] = {}
+    for unit, time_s, label in parts:
+        seconds[unit] = seconds.get(unit, 0.0) + time_s
+        labels[unit] = label
+    return [
+        Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
+    ]
 
 
 def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
@@ -161,20 +163,16 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
         cold: nothing is in the caches when the pass begins; else each level has what it can hold
             of the bytes in it.
     """
-    seconds: dict[str, float] = {}
-    labels: dict[str, str] = {}
-    for record, min_flop in work.products:
-        ceiling, _ = roof.ceilings_of(record)
-        if ceiling is not None:
-            # Units beside each other may work at once.
-            seconds[ceiling.unit] = (
-                seconds.get(ceiling.unit, 0.0)
-                + roof.least_share(record) * min_flop / ceiling.flop_per_s
-            )
-            labels[ceiling.unit] = ceiling.label
-    found = [
-        Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
-    ]
+    # Units beside each other may work at once.
+    found = _of_compute(
+        (
+            ceiling.unit,
+            roof.least_share(record) * min_flop / ceiling.flop_per_s,
+            ceiling.label,
+        )
+        for record, min_flop in work.products
+        if (ceiling := roof.ceilings_of(record)[0]) is not None
+    )
     crossing = work.read_bytes + work.written_bytes
     level_bytes: dict[str, int] = {}
     for level, held_bytes in zip(roof.profile.memory, roof.held_bytes, strict=True):

@@ -17,11 +17,11 @@ from roofline.analysis.rows import (
     OperatorRow,
     coverage_of,
     known_work,
+    minimum_times_of,
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
 from roofline.foundation.rows import sum_known
-from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, ComputeRoof, LevelRoof
 from roofline.workload.operators import PHASES, State
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
@@ -89,7 +89,21 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
                     f"findings[{number}] names operator {index}, but there are"
                     f" {len(analysis.operators)}"
                 )
-    labels = _CeilingLabels(hardware)
+    labels: _Labels = (
+        {
+            level.name: {
+                LevelRoof(level=level, kernel=each.kernel, bytes_per_s=1.0).label
+                for each in level.bandwidth
+                if each.kind == "hardware"
+            }
+            for level in hardware.memory
+        },
+        {
+            ComputeRoof(dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0).label
+            for each in hardware.compute
+            if each.kind == "hardware"
+        },
+    )
     for position, row in enumerate(analysis.operators):
         if row.index != position:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
@@ -100,11 +114,7 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
 def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
     """model ≤ fused ≤ eager, and the kernels add up, unless the model minimum is longer."""
     totals = analysis.totals
-    eager_s, fused_s, model_s = (
-        totals.eager_min_time_s,
-        totals.fused_min_time_s,
-        totals.model_min_time_s,
-    )
+    eager_s, fused_s, model_s = minimum_times_of(totals).values()
     kernels = [row.fused_min_time_s for row in analysis.operators]
     if fused_s is None or model_s is None or eager_s is None:
         if (fused_s, model_s) != (None, None) or any(each is not None for each in kernels):
@@ -142,26 +152,11 @@ def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[st
         yield f"peak.operator is {peak.operator}, but there are {len(analysis.operators)}"
 
 
-class _CeilingLabels:
-    """What a row may call its ceiling: by memory level, and of compute."""
-
-    def __init__(self, hardware: HardwareProfile) -> None:
-        self.memory = {
-            level.name: {
-                LevelRoof(level=level, kernel=each.kernel, bytes_per_s=1.0).label
-                for each in level.bandwidth
-                if each.kind == "hardware"
-            }
-            for level in hardware.memory
-        }
-        self.compute = {
-            ComputeRoof(dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0).label
-            for each in hardware.compute
-            if each.kind == "hardware"
-        }
+_Labels = tuple[dict[str, set[str]], set[str]]
+"""What a row may call its ceiling: by memory level, and of compute."""
 
 
-def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
+def _contradictions_of_row(row: OperatorRow, labels: _Labels) -> Iterable[str]:
     yield from _contradictions_of_work(row)
     if row.chain is not None and row.chain > row.index:
         yield f"chain is {row.chain}, but a chain begins with the first of its operators"
@@ -176,16 +171,14 @@ def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable
             f"intensity_flop_per_byte is {row.intensity_flop_per_byte},"
             f" but flop over bytes of '{row.level}' is {intensity}"
         )
-    rate = (
-        row.flop / row.eager_min_time_s if row.flop is not None and row.eager_min_time_s else None
-    )
-    attainable = row.attainable_flop_per_s
+    time_s, attainable = row.eager_min_time_s, row.attainable_flop_per_s
+    rate = row.flop / time_s if row.flop is not None and time_s else None
     if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
         yield f"attainable_flop_per_s is {attainable}, but flop over eager_min_time_s is {rate}"
 
 
-def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
-    levels = labels.memory
+def _contradictions_of_place(row: OperatorRow, labels: _Labels) -> Iterable[str]:
+    levels, units = labels
     for name in (*row.level_bytes, *([row.level] if row.level else [])):
         if name not in levels:
             yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
@@ -204,7 +197,7 @@ def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterab
             f" but bound is '{row.bound}'"
         )
     of_level = levels.get(row.level, ("",))
-    if row.ceiling not in (labels.compute if row.bound is Bound.COMPUTE else of_level):
+    if row.ceiling not in (units if row.bound is Bound.COMPUTE else of_level):
         yield f"ceiling is '{row.ceiling}', but bound is '{row.bound}' and level '{row.level}'"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -409,22 +409,16 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
     """How much of the operators that do something has known FLOP."""
     working = [row for row in rows if row.state is not State.FREE]
     known = [row for row in working if row.state is State.COUNTED]
-    timed = [row for row in working if row.measured_s is not None]
 
-    def fraction(part: float, whole: float) -> float:
-        return part / whole if whole else 1.0
+    def known_part(of: Callable[[OperatorRow], float]) -> float:
+        whole = sum(map(of, working))
+        return sum(map(of, known)) / whole if whole else 1.0
 
+    has_times = working and all(row.measured_s is not None for row in working)
     return Coverage(
-        calls=fraction(len(known), len(working)),
-        traffic=fraction(
-            sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)
-        ),
-        time=fraction(
-            sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
-            sum(row.measured_s or 0.0 for row in timed),
-        )
-        if timed and len(timed) == len(working)
-        else None,
+        calls=known_part(lambda _: 1),
+        traffic=known_part(lambda row: row.traffic_bytes),
+        time=known_part(lambda row: row.measured_s or 0.0) if has_times else None,
     )
 
 
