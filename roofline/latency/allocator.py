@@ -48,18 +48,14 @@ DEFAULT = Allocator(settings=MallocSettings())
 def allocator_here() -> Allocator:
     """The allocator of this process."""
     maps = huge_pages = ""
+    malloc = 0
     with suppress(OSError):
         maps = _MAPS.read_text(encoding="utf-8", errors="replace")
     with suppress(OSError):
         huge_pages = _HUGE_PAGES.read_text(encoding="utf-8")
-    return allocator_of(os.environ, maps=maps, malloc=_address_of_malloc(), huge_pages=huge_pages)
-
-
-def _address_of_malloc() -> int:
-    """Where the malloc lies that this process calls; 0: not known."""
     with suppress(OSError, AttributeError, TypeError):
-        return ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value or 0
-    return 0
+        malloc = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value or 0
+    return allocator_of(os.environ, maps=maps, malloc=malloc, huge_pages=huge_pages)
 
 
 def allocator_of(

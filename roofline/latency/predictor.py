@@ -15,7 +15,7 @@ from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, Ru
 from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import State
 from roofline.workload.page_faults import PageFaults, count_page_faults, settling
 
 _FAULT_DEVIATION = 0.2
@@ -87,38 +87,30 @@ class Predictor:
         """
         costs = self.calibration.page_fault_s if self.page_fault_s is None else self.page_fault_s
         page_fault_s = costs.get(threads)
+        without = "predicted times are those without page faults"
         if self.allocator.settings is None:
             what = f"page faults of {self.allocator.library} are not simulated"
-        elif page_fault_s is None:
-            what = "costs of page faults are not known"
-        else:
-            records = [each.record for each in placements]
-            page_faults = count_page_faults(
-                records, self.allocator.settings, threads=threads, lanes=self.lanes
-            )
-            run = _added(settled, page_faults, page_fault_s)
-            # In nine of ten simulated processes: other settings gain nothing where there are none.
-            is_worth_settings = page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s
+            return settled, (f"{what}: {without}",)
+        if page_fault_s is None:
+            fix = "(`roofline measure` measures them)"
+            return settled, (f"costs of page faults are not known: {without} {fix}",)
+        records = [each.record for each in placements]
+        page_faults = count_page_faults(
+            records, self.allocator.settings, threads=threads, lanes=self.lanes
+        )
+        run = replace(_added(settled, page_faults, page_fault_s), allocator=self.allocator.name)
+        # In nine of ten simulated processes: other settings gain nothing where there are none.
+        if page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s:
+            # With these there would be no page faults by the simulation.
+            kept = settling(records, threads=threads, lanes=self.lanes)
             run = replace(
                 run,
-                allocator=self.allocator.name,
-                tunables=self._tunables(records, threads) if is_worth_settings else "",
+                tunables=f"glibc.malloc.mmap_threshold={kept.mmap_threshold_bytes}"
+                f":glibc.malloc.trim_threshold={kept.trim_threshold_bytes}",
             )
-            if not page_faults.unknown:
-                return run, ()
-            return run, (
-                f"page faults leave out scratch memory of {', '.join(page_faults.unknown)}",
-            )
-        fix = " (`roofline measure` measures them)" if self.allocator.settings else ""
-        return settled, (f"{what}: predicted times are those without page faults{fix}",)
-
-    def _tunables(self, records: Sequence[OperatorRecord], threads: int) -> str:
-        """The settings of glibc with which a pass has no page faults by the simulation."""
-        found = settling(records, threads=threads, lanes=self.lanes)
-        return (
-            f"glibc.malloc.mmap_threshold={found.mmap_threshold_bytes}"
-            f":glibc.malloc.trim_threshold={found.trim_threshold_bytes}"
-        )
+        if not page_faults.unknown:
+            return run, ()
+        return run, (f"page faults leave out scratch memory of {', '.join(page_faults.unknown)}",)
 
 
 def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:

@@ -187,27 +187,25 @@ def earlier_run(
             and run.channels_last == channels_last
             and run.train == train
         )
-        if is_alike and _makes(run, asked):
-            return EarlierRun(
-                measured_s=run.end_to_end_s,
-                iqr_s=run.end_to_end_iqr_s,
-                date=run.date,
-                origin=run.origin,
-                model=run.model,
-            )
+        if not is_alike:
+            continue
+        left = dict(asked)
+        for each in run.operators:
+            what = _computed(each.facts)
+            # Of thousands of runs nearly all differ in the first call already.
+            if left.get(what, 0) < each.calls:
+                break
+            left[what] -= each.calls
+        else:
+            if not any(left.values()):
+                return EarlierRun(
+                    measured_s=run.end_to_end_s,
+                    iqr_s=run.end_to_end_iqr_s,
+                    date=run.date,
+                    origin=run.origin,
+                    model=run.model,
+                )
     return None
-
-
-def _makes(run: RunSample, asked: Counter[Hashable]) -> bool:
-    """Whether the calls of a run are those that are asked for, as many times each."""
-    left = dict(asked)
-    for each in run.operators:
-        what = _computed(each.facts)
-        # Of thousands of runs nearly all differ in the first call already.
-        if left.get(what, 0) < each.calls:
-            return False
-        left[what] -= each.calls
-    return not any(left.values())
 
 
 def _computed(facts: Facts) -> Hashable:

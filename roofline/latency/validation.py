@@ -12,19 +12,19 @@ from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import fields_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_ratio, format_s
-from roofline.latency.accuracy import BOUND_MARGIN as BOUND_MARGIN
 from roofline.latency.accuracy import (
+    BOUND_MARGIN,
     FIGURES,
     Accuracy,
     Key,
+    ModelValidation,
+    RatioValidation,
+    Setting,
+    Skipped,
     ValidationTotals,
     accuracy_of,
     grouped,
 )
-from roofline.latency.accuracy import ModelValidation as ModelValidation
-from roofline.latency.accuracy import RatioValidation as RatioValidation
-from roofline.latency.accuracy import Setting as Setting
-from roofline.latency.accuracy import Skipped as Skipped
 from roofline.latency.prediction import FAULTS_MATTER
 from roofline.result import Result
 

@@ -21,7 +21,8 @@ from matplotlib.ticker import FuncFormatter
 
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent, format_s
-from roofline.latency.validation import ModelValidation, Validation
+from roofline.latency.accuracy import ModelValidation
+from roofline.latency.validation import Validation
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roofline import log_axes, place_texts, scatter
 from roofline.plots.style import (

@@ -14,19 +14,14 @@ from roofline.errors import RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted
+from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.calibration_set import DESIGN, Subject, family_of, grid
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
-from roofline.latency.validation import (
-    BOUND_MARGIN,
-    ModelValidation,
-    RatioValidation,
-    Skipped,
-    Validation,
-)
+from roofline.latency.validation import Validation
 from roofline.machine.pace import Pace
 from roofline.machine.system.host import package_version
 from roofline.minimum import minimum_times

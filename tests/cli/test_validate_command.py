@@ -14,7 +14,8 @@ import pytest
 
 from roofline.cli.main import run
 from roofline.errors import MeasurementError, ModelError
-from roofline.latency.validation import RatioValidation, Skipped, Validation
+from roofline.latency.accuracy import RatioValidation, Skipped
+from roofline.latency.validation import Validation
 from tests.latency.judged import judged, validation
 
 SKIPPED = Skipped(model="huge", batch=1, dtype="float32", threads=1, problem="ran out of memory")

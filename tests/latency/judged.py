@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofline.latency.validation import ModelValidation, RatioValidation, Skipped, Validation
+from roofline.latency.accuracy import ModelValidation, RatioValidation, Skipped
+from roofline.latency.validation import Validation
 
 _RUN = ModelValidation(
     model="net",

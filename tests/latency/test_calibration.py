@@ -13,6 +13,7 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.learning import SHARED
 from roofline.latency.samples import Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace
+from tests.latency.samples import run_of
 
 THREADS = 2
 FAULT_S = 2e-7
@@ -60,33 +61,26 @@ def run(
     operators_s = times * sum(law_s(each) + page_faults * FAULT_S for each in calls)
     count = times * len(calls) + free
     free_s = free * 1e-6
-    return RunSample(
+    operators = (
+        OperatorSample(
+            facts=each,
+            calls=times,
+            time_s=law_s(each) + page_faults * FAULT_S,
+            iqr_s=0.0,
+            page_faults=page_faults,
+        )
+        for each in calls
+    )
+    return run_of(
+        operators,
         model=model or f"{family}18",
         family=family,
-        origin="calibrate",
-        date="2026-01-01",
-        batch=1,
-        dtype=calls[0].dtype,
-        threads=calls[0].threads,
-        channels_last=False,
-        train=False,
         end_to_end_s=operators_s + count * per_call_s + page_faults * FAULT_S,
-        end_to_end_iqr_s=0.0,
         operators_s=operators_s + free_s,
         free_s=free_s,
         free_calls=free,
         calls=count,
         page_faults=page_faults * (times * len(calls) + 1),
-        operators=tuple(
-            OperatorSample(
-                facts=each,
-                calls=times,
-                time_s=law_s(each) + page_faults * FAULT_S,
-                iqr_s=0.0,
-                page_faults=page_faults,
-            )
-            for each in calls
-        ),
     )
 
 

@@ -23,6 +23,7 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
 from tests.builders import ceiling, level, profile
+from tests.latency.samples import run_of
 
 
 def call(size: float = 10.0, group: str = "pointwise", *, threads: int = 2) -> Facts:
@@ -42,27 +43,19 @@ def kept(
     facts: Sequence[Facts], *, model: str = "net", free: int = 3, time_s: float = 1.0
 ) -> RunSample:
     """A run of those calls; equal ones are kept together."""
-    return RunSample(
+    operators = (
+        OperatorSample(facts=each, calls=count, time_s=0.1, iqr_s=0.0, page_faults=0.0)
+        for each, count in Counter(facts).items()
+    )
+    return run_of(
+        operators,
         model=model,
-        family="net",
-        origin="calibrate",
         date="2026-03-04",
-        batch=1,
         dtype="float32",
-        threads=facts[0].threads,
-        channels_last=False,
-        train=False,
         end_to_end_s=time_s,
         end_to_end_iqr_s=0.1,
-        operators_s=0.9,
-        free_s=0.0,
         free_calls=free,
         calls=len(facts) + free,
-        page_faults=0.0,
-        operators=tuple(
-            OperatorSample(facts=each, calls=count, time_s=0.1, iqr_s=0.0, page_faults=0.0)
-            for each, count in Counter(facts).items()
-        ),
     )
 
 

@@ -81,7 +81,7 @@ def test_every_default_family_can_be_predicted_from_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "family"),
+    ("name", "family"),
     [
         ("timm:res2net50_26w_4s", "resnet"),
         ("timm:tv_resnet50", "resnet"),
@@ -91,15 +91,7 @@ def test_every_default_family_can_be_predicted_from_others() -> None:
         ("hf:ConvNextModel", "convnext"),
         ("hf:xlm-roberta", "bert"),
         ("timm:mobilevitv2_050", "mobilevit"),
-    ],
-)
-def test_kin_under_other_names(model: str, family: str) -> None:
-    assert family_of(model) == family
-
-
-@pytest.mark.parametrize(
-    ("written", "family"),
-    [
+        # Layers that are written down are no family of models.
         ("conv2d(64,64,3)@56x56", DESIGN),
         ("embedding(100,8)@1x128:int64", DESIGN),
         ("relu+gelu@1x8", DESIGN),
@@ -107,5 +99,5 @@ def test_kin_under_other_names(model: str, family: str) -> None:
         ("timm:mobilenetv2_100@1x3x64x64", "mobilenet"),
     ],
 )
-def test_layers_that_are_written_down_are_no_family_of_models(written: str, family: str):
-    assert family_of(written) == family
+def test_the_family_of_a_name(name: str, family: str) -> None:
+    assert family_of(name) == family

@@ -13,7 +13,7 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import OperatorSample, RunSample
+from roofline.latency.samples import OperatorSample
 from roofline.pipeline import machines as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
@@ -22,6 +22,7 @@ from roofline.workload.page_faults import PageFaults, count_page_faults
 from roofline.workload.residency import residency
 from tests.analysis.examples import full_profile
 from tests.builders import ceiling, level, profile
+from tests.latency.samples import run_of as sampled_run
 from tests.workload.passes import passed
 
 FAULT_S = 1e-6
@@ -41,19 +42,12 @@ def placements() -> tuple[Placement, ...]:
 
 def learned(known: tuple[Placement, ...], page_fault_s: dict[int, float]) -> Calibration:
     facts = [facts_of(each, 1) for each in known if each.record.state is not State.FREE]
-    samples = tuple(
+    run = sampled_run(
         OperatorSample(
             facts=each, calls=1, time_s=5 * each.eager_min_time_s, iqr_s=0.0, page_faults=0.0
         )
         for each in facts
     )
-    total_s = sum(each.time_s for each in samples)
-    run = RunSample(
-        model="m", family="f", origin="calibrate", date="2026-01-01", batch=1, dtype="float32",
-        threads=1, channels_last=False, train=False, end_to_end_s=total_s, end_to_end_iqr_s=0.0,
-        operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples), page_faults=0.0,
-        operators=samples,
-    )  # fmt: skip
     return Calibration([run], page_fault_s=page_fault_s)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofline.errors import FileFormatError
-from roofline.latency.validation import RatioValidation, Skipped
+from roofline.latency.accuracy import RatioValidation, Skipped
 from roofline.result import result_from_data
 from tests.latency.judged import judged, validation
 

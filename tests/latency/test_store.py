@@ -36,6 +36,7 @@ from roofline.latency.samples import (
 from roofline.latency.store import STORE_VERSION, Environment, Store, latency_file, read_runs
 from roofline.machine.hardware import Host
 from roofline.machine.pace import Pace
+from tests.latency.samples import run_of
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -63,16 +64,12 @@ def operator(number: int = 0) -> OperatorSample:
 
 
 def run(model: str = "resnet18", operators: int = 2) -> RunSample:
-    return RunSample(
+    return run_of(
+        map(operator, range(operators)),
         model=model,
         family="resnet",
-        origin="calibrate",
-        date="2026-01-01",
-        batch=1,
-        dtype="float32",
         threads=2,
         channels_last=True,
-        train=False,
         end_to_end_s=0.1,
         end_to_end_iqr_s=0.002,
         operators_s=0.09,
@@ -80,7 +77,6 @@ def run(model: str = "resnet18", operators: int = 2) -> RunSample:
         free_calls=4,
         calls=70,
         page_faults=12.5,
-        operators=tuple(map(operator, range(operators))),
     )
 
 

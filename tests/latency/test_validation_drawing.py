@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.latency.validation import RatioValidation, Validation
+from roofline.latency.accuracy import RatioValidation
+from roofline.latency.validation import Validation
 from roofline.plots.figures import any_script, new_figure
 from tests.latency.judged import judged, validation
 

@@ -18,18 +18,16 @@ from roofline.foundation.places import PlacedError
 from roofline.latency.accuracy import (
     FIGURES,
     QUANTITIES,
+    ModelValidation,
+    RatioValidation,
+    Setting,
+    Skipped,
     ValidationTotals,
     accuracy_of,
     check_thresholds,
     failure,
 )
-from roofline.latency.validation import (
-    ModelValidation,
-    RatioValidation,
-    Setting,
-    Skipped,
-    Validation,
-)
+from roofline.latency.validation import Validation
 from tests.latency.judged import judged, validation
 
 # -- worked out by hand ----------------------------------------------------------------------------

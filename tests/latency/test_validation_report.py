@@ -14,8 +14,8 @@ from rich.console import Console
 
 from roofline.errors import InputError
 from roofline.foundation.blocks import Grid, Report, View
-from roofline.latency.accuracy import FIGURES
-from roofline.latency.validation import RatioValidation, Skipped, Validation
+from roofline.latency.accuracy import FIGURES, RatioValidation, Skipped
+from roofline.latency.validation import Validation
 from roofline.render.console import print_report
 from tests.latency.judged import judged, validation
 

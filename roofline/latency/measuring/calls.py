@@ -140,18 +140,70 @@ def call_of(
         roles: the roles of storages that are no activations, by address.
     """
     op, overload = f"{func.namespace}.{func._opname}", func._overloadname
+    numbers: dict[int, int] = {}
+    # A part of a storage begins where the part begins: which of many it is does not matter.
+    starts_byte: dict[int, int] = {}
+
+    def need(tensor: torch.Tensor) -> TensorNeed:
+        address = tensor.untyped_storage()._cdata
+        start_byte = starts_byte[address] // _ALIGNMENT_BYTE * _ALIGNMENT_BYTE
+        return TensorNeed(
+            shape=tuple(map(int, tensor.shape)),
+            stride=tuple(map(int, tensor.stride())),
+            dtype=tensor.dtype,
+            storage=numbers.setdefault(address, len(numbers)),
+            offset_bytes=_offset_bytes(tensor) - start_byte,
+            is_kept=roles.get(address, Role.ACTIVATION).persists,
+        )
+
+    def described(value: Any) -> Argument:
+        if isinstance(value, torch.Tensor):
+            return need(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(map(described, value))
+        if isinstance(value, torch.device) and value.type != "cpu":
+            raise _CannotDescribe(f"it runs on {value.type}")
+        if value is None or isinstance(value, _SIMPLE):
+            return value
+        if isinstance(value, torch.Generator):
+            raise _CannotDescribe("it takes a random number generator of its own")
+        is_packed = isinstance(value, torch.ScriptObject)
+        raise _CannotDescribe(f"it takes {'packed weights' if is_packed else type(value).__name__}")
+
     try:
         if op in _OPAQUE:
             raise _CannotDescribe(_OPAQUE[op])
-        describing = _Describing(roles, tensors_in((*args, *kwargs.values())))
+        for each in tensors_in((*args, *kwargs.values())):
+            if each.layout is not torch.strided:
+                raise _CannotDescribe("it takes a sparse tensor")
+            if each.is_quantized:
+                raise _CannotDescribe("it takes a quantised tensor")
+            if each.device.type != "cpu":
+                raise _CannotDescribe(f"it runs on {each.device.type}")
+            address, offset_bytes = each.untyped_storage()._cdata, _offset_bytes(each)
+            starts_byte[address] = min(starts_byte.get(address, offset_bytes), offset_bytes)
         return Call(
             op=op,
             overload=overload,
-            args=tuple(map(describing.argument, args)),
-            kwargs=tuple((name, describing.argument(value)) for name, value in kwargs.items()),
+            args=tuple(map(described, args)),
+            kwargs=tuple((name, described(value)) for name, value in kwargs.items()),
         )
     except _CannotDescribe as problem:
         return Call(op=op, overload=overload, problem=str(problem))
+
+
+class _CannotDescribe(Exception):
+    """Says what an argument is that cannot be made again."""
+
+
+_SIMPLE = (
+    *(bool, int, float, complex, str, torch.dtype),
+    *(torch.device, torch.layout, torch.memory_format),
+)
+
+
+def _offset_bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset()) * tensor.element_size()
 
 
 class CallLog:
@@ -170,68 +222,6 @@ class CallLog:
             calls.append(call_of(func, args, kwargs, roles))
 
         return note
-
-
-class _CannotDescribe(Exception):
-    """Says what an argument is that cannot be made again."""
-
-
-class _Describing:
-    """Describes the arguments of one call."""
-
-    def __init__(self, roles: Mapping[int, Role], tensors: Iterable[torch.Tensor]) -> None:
-        self._roles = roles
-        self._numbers: dict[int, int] = {}
-        # A part of a storage begins where the part begins: which of many it is does not matter.
-        self._starts_byte: dict[int, int] = {}
-        for each in tensors:
-            if each.layout is not torch.strided:
-                raise _CannotDescribe("it takes a sparse tensor")
-            if each.is_quantized:
-                raise _CannotDescribe("it takes a quantised tensor")
-            if each.device.type != "cpu":
-                raise _CannotDescribe(f"it runs on {each.device.type}")
-            address, offset_bytes = each.untyped_storage()._cdata, _offset_bytes(each)
-            start_byte = min(self._starts_byte.get(address, offset_bytes), offset_bytes)
-            self._starts_byte[address] = start_byte
-
-    def argument(self, value: Any) -> Argument:
-        """`value` with a description in the place of every tensor."""
-        if isinstance(value, torch.Tensor):
-            return self._need(value)
-        if isinstance(value, (list, tuple)):
-            return tuple(map(self.argument, value))
-        if isinstance(value, torch.device) and value.type != "cpu":
-            raise _CannotDescribe(f"it runs on {value.type}")
-        if value is None or isinstance(value, _SIMPLE):
-            return value
-        if isinstance(value, torch.Generator):
-            raise _CannotDescribe("it takes a random number generator of its own")
-        is_packed = isinstance(value, torch.ScriptObject)
-        raise _CannotDescribe(f"it takes {'packed weights' if is_packed else type(value).__name__}")
-
-    def _need(self, tensor: torch.Tensor) -> TensorNeed:
-        address = tensor.untyped_storage()._cdata
-        number = self._numbers.setdefault(address, len(self._numbers))
-        start_byte = self._starts_byte[address] // _ALIGNMENT_BYTE * _ALIGNMENT_BYTE
-        return TensorNeed(
-            shape=tuple(map(int, tensor.shape)),
-            stride=tuple(map(int, tensor.stride())),
-            dtype=tensor.dtype,
-            storage=number,
-            offset_bytes=_offset_bytes(tensor) - start_byte,
-            is_kept=self._roles.get(address, Role.ACTIVATION).persists,
-        )
-
-
-_SIMPLE = (
-    *(bool, int, float, complex, str, torch.dtype),
-    *(torch.device, torch.layout, torch.memory_format),
-)
-
-
-def _offset_bytes(tensor: torch.Tensor) -> int:
-    return int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _needs(values: Iterable[Any]) -> Iterator[TensorNeed]:
