@@ -28,15 +28,16 @@ class Kernel:
     ``scales`` are the lengths of numbers over which values go on being alike; ``apart`` is what two
     labels that differ add to the squared distance, one for each kind of label. ``amplitude`` is the
     standard deviation of what is smooth in that sense, ``slope`` that of a linear trend in each
-    number over its scale, ``offset`` that of the mean, ``noise`` that of a sample.
+    number over its scale, ``offset`` that of the mean, ``noise`` that of a sample. They are of the
+    logarithm of time over bound: see benchmarks/predictors.md for others that were tried.
     """
 
     scales: tuple[float, ...]
     apart: tuple[float, ...]
-    amplitude: float
-    slope: float
-    offset: float
-    noise: float
+    amplitude: float = 0.5
+    slope: float = 0.2
+    offset: float = 1.0
+    noise: float = 0.15
 
 
 class GaussianProcess:
@@ -126,9 +127,6 @@ _SCALE = 8.0
 _CORE_TO_CORE_SCALE = 8.0
 """The same of the latency from core to core."""
 
-_AMPLITUDE, _SLOPE, _OFFSET, _NOISE = 0.5, 0.2, 1.0, 0.15
-"""Of the logarithm of time over bound: see benchmarks/predictors.md for others that were tried."""
-
 _APART = 4.0
 """What another variant or layout adds to the squared distance, in scales."""
 
@@ -181,14 +179,8 @@ class Kind:
         facts = [each.facts for each in self.examples]
         values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(facts))
         numbers = self._numbers(facts, [each.core_to_core for each in self.examples])
-        kernel = Kernel(
-            scales=(*(_SCALE,) * (numbers.shape[1] - 1), _CORE_TO_CORE_SCALE),
-            apart=(_APART, _APART / 4),
-            amplitude=_AMPLITUDE,
-            slope=_SLOPE,
-            offset=_OFFSET,
-            noise=_NOISE,
-        )
+        scales = (*(_SCALE,) * (numbers.shape[1] - 1), _CORE_TO_CORE_SCALE)
+        kernel = Kernel(scales=scales, apart=(_APART, _APART / 4))
         return GaussianProcess(kernel, numbers, self._codes(facts), values)
 
     @cached_property

@@ -14,7 +14,7 @@ class RunMeasurement:
 
     ``end_to_end`` are the passes that were timed as a whole, ``operators_s`` the sum of the medians
     of all operators, timed one by one in passes in between; ``compiled`` are passes under
-    `torch.compile`. ``faults`` are the minor page faults of a pass, ``page_fault_s`` the seconds
+    `torch.compile`. ``page_faults`` are the minor ones of a pass, ``page_fault_s`` the seconds
     that each adds on this machine (null: not known), ``allocator`` the settings of the process's
     malloc (``"default"``; ``""``: not known, or not on a CPU); ``rounds`` are those that count,
     ``discarded`` those that were thrown away because they did not get the cores; ``are_disturbed``

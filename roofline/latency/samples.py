@@ -60,7 +60,7 @@ class OperatorSample:
     """One kind of call in a run: ``calls`` of them had these ``facts``.
 
     ``time_s`` is the median of their medians over the passes, ``iqr_s`` that of their interquartile
-    ranges, ``faults`` the minor page faults of one, on the average.
+    ranges, ``page_faults`` the minor page faults of one, on the average.
 
     Raises:
         ValueError: no call, or no time.
@@ -85,7 +85,7 @@ class RunSample:
     predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
     ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
     of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
-    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and
+    ``page_faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and
     ``core_to_core_latency_s`` are the pace of the cores meanwhile (`roofline.machine.pace`); None:
     not known.
 
