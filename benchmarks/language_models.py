@@ -107,7 +107,7 @@ def _computed(key: str, quick: bool) -> Row:
         lanes_of,
     )
     from roofline.pipeline.timing import bench, measure, measure_again, real_model
-    from roofline.pipeline.validations import Judge, judged_pass
+    from roofline.pipeline.validations import Measured, judged_pass, predictors_without
     from roofline.run import Run
 
     def tell(what: str) -> None:
@@ -122,8 +122,8 @@ def _computed(key: str, quick: bool) -> Row:
     )
     with bench(force=quick, say=tell) as here:
         with Store(host_latency_file(), host_environment()) as store:
-            judge = Judge(
-                all=calibration_of(store, here.profile), known={}, lanes=lanes_of(here.profile)
+            predictor_without = predictors_without(
+                calibration_of(store.runs(), here.profile), lanes_of(here.profile)
             )
         asked = stage_workload(
             shape.model,
@@ -136,16 +136,11 @@ def _computed(key: str, quick: bool) -> Row:
         model = real_model(asked)
         found = measure(here, asked, model, run=run_of, threads=team, effort=effort)
         again = measure_again(here, asked, model, run=run_of, threads=team, effort=effort)
-    predictor = judge.predictor(family_of(shape.model), found.timed.run.pace)
-    judged = judged_pass(
-        shape.model,
-        asked.specs,
-        found,
-        predictor,
-        dtype="float32",
-        again=again,
-        operators_measured_s=None,
+    predictor = predictor_without(family_of(shape.model), found.timed.run.pace)
+    measured = Measured(
+        name=shape.model, specs=asked.specs, dtype="float32", found=found, again=again
     )
+    judged = judged_pass(measured, predictor)
     fields = (
         *("predicted_s", "predicted_low_s", "predicted_high_s", "predicted_usual_s", "measured_s"),
         *("remeasured_at_clock_s", "eager_min_time_s", "operators", "below_bound", "are_disturbed"),

@@ -30,6 +30,7 @@ from typing import Any
 
 from roofline.foundation.units import format_s
 from roofline.latency.calibration_set import family_of
+from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
@@ -38,7 +39,7 @@ from roofline.machine.system.host import package_version
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.runs import captured_pass
-from roofline.pipeline.validations import Judge, validate
+from roofline.pipeline.validations import predictors_without, validate
 from roofline.placement import Placement, Roof, place
 from roofline.run import RunOptions
 
@@ -355,7 +356,8 @@ def predict(rows: Sequence[Row]) -> str:
     """
     profile = load_hardware("host")
     with Store(host_latency_file(), host_environment()) as store:
-        judge = Judge(all=calibration_of(store, profile), known={}, lanes=lanes_of(profile))
+        calibration = calibration_of(store.runs(), profile)
+    predictor_without = predictors_without(calibration, lanes_of(profile))
     for row in rows:
         setting = row.setting
         options = RunOptions(batch=setting.batch)
@@ -363,15 +365,15 @@ def predict(rows: Sequence[Row]) -> str:
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (
-            _forecast(judge, setting, placements, pace) for pace in (UNKNOWN, row.pace)
+            _forecast(predictor_without(family_of(setting.model), pace), setting, placements)
+            for pace in (UNKNOWN, row.pace)
         )
-    return f"{profile.name}, torch {package_version('torch')}; learned from {judge.all.said}"
+    return f"{profile.name}, torch {package_version('torch')}; learned from {calibration.said}"
 
 
 def _forecast(
-    judge: Judge, setting: Setting, placements: Sequence[Placement], pace: Pace
+    predictor: Predictor, setting: Setting, placements: Sequence[Placement]
 ) -> Forecast | None:
-    predictor = judge.predictor(family_of(setting.model), pace)
     run = predictor.predict(placements, setting.threads).run
     if run is None:
         return None

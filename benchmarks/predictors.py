@@ -171,7 +171,7 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
 def main() -> None:
     """Compares them, and writes the table."""
     with Store(host_latency_file(), host_environment()) as store:
-        whole = calibration_of(store, load_hardware("host"))
+        whole = calibration_of(store.runs(), load_hardware("host"))
     runs = whole.runs
     lines = [
         "# Ways to predict an operator's time",

@@ -67,7 +67,11 @@ def analyze(
         HardwareError: unknown hardware, or it does not have so many threads.
     """
     options = RunOptions.of(inputs, **run)
-    (analysis,) = _analyses(model, inputs, [options.hardware], options, progress=progress)
+    (known,) = known_machines([options.hardware], options.threads)
+    captured = captured_pass(model, inputs, options, on=known.device)
+    analysis = placed_on(
+        captured, known, threads=options.threads, cold=options.cold, progress=progress
+    )
     return with_findings(analysis, options.hardware)
 
 
@@ -106,28 +110,16 @@ def compare_machines(
             name = each.name if isinstance(each, HardwareProfile) else each
             raise InputError(f"{argument('hardware', name)} is given twice; name it once")
     options = RunOptions.of(inputs, **run)
-    analyses = _analyses(model, inputs, machines, options, progress=progress)
-    return Comparison.of_machines(list(map(with_findings, analyses, machines)))
-
-
-def _analyses(
-    model: Model,
-    inputs: Any,
-    machines: Sequence[Hardware | None],
-    options: RunOptions,
-    *,
-    progress: Progress | None,
-) -> list[Analysis]:
-    """One capture of the model for each kind of device, placed under each machine's ceilings."""
     known = known_machines(machines, options.threads)
 
     @functools.cache
     def passed(device: str) -> CapturedPass:
         return captured_pass(model, inputs, options, on=device)
 
-    return placed_on_each(
+    analyses = placed_on_each(
         passed, known, threads=options.threads, cold=options.cold, progress=progress
     )
+    return Comparison.of_machines(list(map(with_findings, analyses, machines)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +145,15 @@ def known_machines(
     """
     known: list[KnownMachine] = []
     for hardware in machines:
-        is_host = hardware is None or (isinstance(hardware, str) and means_host(hardware))
         found = None
-        if not is_host or catalog.host_file().exists():
+        if not means_host(hardware) or catalog.host_file().exists():
             found = hardware_for(hardware)
             threads_on(found[0], threads, alone=len(machines) == 1)
         elif threads is not None:
             check_threads_of_host(threads)
         known.append(KnownMachine(asked=hardware, found=found))
-    several = len(machines) > 1
-    if (
-        several
-        and threads is not None
-        and all(each.found and each.found[0].device != "cpu" for each in known)
-    ):
+    none_is_cpu = all(each.device != "cpu" for each in known)
+    if threads is not None and len(machines) > 1 and none_is_cpu:
         raise HardwareError(
             f"{argument('threads', threads)}: none of these machines is a CPU; leave it out"
         )

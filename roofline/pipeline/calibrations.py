@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ import numpy as np
 from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
-from roofline.latency.calibration import HeldOut
+from roofline.latency.calibration import Calibration, HeldOut
 from roofline.latency.calibration_set import (
     DESIGN,
     Subject,
@@ -46,46 +48,34 @@ _NATIVE_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8")
 """The same of int8."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The types and numbers of threads that all subjects are measured in."""
+def chosen_dtypes(
+    profile: HardwareProfile, dtypes: Sequence[str] | None, int8_problem: Callable[[], str]
+) -> tuple[str, ...]:
+    """The types that all subjects are measured in, each once.
 
-    dtypes: tuple[str, ...]
-    threads: tuple[int, ...]
+    Args:
+        profile: this machine's.
+        dtypes: which types were asked for; None: float32, and those that the CPU computes in.
+        int8_problem: says why torch cannot compute in int8; ``""``: it can.
 
-    @classmethod
-    def of(
-        cls,
-        profile: HardwareProfile,
-        dtypes: Sequence[str] | None,
-        int8_problem: Callable[[], str],
-    ) -> Settings:
-        """Those of a machine.
+    Raises:
+        InputError: a type that there is not.
+    """
+    half = ("bfloat16",) * computes_in_bfloat16(profile)
+    int8 = (INT8,) * _has(profile, _NATIVE_INT8)
+    chosen = tuple(dict.fromkeys(dtypes or ("float32", *half, *int8)))
+    for each in chosen:
+        if each != INT8:
+            RunOptions(dtype=each)
+    problem = int8_problem() if INT8 in chosen else ""
+    if problem and dtypes:
+        raise InputError(f"{argument('dtypes', INT8)}: {problem}; leave it out")
+    return tuple(each for each in chosen if not (problem and each == INT8))
 
-        Args:
-            dtypes: which types were asked for; None: those that the CPU computes in.
-            int8_problem: says why torch cannot compute in int8; ``""``: it can.
 
-        Raises:
-            InputError: a type that there is not.
-        """
-        chosen = tuple(dict.fromkeys(dtypes)) if dtypes else _native(profile)
-        for each in chosen:
-            if each != INT8:
-                RunOptions(dtype=each).run()
-        problem = int8_problem() if INT8 in chosen else ""
-        if problem and dtypes:
-            raise InputError(f"{argument('dtypes', INT8)}: {problem}; leave it out")
-        most = profile.threads
-        return cls(
-            dtypes=tuple(each for each in chosen if not (problem and each == INT8)),
-            threads=(most, 1) if most > 1 else (1,),
-        )
-
-    @property
-    def floating(self) -> tuple[str, ...]:
-        """The types that the tensors of any model can be taken to have."""
-        return tuple(each for each in self.dtypes if each != INT8)
+def teams_of(profile: HardwareProfile) -> tuple[int, ...]:
+    """All threads of a machine, and one."""
+    return tuple(dict.fromkeys((profile.threads, 1)))
 
 
 def computes_in_bfloat16(profile: HardwareProfile) -> bool:
@@ -95,13 +85,6 @@ def computes_in_bfloat16(profile: HardwareProfile) -> bool:
 
 def _has(profile: HardwareProfile, instruction_sets: Sequence[str]) -> bool:
     return profile.host is not None and bool({*profile.host.instruction_sets} & {*instruction_sets})
-
-
-def _native(profile: HardwareProfile) -> tuple[str, ...]:
-    """float32, and what the CPU has instructions for besides."""
-    half = ("bfloat16",) if computes_in_bfloat16(profile) else ()
-    int8 = (INT8,) if _has(profile, _NATIVE_INT8) else ()
-    return ("float32", *half, *int8)
 
 
 def int8_problem() -> str:
@@ -167,57 +150,47 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
 
     Runs that others disturbed are left out.
     """
-    if step.dtype != INT8:
-        dtype = "" if step.dtype == "float32" else step.dtype
-        kept: list[torch.nn.Module] = []
-
-        def once(asked: Workload, _threads: int) -> torch.nn.Module:
-            if not kept:
-                kept.append(real_model(asked))
-            return kept[0]
-
-        return _measured_runs(here, step, teams, dtype, once)
-    from roofline.latency.measuring.rounds import team
-    from roofline.quantization.native_variants import in_int8, int8_kernels
-
-    def packed(asked: Workload, threads: int) -> torch.nn.Module:
-        # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on
-        # other threads wants them differently, they are reordered at every call, for milliseconds.
-        with team(threads, here.topology.cores):
-            return in_int8(real_model(asked), asked.given)
-
-    with int8_kernels():
-        return _measured_runs(here, step, teams, "", packed)
-
-
-def _measured_runs(
-    here: Bench,
-    step: Step,
-    teams: Sequence[int],
-    dtype: str,
-    made: Callable[[Workload, int], torch.nn.Module],
-) -> list[RunSample]:
-    subject = step.subject
+    subject, is_int8 = step.subject, step.dtype == INT8
+    dtype = "" if step.dtype in ("float32", INT8) else step.dtype
     run = Run(dtype=dtype, channels_last=subject.channels_last)
+    effort = DESIGN_EFFORT if subject.is_design else MODEL_EFFORT
     samples: list[RunSample] = []
-    for batch in subject.batches:
-        asked = subject_workload(subject, run, batch)
-        for threads in teams:
-            found = measure(
-                here,
-                asked,
-                made(asked, threads),
-                run=run,
-                threads=threads,
-                effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,
-            )
-            if not found.timed.run.are_disturbed:
-                samples.append(
-                    sample_of(
-                        asked, found, dtype=step.dtype, origin="calibrate", family=subject.family
+    model: torch.nn.Module | None = None
+    kernels: AbstractContextManager[object] = contextlib.nullcontext()
+    if is_int8:
+        from roofline.quantization.native_variants import int8_kernels
+
+        kernels = int8_kernels()
+    with kernels:
+        for batch in subject.batches:
+            asked = subject_workload(subject, run, batch)
+            for threads in teams:
+                if is_int8:
+                    model = _int8_model(here, asked, threads)
+                elif model is None:
+                    model = real_model(asked)
+                found = measure(here, asked, model, run=run, threads=threads, effort=effort)
+                if not found.timed.run.are_disturbed:
+                    samples.append(
+                        sample_of(
+                            asked,
+                            found,
+                            dtype=step.dtype,
+                            origin="calibrate",
+                            family=subject.family,
+                        )
                     )
-                )
     return samples
+
+
+def _int8_model(here: Bench, asked: Workload, threads: int) -> torch.nn.Module:
+    from roofline.latency.measuring.rounds import team
+    from roofline.quantization.native_variants import in_int8
+
+    # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on other
+    # threads wants them differently, they are reordered at every call, for milliseconds.
+    with team(threads, here.topology.cores):
+        return in_int8(real_model(asked), asked.given)
 
 
 def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:
@@ -292,21 +265,22 @@ def calibrate(
         Store(host_latency_file(), host_environment()) as store,
         fresh_processes(settled=True) as run,
     ):
-        settings = Settings.of(here.profile, dtypes, lambda: run(int8_problem))
+        kinds = chosen_dtypes(here.profile, dtypes, lambda: run(int8_problem))
+        teams = teams_of(here.profile)
         if fresh:
             store.forget_runs("calibrate")
             store.keep_note(_PROGRESS_NOTE, "[]")
         # Waiting for others that measure is no part of it.
         begin = clock()
-        before = len(calibration_of(store, here.profile).runs)
+        before = len(calibration_of(store.runs(), here.profile).runs)
         done = _progress(store)
         try:
-            for steps in _steps(settings, done, begin, budget_s, clock):
+            for steps in _steps(kinds, done, begin, budget_s, clock):
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
                     progress(fraction, f"{steps[0].subject.name} {steps[0].dtype}")
                 try:
-                    outcomes = run(measured_steps, here, steps, settings.threads)
+                    outcomes = run(measured_steps, here, steps, teams)
                 except (RooflineError, MemoryError) as error:
                     # All of it ended with its process.
                     outcomes = [problem_of(error) for _ in steps]
@@ -317,12 +291,12 @@ def calibrate(
                     for each in outcome:
                         store.add(each)
                     # What was disturbed, or failed, is tried again by the next calibration.
-                    if len(outcome) == len(step.subject.batches) * len(settings.threads):
+                    if len(outcome) == len(step.subject.batches) * len(teams):
                         done.add(step.key)
                 store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
-        calibration, notes = calibration_of(store, here.profile), store.unused()
+        calibration, notes = calibration_of(store.runs(), here.profile), store.unused()
         seconds = clock() - begin
     runs = calibration.runs
     return Calibrated(
@@ -332,7 +306,7 @@ def calibrate(
         families=len({each.family for each in runs if each.family != DESIGN}),
         new_runs=len(runs) - before,
         seconds=seconds,
-        held_out=() if interrupted else settings_of(calibration.held_out, calibration.spread),
+        held_out=() if interrupted else _held_out_errors(calibration),
         skipped=tuple(skipped),
         interrupted=interrupted,
         file=str(host_latency_file()),
@@ -341,7 +315,7 @@ def calibrate(
 
 
 def _steps(
-    settings: Settings,
+    dtypes: Sequence[str],
     done: set[str],
     begin: float,
     budget_s: float,
@@ -351,15 +325,14 @@ def _steps(
 
     A model has a process of its own; designs, which are over before it has begun, share one.
     """
-
-    of_models = steps_of(models(), settings.floating, done)
-    of_designs = steps_of(designs(), settings.floating, done)
+    floating = tuple(each for each in dtypes if each != INT8)
+    of_models = steps_of(models(), floating, done)
+    of_designs = steps_of(designs(), floating, done)
     share = _DESIGN_SHARE
-    if INT8 in settings.dtypes:
+    if INT8 in dtypes:
         of_models += steps_of(int8_models(), (INT8,), done)
-        every = max(1, len(settings.floating))
         in_int8 = steps_of(int8_designs(), (INT8,), done)
-        of_designs = mixed(of_designs, in_int8, every=every)
+        of_designs = mixed(of_designs, in_int8, every=max(1, len(floating)))
         share = _SHARE_WITH_INT8
     spent = {True: 0.0, False: 0.0}
     while (of_models or of_designs) and clock() - begin < budget_s:
@@ -382,10 +355,10 @@ def _progress(store: Store) -> set[str]:
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
 
 
-def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutError, ...]:
+def _held_out_errors(calibration: Calibration) -> tuple[HeldOutError, ...]:
     """How far off whole models are whose family was left out, by threads and type."""
     found: dict[tuple[int, str], list[HeldOut]] = {}
-    for each in held_out:
+    for each in calibration.held_out:
         # A design is a part of a model: its errors are those of operators.
         if each.run.family != DESIGN:
             found.setdefault((each.run.threads, each.run.dtype), []).append(each)
@@ -398,7 +371,12 @@ def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutErro
             median_error=float(np.median([abs(one.error) for one in each])),
             within_10_percent=float(np.mean([abs(one.error) <= 0.1 for one in each])),
             interval_coverage=float(
-                np.mean([abs(np.log1p(one.error)) <= Z_80 * one.deviation * spread for one in each])
+                np.mean(
+                    [
+                        abs(np.log1p(one.error)) <= Z_80 * one.deviation * calibration.spread
+                        for one in each
+                    ]
+                )
             ),
         )
         for (threads, dtype), each in sorted(found.items())

@@ -41,14 +41,16 @@ def hardware_for(
     """The profile that is meant: given, named, or (None, ``"host"``) that of this machine."""
     if isinstance(hardware, HardwareProfile):
         return hardware, ()
-    if hardware is None or means_host(hardware):
+    if means_host(hardware):
         return host_hardware(progress)
-    return catalog.load_hardware(hardware), ()
+    return catalog.load_hardware(str(hardware)), ()
 
 
-def means_host(hardware: str | Path) -> bool:
-    """Whether the name is that of this machine: ``"host"``, or the one in its profile."""
-    return str(hardware) in (catalog.HOST, catalog.name_of_host())
+def means_host(hardware: Hardware | None) -> bool:
+    """Whether this machine is asked for: by None, as ``"host"``, or by the name in its profile."""
+    if isinstance(hardware, HardwareProfile):
+        return False
+    return hardware is None or str(hardware) in (catalog.HOST, catalog.name_of_host())
 
 
 def is_this_machine(hardware: object) -> bool:
@@ -107,7 +109,7 @@ def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> 
 
 
 def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
-    if named is None or (not isinstance(named, HardwareProfile) and means_host(named)):
+    if means_host(named):
         return catalog.host_file()
     if not isinstance(named, HardwareProfile):
         return catalog.find_hardware(str(named))
@@ -147,7 +149,7 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
             kept = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        calibration, notes = _calibration(kept[1] if kept else (), profile), ()
+        calibration, notes = calibration_of(kept[1] if kept else (), profile), ()
         if kept is not None:
             notes = (f"predicted for {profile.name} with torch {kept[0].torch}",)
     if not calibration.runs and not notes:
@@ -183,26 +185,21 @@ def lanes_of(profile: HardwareProfile) -> int:
 
 def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[str, ...]]:
     """What was learned on this machine, and what to say of it."""
-    said: list[str] = []
+    here = host_environment()
     try:
-        with Store(file, host_environment()) as store:
-            return calibration_of(store, profile), (*said, *store.unused())
+        with Store(file, here) as store:
+            return calibration_of(store.runs(), profile), store.unused()
     except FileFormatError as error:
         return Calibration(()), (str(error),)
     except InputError:
         # What cannot be written can be read all the same.
-        here = host_environment()
         kept = read_runs(file, here.host)
         if kept is None or kept[0].difference(here):
             return Calibration(()), ()
-        return _calibration(kept[1], profile), ()
+        return calibration_of(kept[1], profile), ()
 
 
-def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
-    """What was learned from all that a store has; page faults cost what the profile says."""
-    return _calibration(store.runs(), profile)
-
-
-def _calibration(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
+def calibration_of(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
+    """What was learned from runs; page faults cost what the profile says."""
     # Settings of the process that predicts say nothing of those that were measured.
     return Calibration(runs, page_fault_s=profile.page_fault_s())

@@ -280,9 +280,7 @@ def predict(
     check_choice("operators", operators, ("learned", "measured"))
     options = RunOptions.of(inputs, **run)
     hardware = options.hardware
-    is_host = hardware is None or (
-        not isinstance(hardware, HardwareProfile) and means_host(hardware)
-    )
+    is_host = means_host(hardware)
     if operators == "measured":
         if not is_host:
             raise InputError(

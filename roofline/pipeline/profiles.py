@@ -78,8 +78,6 @@ def profile(
     options = RunOptions.of(inputs, **run)
     task = options.run()
     effort = _effort(passes, quick=quick)
-    if task.device != "cpu":
-        _check_device(task.device)
     hardware = options.hardware
     of_device = _profile_of(hardware, task.device)
     asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
@@ -166,24 +164,20 @@ def _effort(passes: int | None, *, quick: bool) -> Effort:
 _MOST_PASSES = 10_000
 
 
-def _check_device(device: str) -> None:
-    import torch
-
-    if device == "cuda" and torch.cuda.is_available():
-        return
-    why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
-    raise InputError(
-        f"{argument('device', device)} cannot be timed: {why}; leave {argument('device')} out"
-    )
-
-
 def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
     """The profile of the device that is timed, where that is not this machine's CPU."""
     if device == "cpu":
-        if hardware is None or (not isinstance(hardware, HardwareProfile) and means_host(hardware)):
+        if means_host(hardware):
             return None
         raise InputError(
             f"profile runs the model on this machine; leave {argument('hardware')} out"
+        )
+    import torch
+
+    if device != "cuda" or not torch.cuda.is_available():
+        why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
+        raise InputError(
+            f"{argument('device', device)} cannot be timed: {why}; leave {argument('device')} out"
         )
     if hardware is None:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -195,7 +195,7 @@ def measure(
     timed = Timed(
         run=RunMeasurement(
             end_to_end=found.end_to_end,
-            operators_s=_sum_of_medians(found.operators),
+            operators_s=sum(each.median_s for each in found.operators),
             page_faults=found.page_faults,
             page_fault_s=costs.get(threads),
             allocator=allocator.name if run.device == "cpu" else "",
@@ -246,10 +246,6 @@ def measure_again(
             gauges=replace(Gauges(), pace=pace),
         )
     return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), pace=rounds.pace)
-
-
-def _sum_of_medians(samples: Sequence[Sample]) -> float:
-    return sum(each.median_s for each in samples)
 
 
 def type_of(model: torch.nn.Module, run: Run) -> str:

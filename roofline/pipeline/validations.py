@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roofline.analysis import InputSpec, MinTimes, minimum_times_of
 from roofline.errors import RooflineError
@@ -17,7 +19,7 @@ from roofline.foundation.text import counted
 from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.calibration_set import DESIGN, Subject, family_of, grid
+from roofline.latency.calibration_set import DESIGN, family_of, grid
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
@@ -25,8 +27,8 @@ from roofline.latency.validation import Validation
 from roofline.machine.pace import Pace
 from roofline.machine.system.host import package_version
 from roofline.minimum import minimum_times
-from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
-from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.calibrations import DESIGN_EFFORT, problem_of, subject_workload
+from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.predictions import OneByOne
 from roofline.pipeline.runs import Workload, workload_of
@@ -41,7 +43,7 @@ from roofline.pipeline.timing import (
     type_of,
 )
 from roofline.placement import Roof, place
-from roofline.run import Run, RunOptions, check_counts
+from roofline.run import Run, RunOptions
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.rewritings import model_work
@@ -49,40 +51,39 @@ from roofline.workload.rewritings import model_work
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
+
+
+def predictors_without(calibration: Calibration, lanes: int) -> Callable[[str, Pace], Predictor]:
+    """Return what predicts a family on cores of a pace, learned from all other families."""
+
+    @functools.cache
+    def known(family: str) -> Calibration:
+        return Calibration(calibration.runs, without=family, page_fault_s=calibration.page_fault_s)
+
+    return lambda family, pace: Predictor(calibration=known(family), pace=pace, lanes=lanes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """What predicts a family without having seen it."""
+class Measured:
+    """A run that was measured, and its whole once more (None: it failed the second time)."""
 
-    all: Calibration
-    known: dict[str, Calibration]
-    lanes: int
-
-    def predictor(self, family: str, pace: Pace) -> Predictor:
-        """What was learned from all other families, for cores that run so fast."""
-        if family not in self.known:
-            self.known[family] = Calibration(
-                self.all.runs, without=family, page_fault_s=self.all.page_fault_s
-            )
-        return Predictor(calibration=self.known[family], pace=pace, lanes=self.lanes)
+    name: str
+    specs: tuple[InputSpec, ...]
+    dtype: str
+    found: MeasuredPass
+    again: MeasuredAgain | None = None
 
 
 def judged_pass(
-    name: str,
-    specs: Sequence[InputSpec],
-    found: MeasuredPass,
-    predictor: Predictor,
-    *,
-    dtype: str,
-    again: MeasuredAgain | None,
-    operators_measured_s: float | None,
+    measured: Measured, predictor: Predictor, *, operators_measured_s: float | None = None
 ) -> ModelValidation:
     """A measured pass beside its prediction.
 
     Args:
-        again: the whole, measured again; None: it was not.
         operators_measured_s: the prediction from operators timed on their own; None: not asked for.
     """
+    found, again = measured.found, measured.again
     placements, samples = found.placements, found.timed.operators
     predicted = predictor.predict(placements, found.roof.threads)
     at_work = [
@@ -103,14 +104,14 @@ def judged_pass(
             errors.append(abs(prediction.predicted_s - took_s))
     eager_min_time_s = sum_known(limits[index].eager_min_time_s for index in at_work)
     minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
-    shapes = [each.shape for each in specs if each.shape]
+    shapes = [each.shape for each in measured.specs if each.shape]
     run = predicted.run
     usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
     return ModelValidation(
-        model=name,
-        family=family_of(name),
+        model=measured.name,
+        family=family_of(measured.name),
         batch=shapes[0][0] if shapes else None,
-        dtype=dtype,
+        dtype=measured.dtype,
         threads=found.roof.threads,
         channels_last=found.capture.run.channels_last,
         predicted_s=run.predicted_s if run else None,
@@ -189,12 +190,10 @@ def validate(
         MeasurementError: the machine is busy.
         InputError: options are wrong.
     """
-    for batch in batches or ():
-        check_counts(batch=batch, seq=seq, threads=None, inputs=None)
-    for each in dtypes or ():
-        RunOptions(dtype=each).run()
-    for each in threads or ():
-        check_counts(batch=None, seq=None, threads=each, inputs=None)
+    RunOptions(seq=seq)
+    for name, values in (("batch", batches), ("dtype", dtypes), ("threads", threads)):
+        for each in values or ():
+            RunOptions.of(**{name: each})
     tell = say or silent
     names = tuple(models) if models else DEFAULT_MODELS if not designs else ()
     effort = _QUICK if quick else _EFFORT
@@ -203,62 +202,86 @@ def validate(
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store(host_latency_file(), host_environment()) as store:
-            calibration, notes = calibration_of(store, here.profile), store.unused()
+            calibration, notes = calibration_of(store.runs(), here.profile), store.unused()
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:
             here.profile.check_threads(each)
-        judge = Judge(all=calibration, known={}, lanes=lanes_of(here.profile))
+        predictor_without = predictors_without(calibration, lanes_of(here.profile))
         total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
         done = 0
 
-        def report(what: str) -> None:
+        def measured(name: str, cases: list[Case]) -> list[Measured | Skipped]:
+            nonlocal done
             if progress is not None:
-                progress(done / max(1, total), what)
+                progress(done / max(1, total), name)
+            try:
+                return process(measured_twice, here, cases)
+            except (RooflineError, MemoryError) as error:
+                # All of it ended with its process.
+                return [case.skipped(error) for case in cases]
 
-        for each in names:
+        for each, dtype in itertools.product(names, dtypes or ("",)):
             name, inputs = each if isinstance(each, tuple) else (each, None)
-            for dtype in dtypes or (None,):
-                report(name)
-                one = ValidationCase(
+            run = Run(dtype=dtype if dtype != "float32" else "", channels_last=channels_last)
+            cases = [
+                Case(
                     name=name,
-                    inputs=inputs,
-                    run=Run(
-                        dtype=dtype if dtype and dtype != "float32" else "",
-                        channels_last=channels_last,
-                    ),
-                    seq=seq,
-                    batches=tuple(batches or (None,)),
-                    teams=teams,
+                    workload=partial(workload_of, name, inputs, run=run, batch=batch, seq=seq),
+                    run=run,
+                    batch=batch,
+                    threads=team,
                     effort=effort,
                 )
-                measured, failed = _measured(process, here, one)
-                for one_failed in failed:
-                    tell(f"{one_failed.model} is skipped: {one_failed.problem}")
-                skipped += failed
-                for each_measured in measured:
-                    alone = (
-                        _alone(process, here, one, each_measured) if operators_measured else None
+                for batch, team in itertools.product(batches or (None,), teams)
+            ]
+            for case, outcome in zip(cases, measured(name, cases), strict=True):
+                if isinstance(outcome, Skipped):
+                    tell(f"{outcome.model} is skipped: {outcome.problem}")
+                    skipped.append(outcome)
+                    continue
+                predictor = predictor_without(family_of(outcome.name), outcome.found.timed.run.pace)
+                said = None
+                if operators_measured:
+                    # It was measured, and that is judged all the same.
+                    with contextlib.suppress(RooflineError, MemoryError):
+                        alone = process(measured_alone, here, case, outcome.found.roof)
+                        said = alone.predicted(predictor).run
+                found.append(
+                    judged_pass(
+                        outcome,
+                        predictor,
+                        operators_measured_s=said.predicted_s if said else None,
                     )
-                    found.append(_judged(judge, each_measured, alone))
-                done += 1
-        for pair in grid() if designs else ():
-            report(pair[0].name)
-            for each, dtype in itertools.product(teams, dtypes or ("float32",)):
-                try:
-                    ratios.append(_ratio(process, here, judge, pair, each, dtype))
-                except (RooflineError, MemoryError) as error:
-                    problem = str(error) or "ran out of memory"
-                    tell(f"{pair[0].name} is skipped: {problem}")
-                    skipped.append(
-                        Skipped(
-                            model=pair[0].name,
-                            batch=1,
-                            dtype=dtype,
-                            threads=each,
-                            problem=problem,
-                        )
-                    )
+                )
             done += 1
+        for pair in grid() if designs else ():
+            for team, dtype in itertools.product(teams, dtypes or ("float32",)):
+                run = Run(dtype=dtype if dtype != "float32" else "")
+                cases = [
+                    Case(
+                        name=subject.name,
+                        workload=partial(subject_workload, subject, run, None),
+                        run=run,
+                        batch=1,
+                        threads=team,
+                        effort=DESIGN_EFFORT,
+                    )
+                    for subject in pair
+                ]
+                outcomes = measured(pair[0].name, cases)
+                failed = [each for each in outcomes if isinstance(each, Skipped)]
+                if failed:
+                    tell(f"{pair[0].name} is skipped: {failed[0].problem}")
+                    skipped.append(replace(failed[0], model=pair[0].name))
+                    continue
+                size = pair[0].shape
+                name = f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}"
+                both = [each for each in outcomes if isinstance(each, Measured)]
+                ratios.append(_ratio(f"{name}, {counted(team, 'thread')}", calibration, *both))
+            done += 1
+    uncalibrated = (
+        "this machine is not calibrated, so nothing is predicted; run `roofline calibrate`"
+    )
     return Validation(
         models=tuple(found),
         skipped=tuple(skipped),
@@ -267,182 +290,101 @@ def validate(
         torch_version=package_version("torch"),
         date=date.today().isoformat(),
         allocator=allocator_here().name,
-        warnings=(*here.conditions, *here.notes, *notes, *_without(calibration.runs)),
+        warnings=(
+            *here.conditions,
+            *here.notes,
+            *notes,
+            *((uncalibrated,) if not calibration.runs else ()),
+        ),
     )
 
 
-def _without(runs: Sequence[object]) -> tuple[str, ...]:
-    if runs:
-        return ()
-    return ("this machine is not calibrated, so nothing is predicted; run `roofline calibrate`",)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationCase:
-    """One model in one type, at all sizes of its batch and numbers of threads."""
+class Case:
+    """A model or a design that is to be measured; ``workload`` makes it, where it will run."""
 
     name: str
-    inputs: Any
+    workload: Callable[[], Workload]
     run: Run
-    seq: int | None
-    batches: tuple[int | None, ...]
-    teams: tuple[int, ...]
+    batch: int | None
+    threads: int
     effort: Effort
 
-    def skipped(self, batch: int | None, threads: int, dtype: str, error: BaseException) -> Skipped:
-        """Why a run of it could not be judged."""
+    def skipped(self, error: BaseException, dtype: str = "") -> Skipped:
+        """Why it could not be judged."""
         return Skipped(
             model=self.name,
-            batch=batch,
-            dtype=dtype,
-            threads=threads,
-            problem=str(error) or "ran out of memory",
+            batch=self.batch,
+            dtype=dtype or self.run.dtype or "float32",
+            threads=self.threads,
+            problem=problem_of(error),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A run that was measured, and its whole once more (None: it failed the second time)."""
+def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skipped]:
+    """What each case took, and why it could not be measured; those of one name share a model.
 
-    name: str
-    specs: tuple[InputSpec, ...]
-    batch: int | None
-    dtype: str
-    found: MeasuredPass
-    again: MeasuredAgain | None
+    The second measurements are apart in time from the first: what moved in between is noise.
+    """
+    outcomes: list[Measured | Skipped] = []
+    workloads: dict[int, Workload] = {}
+    models: dict[str, torch.nn.Module] = {}
 
+    def passes(of: Callable[..., T], position: int, case: Case) -> T:
+        how = {"run": case.run, "threads": case.threads, "effort": case.effort}
+        return of(here, workloads[position], models[case.name], **how)
 
-def measured_twice(here: Bench, model: ValidationCase) -> tuple[list[Measured], list[Skipped]]:
-    """What a model took, and what of it could not be measured."""
-    measured: list[Measured] = []
-    workloads: list[Workload] = []
-    skipped: list[Skipped] = []
-    module: torch.nn.Module | None = None
-    dtype = model.run.dtype or "float32"
-    for batch, threads in itertools.product(model.batches, model.teams):
+    for position, case in enumerate(cases):
         try:
-            asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
-            module = module if module is not None else real_model(asked)
-            dtype = type_of(module, model.run)
-            found = measure(
-                here, asked, module, run=model.run, threads=threads, effort=model.effort
+            workload = workloads[position] = case.workload()
+            if case.name not in models:
+                models[case.name] = real_model(workload)
+            outcomes.append(
+                Measured(
+                    name=workload.source.name,
+                    specs=workload.specs,
+                    dtype=type_of(models[case.name], case.run),
+                    found=passes(measure, position, case),
+                )
             )
         except (RooflineError, MemoryError) as error:
-            skipped.append(model.skipped(batch, threads, dtype, error))
-            continue
-        workloads.append(asked)
-        measured.append(
-            Measured(
-                name=asked.source.name,
-                specs=asked.specs,
-                batch=batch,
-                dtype=dtype,
-                found=found,
-                again=None,
-            )
-        )
-    # Apart in time from the first: what moved in between is noise.
-    for index, (asked, each) in enumerate(zip(workloads, measured, strict=True)):
-        assert module is not None
-        # It ran once, and that is judged all the same.
-        with contextlib.suppress(RooflineError, MemoryError):
-            again = measure_again(
-                here,
-                asked,
-                module,
-                run=model.run,
-                threads=each.found.roof.threads,
-                effort=model.effort,
-            )
-            measured[index] = replace(each, again=again)
-    return measured, skipped
+            model = models.get(case.name)
+            dtype = "" if model is None else type_of(model, case.run)
+            outcomes.append(case.skipped(error, dtype))
+    for position, (case, outcome) in enumerate(zip(cases, outcomes, strict=True)):
+        if isinstance(outcome, Measured):
+            # It ran once, and that is judged all the same.
+            with contextlib.suppress(RooflineError, MemoryError):
+                outcomes[position] = replace(outcome, again=passes(measure_again, position, case))
+    return outcomes
 
 
-def measured_alone(here: Bench, model: ValidationCase, batch: int | None, roof: Roof) -> OneByOne:
+def measured_alone(here: Bench, case: Case, roof: Roof) -> OneByOne:
     """The operators of a model, each unique one timed on its own."""
-    asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
-    return OneByOne(asked, run=model.run, roof=roof, topology=here.topology, say=silent)
-
-
-def measured_pair(
-    here: Bench, pair: tuple[Subject, Subject], threads: int, run: Run
-) -> list[tuple[MeasuredPass, MeasuredAgain]]:
-    """Two designs, each measured twice."""
-    found: list[tuple[MeasuredPass, MeasuredAgain]] = []
-    for subject in pair:
-        asked = subject_workload(subject, run, None)
-        model = real_model(asked)
-        first = measure(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
-        again = measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
-        found.append((first, again))
-    return found
-
-
-def _measured(
-    process: Runs, here: Bench, model: ValidationCase
-) -> tuple[list[Measured], list[Skipped]]:
-    try:
-        return process(measured_twice, here, model)
-    except (RooflineError, MemoryError) as error:
-        # All of it ended with its process.
-        dtype = model.run.dtype or "float32"
-        return [], [
-            model.skipped(batch, threads, dtype, error)
-            for batch, threads in itertools.product(model.batches, model.teams)
-        ]
-
-
-def _alone(
-    process: Runs, here: Bench, model: ValidationCase, measured: Measured
-) -> OneByOne | None:
-    try:
-        return process(measured_alone, here, model, measured.batch, measured.found.roof)
-    except (RooflineError, MemoryError):
-        # It was measured, and that is judged all the same.
-        return None
-
-
-def _judged(judge: Judge, measured: Measured, alone: OneByOne | None) -> ModelValidation:
-    predictor = judge.predictor(family_of(measured.name), measured.found.timed.run.pace)
-    said = alone.predicted(predictor).run if alone is not None else None
-    return judged_pass(
-        measured.name,
-        measured.specs,
-        measured.found,
-        predictor,
-        dtype=measured.dtype,
-        again=measured.again,
-        operators_measured_s=said.predicted_s if said else None,
-    )
+    return OneByOne(case.workload(), run=case.run, roof=roof, topology=here.topology, say=silent)
 
 
 def _ratio(
-    process: Runs,
-    here: Bench,
-    judge: Judge,
-    pair: tuple[Subject, Subject],
-    threads: int,
-    dtype: str,
+    name: str, calibration: Calibration, standard: Measured, separable: Measured
 ) -> RatioValidation:
     """How many times faster the second of two designs is, as predicted and as measured."""
-    run = Run(dtype=dtype if dtype != "float32" else "")
-    predicted_s: list[float | None] = []
-    measured_s: list[float] = []
-    again_s: list[float] = []
     # Designs of other sizes are learned from, and that is said where ratios are reported.
-    learned = Predictor(calibration=judge.all)
-    for found, again in process(measured_pair, here, pair, threads, run):
-        predictor = replace(learned, pace=found.timed.run.pace)
-        said = predictor.predict(found.placements, threads).run
+    learned = Predictor(calibration=calibration)
+    predicted_s: list[float | None] = []
+    again_s: list[float | None] = []
+    for each in (standard, separable):
+        found, pace = each.found, each.found.timed.run.pace
+        said = replace(learned, pace=pace).predict(found.placements, found.roof.threads).run
         predicted_s.append(said.predicted_s if said else None)
-        measured_s.append(found.timed.run.measured_s)
-        again_s.append(again.sample.median_s / again.pace.slowdown(found.timed.run.pace))
-    standard_s, separable_s = predicted_s
-    size = pair[0].shape
-    team = f"{counted(threads, 'thread')}"
+        again = each.again
+        again_s.append(again.sample.median_s / again.pace.slowdown(pace) if again else None)
     return RatioValidation(
-        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {team}",
-        predicted=standard_s / separable_s if standard_s and separable_s else None,
-        measured=measured_s[0] / measured_s[1],
-        remeasured=again_s[0] / again_s[1],
+        name=name,
+        predicted=_quotient(*predicted_s),
+        measured=standard.found.timed.run.measured_s / separable.found.timed.run.measured_s,
+        remeasured=_quotient(*again_s),
     )
+
+
+def _quotient(first: float | None, second: float | None) -> float | None:
+    return first / second if first and second else None

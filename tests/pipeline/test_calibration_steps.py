@@ -9,7 +9,7 @@ import pytest
 from roofline.errors import InputError
 from roofline.latency.calibration_set import Subject
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.calibrations import Settings, Step, mixed, steps_of
+from roofline.pipeline.calibrations import Step, chosen_dtypes, mixed, steps_of, teams_of
 from roofline.pipeline.measuring import this_host
 from tests import builders
 
@@ -49,34 +49,34 @@ def cannot() -> str:
 def test_what_the_cpu_computes_in_is_learned(
     sets: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
-    assert Settings.of(machine(*sets), None, can).dtypes == expected
+    assert chosen_dtypes(machine(*sets), None, can) == expected
 
 
 def test_a_machine_that_nothing_is_known_of_has_floats() -> None:
     unknown = replace(machine(), host=None)
-    assert Settings.of(unknown, None, can).dtypes == ("float32",)
+    assert chosen_dtypes(unknown, None, can) == ("float32",)
 
 
 def test_without_kernels_int8_is_left_out_or_refused() -> None:
     fast = machine("amx_int8")
-    assert Settings.of(fast, None, cannot).dtypes == ("float32",)
-    assert Settings.of(fast, ("float32",), cannot).dtypes == ("float32",)
+    assert chosen_dtypes(fast, None, cannot) == ("float32",)
+    assert chosen_dtypes(fast, ("float32",), cannot) == ("float32",)
     with pytest.raises(InputError, match="dtypes='int8': no kernels"):
-        Settings.of(fast, ("int8", "float32"), cannot)
+        chosen_dtypes(fast, ("int8", "float32"), cannot)
     # Who asks gets it on a CPU without units for it, too, and each type once.
-    asked = Settings.of(machine("avx2"), ("int8", "float32", "int8"), can)
-    assert (asked.dtypes, asked.floating) == (("int8", "float32"), ("float32",))
+    asked = chosen_dtypes(machine("avx2"), ("int8", "float32", "int8"), can)
+    assert asked == ("int8", "float32")
 
 
 @pytest.mark.parametrize("name", ["int4", "int32", "floaty"])
 def test_other_types_are_refused(name: str) -> None:
     with pytest.raises(InputError):
-        Settings.of(machine(), (name,), can)
+        chosen_dtypes(machine(), (name,), can)
 
 
 def test_one_thread_and_all() -> None:
-    assert Settings.of(machine(), None, can).threads == (1,)
-    assert Settings.of(machine(threads=2), None, can).threads == (2, 1)
+    assert teams_of(machine()) == (1,)
+    assert teams_of(machine(threads=2)) == (2, 1)
 
 
 def steps(*names: str, dtype: str = "float32") -> list[Step]:
