@@ -123,7 +123,7 @@ def test_a_measurement_that_fails_gives_the_lock_back_and_keeps_what_was_there(
         ({"effort": "fast"}, "effort 'fast' is unknown; choose quick, default or thorough"),
         ({"threads": "2"}, "threads must be a whole number, got '2'"),
         ({"threads": True}, "threads must be a whole number, got True"),
-        ({"threads": 0}, "--threads 0 does not fit this host"),
+        ({"threads": 0}, "threads=0 does not fit this host"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(

@@ -102,7 +102,7 @@ def test_one_cpu_only(machine: FakeMachine) -> None:
     assert {b.threads for each in found.memory for b in each.bandwidth} == {1}
     assert found.overheads == ()
     assert "affinity: this process may use 1 of the host's 2 CPUs" in found.conditions
-    with pytest.raises(HardwareError, match="--threads 2 does not fit this host: choose 1 to 1"):
+    with pytest.raises(HardwareError, match="threads=2 does not fit this host: choose 1 to 1"):
         measure(machine, threads=2)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from roofline.cli import candidates
 from roofline.cli.options import (
@@ -20,6 +19,7 @@ from roofline.cli.options import (
     Layers,
     Output,
     command,
+    given_options,
     model_argument,
     option,
     output_pack,
@@ -277,7 +277,9 @@ def advise(
     if str(model).endswith(".json"):
         if measure:
             raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
-        _refuse_what_changes_it(context, model)
+        for name, written in given_options(context):
+            if name not in ("model", "top", "outputs", "force", "format"):
+                raise InputError(f"{written} has no effect on {model}, which is saved")
         advice = read_advice(model)
         if not advice.findings:
             tell(f"{model} holds no findings, which is also so where nobody looked for any")
@@ -296,20 +298,6 @@ def advise(
                 **run,
             )
     output.present(advice, view)
-
-
-def _refuse_what_changes_it(context: click.Context, file: str) -> None:
-    """Refuse options of how a model is run, of which a file is the outcome.
-
-    Raises:
-        InputError: names the option.
-    """
-    of_reports = ("model", "top", "outputs", "force", "format")
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        source = context.get_parameter_source(name)
-        if name not in of_reports and source is ParameterSource.COMMANDLINE:
-            raise InputError(f"{parameter.opts[0]} has no effect on {file}, which is saved")
 
 
 @command(

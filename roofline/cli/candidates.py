@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,18 +17,12 @@ _OF_MODELS = (".py", ".pt2", ".pt", ".onnx")
 """What files of models end in."""
 
 
-def models(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of models that begin so, files of models, and Python files with what is in them."""
-    return _items(_models(incomplete, _OF_MODELS))
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def models_and_saved(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The same, and saved analyses."""
-    return _items(_models(incomplete, (*_OF_MODELS, ".json")))
+def _completer(find: Callable[[str], Iterable[str]]) -> Completer:
+    """What completes an option by what `find` yields for its beginning."""
+    return lambda _context, _parameter, incomplete: _items(find(incomplete))
 
 
 def models_given(
@@ -51,22 +45,6 @@ def machines(
     }
     names = sorted(each for each in known | {HOST} if each.startswith(incomplete))
     return _items([*names, *_paths(incomplete, (".toml",))])
-
-
-def dtypes(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The floating types that a model's parameters can be taken to have."""
-    names = ("float32", "bfloat16", "float16", "float64")
-    return _items(each for each in names if each.startswith(incomplete))
-
-
-def calibrated_dtypes(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The same, and what models are quantised to."""
-    int8 = _items(["int8"] if "int8".startswith(incomplete) else [])
-    return [*dtypes(context, parameter, incomplete), *int8]
 
 
 def _items(values: Iterable[str]) -> list[CompletionItem]:
@@ -149,3 +127,23 @@ def _made_in(file: str) -> list[str]:
     made = (ast.ClassDef, ast.FunctionDef)
     public = [each.name for each in tree.body if isinstance(each, made)]
     return [name for name in public if not re.match("_", name)]
+
+
+models = _completer(lambda begun: _models(begun, _OF_MODELS))
+"""Names of models that begin so, files of models, and Python files with what is in them."""
+
+models_and_saved = _completer(lambda begun: _models(begun, (*_OF_MODELS, ".json")))
+"""The same, and saved analyses."""
+
+_FLOATS = ("float32", "bfloat16", "float16", "float64")
+
+
+def _words(*known: str) -> Completer:
+    return _completer(lambda begun: (each for each in known if each.startswith(begun)))
+
+
+dtypes = _words(*_FLOATS)
+"""The floating types that a model's parameters can be taken to have."""
+
+calibrated_dtypes = _words(*_FLOATS, "int8")
+"""The same, and what models are quantised to."""

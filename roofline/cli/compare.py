@@ -76,6 +76,7 @@ _COMPARED = "Comparison"
         ),
         run_option("threads", "--threads", "teams", multiple=True, help="Threads; repeatable."),
         "cold",
+        "no_cache",
     ),
     option(
         "--measure",

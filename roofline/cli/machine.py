@@ -91,7 +91,16 @@ def measure(
     others = [name for name, is_given in given.items() if is_given]
     if explain:
         others += ["--links"] * links + ["--force"] * output.force + list(map(str, output.outputs))
-        _explain(others)
+        if others:
+            raise InputError(
+                f"--explain measures nothing and writes nothing; leave out {others[0]}"
+            )
+        from roofline.pipeline.measuring import explain_measurement
+
+        sections = explain_measurement()
+        blocks = [each for section in sections for each in notes(section.title, section.lines)]
+        headline = "How roofline measures this machine"
+        print_as_tables(safe(Report(headline=headline, blocks=tuple(blocks))))
     elif links:
         _measure_links(others, output)
     elif quick and thorough:
@@ -188,18 +197,6 @@ def _measure_links(others: list[str], output: Output) -> None:
     profile.save(*output.files, overwrite=output.force)
     present_result(profile, stdout_format=output.format, view=View())
     say_written((catalog.host_file(), *output.files))
-
-
-def _explain(others: list[str]) -> None:
-    if others:
-        raise InputError(f"--explain measures nothing and writes nothing; leave out {others[0]}")
-    from roofline.pipeline.explanations import explain_measurement
-
-    blocks = [
-        each for section in explain_measurement() for each in notes(section.title, section.lines)
-    ]
-    headline = "How roofline measures this machine"
-    print_as_tables(safe(Report(headline=headline, blocks=tuple(blocks))))
 
 
 @command(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from roofline.cli import candidates
@@ -117,6 +118,14 @@ def command(name: str, *params: click.Parameter | Pack) -> Callable[..., Command
         )
 
     return decorate
+
+
+def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
+    """Each parameter that the command line has, with how it is written there."""
+    for each in context.command.params:
+        name = each.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            yield name, name.upper() if isinstance(each, click.Argument) else each.opts[0]
 
 
 def one_of(known: Sequence[str]) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import get_completion_class
 
 from roofline.cli import candidates
@@ -19,6 +18,7 @@ from roofline.cli.options import (
     Output,
     command,
     flag,
+    given_options,
     model_argument,
     output_pack,
     run_option,
@@ -159,7 +159,7 @@ def operators(
         result = Operators(known=len(every), operators=entries)
     else:
         _refuse(context, ("pattern", "type_"), "has no effect beside --missing")
-        from roofline.pipeline.operators import missing_operators
+        from roofline.pipeline.crosschecks import missing_operators
 
         with working("Counting"):
             result = missing_operators(model, **run)
@@ -172,11 +172,9 @@ def _refuse(context: click.Context, names: Any, why: str) -> None:
     Raises:
         InputError: naming the first.
     """
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is ParameterSource.COMMANDLINE:
-            what = "PATTERN" if isinstance(parameter, click.Argument) else parameter.opts[0]
-            raise InputError(f"{what} {why}")
+    for name, written in given_options(context):
+        if name in names:
+            raise InputError(f"{written} {why}")
 
 
 @command("completion", click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])))

@@ -282,8 +282,6 @@ def _write(stream: TextIO, text: str) -> None:
 
 def plain_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr, as wide as the terminal, that colors nothing by itself."""
-    import shutil
-
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)

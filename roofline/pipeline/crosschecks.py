@@ -1,4 +1,4 @@
-"""crosscheck: one model through other counters than ours, each difference with its reason."""
+"""crosscheck, missing_operators: a model through other counters than ours, and what ours lacks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from roofline.counters import Crosscheck
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.runs import captured_workload, workload_of
-from roofline.run import RunOptions, ShapeKeywords, takes
-from roofline.workload.operators import State
+from roofline.run import PassKeywords, RunOptions, ShapeKeywords, takes
+from roofline.workload.operators import OperatorRecord, State
 
 if TYPE_CHECKING:
     from roofline.counters.peers import Peer
     from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
     from roofline.run import Loss
+    from roofline.workload.formulas.catalogue import Missing
 
 
 class CrosscheckKeywords(ShapeKeywords, total=False):
@@ -95,3 +96,44 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
         counters=counters,
         warnings=tuple(warnings),
     )
+
+
+@takes(PassKeywords)
+def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywords]) -> Missing:
+    """The operators of one pass of a model whose FLOP no formula counts; it needs no machine.
+
+    Args:
+        model, inputs: as for `roofline.analyze`.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs or options are wrong.
+    """
+    from roofline.workload.formulas.catalogue import Missing, missing_in
+
+    options = RunOptions.of(inputs, **run)
+    asked = options.run()
+    workload = workload_of(model, inputs, run=asked, batch=options.batch, seq=options.seq)
+    captured = captured_workload(workload, options, run=asked)
+    working = [each for each in captured.capture.records if each.state is not State.FREE]
+    return Missing(
+        model=workload.source.name,
+        inputs=workload.specs,
+        run=captured.capture.run,
+        calls=len(working),
+        operators=len({each.op for each in working}),
+        missing=missing_in(working, _parameters),
+        warnings=captured.notes,
+    )
+
+
+def _parameters(call: OperatorRecord) -> tuple[str, ...]:
+    """The arguments of the operator's overload that was called, by the names that are known."""
+    import torch
+
+    space, _, name = call.op.partition(".")
+    packet: Any = getattr(getattr(torch.ops, space), name)
+    overloads = [getattr(packet, each)._schema for each in packet.overloads()]
+    named = [tuple(each.name for each in schema.arguments) for schema in overloads]
+    fitting = [each for each in named if set(call.attributes) <= set(each)]
+    return min(fitting or named, key=len, default=())

@@ -10,22 +10,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch.utils import _pytree as pytree
 
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
-from roofline.errors import InputError, ModelError, RooflineError, nearest, said_by
+from roofline.errors import InputError, ModelError, RooflineError, argument, nearest, said_by
 from roofline.foundation.files import check_writable, write_together
 from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
-from roofline.run import Run, RunOptions, check_counts
+from roofline.run import Run, RunOptions, ShapeKeywords, takes
 from roofline.substitution.proof import largest_error
-from roofline.workload.capture.passes import capture, has_room_for, with_weights
+from roofline.workload.capture.passes import has_room_for, with_weights
 from roofline.workload.capture.restoration import (
     left_as_it_was,
     process_left_as_it_was,
@@ -33,7 +33,6 @@ from roofline.workload.capture.restoration import (
 )
 from roofline.workload.models.files.onnx_models import onnx_package
 from roofline.workload.models.files.reading import file_source
-from roofline.workload.operators import OperatorRecord
 
 if TYPE_CHECKING:
     from roofline.pipeline.analyses import Model
@@ -181,16 +180,15 @@ _OWN_ERRORS = 4.0
 round, in another order."""
 
 
+@takes(ShapeKeywords)
 def export(
     model: Model,
     inputs: Any = None,
     *,
     files: str | Path | Sequence[str | Path],
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
     opset: int | None = None,
     overwrite: bool = False,
+    **run: Unpack[ShapeKeywords],
 ) -> Export:
     """A model for inference, written as ``.onnx`` or ``.pt2``, and what the files hold.
 
@@ -199,8 +197,8 @@ def export(
     (or, where float32 itself is farther from float64, four times that) is not written.
 
     Args:
-        model, inputs, dtype, batch, seq: as for `analyze`. Inputs set the shapes that files are
-            fixed to, and are compared on; without values they are noise, and zeros as indices.
+        model, inputs: as for `analyze`. Inputs set the shapes that files are fixed to, and are
+            compared on; without values they are noise, and zeros as indices.
         files: where to write; the suffix says what, ``.onnx`` or ``.pt2``.
         opset: which version of ONNX's operators; None: that of torch's exporter.
         overwrite: whether files that exist are replaced.
@@ -211,11 +209,12 @@ def export(
         RooflineError: what was read again gives something else.
     """
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
-    run = RunOptions(dtype=dtype).run()
-    check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    records, notes = _records(asked, run)
-    subject = _subject(asked, run)
+    options = RunOptions.of(inputs, **run)
+    task = options.run()
+    asked = workload_of(model, inputs, run=task, **options.keywords("batch", "seq"))
+    before = asked.capture(task)
+    records = before.records
+    subject = _subject(asked, task)
     contents: dict[Path, bytes] = {}
     found: list[ExportedFile] = []
     for path in paths:
@@ -238,7 +237,7 @@ def export(
                 f"{path}: not written: what it gives differs from what {subject.name} gives by"
                 f" {error:.1e} of the largest value, more than {limit:.0e}; {reason}"
             )
-        after, _ = _records(replace(asked, source=read), run)
+        after = replace(asked, source=read).capture(task).records
         macs, flop, unknown = sums_of(after)
         found.append(
             ExportedFile(
@@ -266,7 +265,7 @@ def export(
         flop=flop,
         unknown_operators=unknown,
         files=tuple(found),
-        warnings=tuple(dict.fromkeys((*asked.notes, *notes, *random))),
+        warnings=tuple(dict.fromkeys((*asked.notes, *before.notes, *random))),
     )
 
 
@@ -291,17 +290,10 @@ def checked_paths(
         if path.resolve() in (each.resolve() for each in paths[:number]):
             raise InputError(f"{path}: is named twice; give each file once")
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
-        raise InputError(f"--opset {opset} is about .onnx files, and none is to be written")
+        raise InputError(
+            f"{argument('opset', opset)} is about .onnx files, and none is to be written"
+        )
     return paths
-
-
-def _records(asked: Workload, run: Run) -> tuple[tuple[OperatorRecord, ...], tuple[str, ...]]:
-    """One pass of a model's operators, and how it was captured."""
-    source = asked.source
-    captured = capture(
-        source.module, asked.given, name=source.name, run=run, rebuild=source.rebuild
-    )
-    return captured.records, captured.notes
 
 
 def _subject(asked: Workload, run: Run) -> _Model:

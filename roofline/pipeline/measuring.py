@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from roofline.errors import FileFormatError, HardwareError, InputError
+from roofline.errors import (
+    FileFormatError,
+    HardwareError,
+    InputError,
+    MeasurementError,
+    RooflineError,
+    argument,
+)
 from roofline.foundation.files import write_atomically
 from roofline.foundation.progress import Progress, silent
 from roofline.machine import catalog
@@ -22,6 +29,9 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.measuring.estimation import Finding, Series
 from roofline.scaling.settings import BETWEEN_PROCESSES, is_between_ranks
+
+if TYPE_CHECKING:
+    from roofline.machine.measuring.explanation import KernelPlan, Section
 
 
 def this_host() -> Host:
@@ -40,7 +50,9 @@ def check_threads_of_host(threads: int) -> None:
     """
     available = this_host().available_cpus
     if not 1 <= threads <= available:
-        raise HardwareError(f"--threads {threads} does not fit this host: choose 1 to {available}")
+        raise HardwareError(
+            f"{argument('threads', threads)} does not fit this host: choose 1 to {available}"
+        )
 
 
 def measure_links(
@@ -208,7 +220,7 @@ def measure_with_samples(
     if device not in ("cpu", "cuda"):
         raise InputError(f"device '{device}' cannot be measured; choose cpu or cuda")
     if device == "cuda" and threads is not None:
-        raise HardwareError("a cuda device computes as a whole; leave --threads out")
+        raise HardwareError(f"a cuda device computes as a whole; leave {argument('threads')} out")
     if threads is not None:
         check_threads_of_host(threads)
     if save:
@@ -233,3 +245,70 @@ def measure_with_samples(
         # The disk filled up meanwhile: what was measured is not thrown away for that.
         problem = f"measured, but the profile could not be kept: {error}"
     return Measurement(profile=profile, series=series, file=file, problem=problem, note=note)
+
+
+def explain_measurement() -> tuple[Section, ...]:
+    """What `measure_hardware` will do on this machine and why, in words; measures nothing."""
+    from roofline.machine.hierarchy.cache_sizes import find_levels
+    from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
+    from roofline.machine.kernels.compiler import host_features
+    from roofline.machine.measuring.explanation import Section, explain
+    from roofline.machine.system.situation import read_situation
+
+    situation = read_situation(compiler_features=host_features)
+    count = situation.topology.available_cpus
+    # What all threads together will go over in DRAM, as far as caches are what is reported.
+    levels = find_levels(None, situation.topology).levels
+    sets, _ = plan_working_sets(levels, situation.topology, (count,), situation.available_bytes)
+    in_memory = (each.bytes_per_thread * count for each in sets if each.level == DRAM)
+    last, problem = None, ""
+    if catalog.host_file().exists():
+        try:
+            last = catalog.load_hardware(catalog.HOST)
+        except RooflineError as error:
+            problem = f"It cannot be read, and the next measurement takes its place: {error}"
+    sections = explain(
+        situation,
+        _kernels(situation.host),
+        threads=count,
+        array_bytes=next(in_memory, None),
+        profile_file=catalog.host_file(),
+        last=last,
+    )
+    return (*sections, Section(title="What is kept", lines=(problem,))) if problem else sections
+
+
+def _kernels(host: Host) -> KernelPlan:
+    from roofline.machine.kernels import register_loop
+    from roofline.machine.kernels.compute import COMPUTE_KERNELS, compute_kernels
+    from roofline.machine.measuring.explanation import KernelPlan
+
+    sets = frozenset(host.instruction_sets)
+    here = [each for each in COMPUTE_KERNELS if each.unit.architecture == host.architecture]
+    refused: dict[str, str] = {}
+    if any(each.unit.name == "amx" for each in compute_kernels(host.architecture, sets)):
+        try:
+            register_loop.request_permission()
+        except MeasurementError as error:
+            refused["amx"] = str(error)
+    able: dict[str, dict[str, list[str]]] = {}
+    lacking: dict[str, set[str]] = {}
+    for each in here:
+        if not each.unit.instruction_sets <= sets:
+            lacking.setdefault(each.unit.name, set()).update(each.unit.instruction_sets - sets)
+        elif each.unit.name not in refused:
+            able.setdefault(str(each.dtype), {}).setdefault(each.name, []).append(each.unit.name)
+    measured: list[str] = []
+    for element, by_kernel in able.items():
+        kernels = [f"{name} on {_words(on)}" for name, on in by_kernel.items()]
+        measured.append(f"{element} ({', '.join(kernels)})")
+    return KernelPlan(
+        measured=tuple(measured),
+        lacking={unit: ", ".join(sorted(missing)) for unit, missing in lacking.items()},
+        refused=refused,
+        used_sets=frozenset(name for each in here for name in each.unit.instruction_sets),
+    )
+
+
+def _words(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from roofline.errors import InputError, argument
 from roofline.foundation.progress import Progress, Say, onwards
@@ -14,14 +14,21 @@ from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_bytes, parse_duration
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import known_machines, placed_on
-from roofline.pipeline.machines import Hardware, is_this_machine, predictor_of
+from roofline.pipeline.machines import is_this_machine, predictor_of
 from roofline.pipeline.optimization_machine import check_bench
 from roofline.pipeline.runs import captured_pass
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.sensitivity import Budget
 from roofline.quantization.what_ifs import what_if, what_ifs
-from roofline.run import RunOptions, check_counts, check_functions, check_rounds, check_switches
+from roofline.run import (
+    InferenceKeywords,
+    RunOptions,
+    check_functions,
+    check_rounds,
+    check_switches,
+    takes,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -32,55 +39,31 @@ if TYPE_CHECKING:
 _MOST_BYTE, _MOST_S = 2**60, 1e9
 """No model has as many bytes, and no pass takes 30 years."""
 
-_PAPER_BITS, _FIRST_LAST = 2, 8
 _FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.json"
 
 
-def policy_of(
-    policy: Policy | str | Path | None,
-    *,
-    weights: int | None,
-    activations: int | None,
-    first_last: int | None,
-    shortcut: Shortcut | None,
-    per_channel: bool,
-) -> Policy:
+def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
     """The policy that is meant: given, read from a file, or put together from the others.
 
     Args:
         policy: a value, or the JSON file of one: a policy, or a saved result of `quantize`, of
             which the proposed policy is taken, or else the one that was asked for.
-        weights, activations: bits; where only one is given the other stays float, and with neither
-            both are 2.
-        first_last, shortcut: as in `Policy`; None: 8, and shortcuts in full precision.
+        parts: fields of `Policy`, None where they are not given. Where only one of ``weights`` and
+            ``activations`` is, the other stays float, and with neither both are 2.
 
     Raises:
         InputError: a width that nothing can have, no policy, or one beside other options.
         FileFormatError: the file cannot be read, or holds no policy.
     """
+    given = {name: value for name, value in parts.items() if value is not None}
     if policy is None:
-        neither = weights is None and activations is None
-        missing = _PAPER_BITS if neither else FLOAT_BITS
-        return Policy(
-            weights=missing if weights is None else weights,
-            activations=missing if activations is None else activations,
-            first_last=_FIRST_LAST if first_last is None else first_last,
-            shortcut="full" if shortcut is None else shortcut,
-            per_channel=per_channel,
+        if "weights" in given or "activations" in given:
+            given = {"weights": FLOAT_BITS, "activations": FLOAT_BITS, **given}
+        return Policy(**given)
+    for name in given:
+        raise InputError(
+            f"{argument(name)} has no effect beside {argument('policy')}; write it into the policy"
         )
-    given = {
-        "weights": weights,
-        "activations": activations,
-        "first_last": first_last,
-        "shortcut": shortcut,
-        "per_channel": per_channel or None,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(
-                f"{argument(name)} has no effect beside {argument('policy')}; write it into the"
-                " policy"
-            )
     if isinstance(policy, Policy):
         return policy
     if not isinstance(policy, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -173,6 +156,7 @@ def budget_of(
     return Budget(size_bytes=size, time_s=None if time is None else float(time))
 
 
+@takes(InferenceKeywords)
 def quantize(
     model: Model,
     inputs: Any = None,
@@ -184,20 +168,16 @@ def quantize(
     shortcut: Shortcut | None = None,
     per_channel: bool = False,
     sweep: Sequence[int] = (),
-    hardware: Hardware | None = None,
     sensitivity: bool = False,
     size_budget: int | str | None = None,
     time_budget: float | str | None = None,
     samples: Any = None,
     measure: bool = False,
     rounds: int | None = None,
-    dtype: str | torch.dtype | None = None,
-    batch: int | None = None,
-    seq: int | None = None,
-    threads: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[InferenceKeywords],
 ) -> Quantization:
     """What fewer bits would be worth for a model on a machine, and what they cost.
 
@@ -207,7 +187,7 @@ def quantize(
     and no times. A module that is given is left as it was.
 
     Args:
-        model, inputs, hardware, dtype, batch, seq, threads: as for `analyze`; inference only.
+        model, inputs: as for `analyze`; inference only.
         policy: bits for all layers and for single ones, as a value or as the JSON file of one, or
             of a saved result; None: as the next ones say.
         weights, activations: bits from 1 to 16, or 32 for floats; where only one is given the other
@@ -240,14 +220,14 @@ def quantize(
     """
     check_switches(per_channel=per_channel, sensitivity=sensitivity, measure=measure, force=force)
     check_functions(progress=progress, say=say)
-    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    options = RunOptions.of(inputs, **run)
     wanted = policy_of(
         policy,
         weights=weights,
         activations=activations,
         first_last=first_last,
         shortcut=shortcut,
-        per_channel=per_channel,
+        per_channel=per_channel or None,
     )
     widths = widths_of(sweep)
     budget = budget_of(size_budget, time_budget, sensitivity=sensitivity)
@@ -260,23 +240,23 @@ def quantize(
                 f"{argument('rounds', rounds)} has no effect without {argument('measure', True)};"
                 " add it"
             )
+    hardware = options.hardware
     if measure and not is_this_machine(hardware):
         name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
         raise InputError(
             f"{argument('measure', True)} times the model on this machine, and"
             f" {argument('hardware', name)} is another: leave one of both out"
         )
-    options = RunOptions(dtype=dtype, batch=batch, seq=seq)
-    (known,) = known_machines([hardware], threads)
-    run = options.run(known.device)
+    (known,) = known_machines([hardware], options.threads)
+    task = options.run(known.device)
     tell = onwards(progress)
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
     # A pass may not tell of modules that are quantised already.
     check_model(captured.model.source.module, wanted)
-    analysis = placed_on(captured, known, threads=threads, cold=False, progress=tell)
-    predictor = predictor_of(analysis.hardware, hardware, run)
+    analysis = placed_on(captured, known, threads=options.threads, cold=False, progress=tell)
+    predictor = predictor_of(analysis.hardware, hardware, task)
     asked = what_ifs(analysis, wanted, widths, predictor)
     if measure:
         # Before minutes go into errors of layers beside which nothing could be timed.
@@ -292,7 +272,7 @@ def quantize(
         share = 0.5 if measure else 1.0
         ranking = sensitivity_of(
             captured.model,
-            run,
+            task,
             asked[0],
             ask=another,
             samples=samples,
@@ -309,12 +289,11 @@ def quantize(
             inputs,
             analysis=analysis,
             what_if_of=another,
-            batch=batch,
-            seq=seq,
             rounds=rounds,
             force=force,
             progress=lambda done, what: tell(begin + (1 - begin) * done, what),
             say=say,
+            **options.keywords("batch", "seq"),
         )
     return Quantization(
         model=analysis.model,

@@ -173,7 +173,7 @@ def test_rates_are_told_as_they_are_found(machine: FakeMachine) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"threads": 3}, HardwareError, "--threads 3 does not fit this host: choose 1 to 2"),
+        ({"threads": 3}, HardwareError, "threads=3 does not fit this host: choose 1 to 2"),
         ({"threads": 0}, HardwareError, "choose 1 to 2"),
         ({"threads": -1}, HardwareError, "choose 1 to 2"),
         ({"budget_s": 0.0}, InputError, "greater than 0 s, got 0 s"),

@@ -164,7 +164,7 @@ def test_models_that_cannot_be_exported(tmp_path: Path) -> None:
         ("a.h5", {}, r"a model is written as \.onnx, \.pt2"),
         ("missing/a.pt2", {}, "does not exist; make it first"),
         ([], {}, "name a file to write"),
-        ("a.pt2", {"opset": 18}, r"--opset 18 is about \.onnx files"),
+        ("a.pt2", {"opset": 18}, r"opset=18 is about \.onnx files"),
     ],
 )
 def test_what_cannot_be_written(

@@ -185,12 +185,12 @@ def test_a_saved_result_is_a_policy(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     found = quantize(Block(), IMAGE, hardware=MACHINE, weights=3, activations=5, shortcut="low")
     found.save(file)
-    assert policy_of_file(file) == found.what_if.policy
+    assert policy_of(file) == found.what_if.policy
     proposed = quantize(Block(), IMAGE, hardware=MACHINE, sensitivity=True, size_budget="1kB")
     proposed.save(file, overwrite=True)
     assert proposed.sensitivity is not None
     assert proposed.sensitivity.proposal is not None
-    assert policy_of_file(file) == proposed.sensitivity.proposal.policy
+    assert policy_of(file) == proposed.sensitivity.proposal.policy
 
 
 @pytest.fixture
@@ -259,11 +259,6 @@ def test_a_busy_machine_is_refused_before_layers_are_quantised(
 # -- policies, sweeps and budgets as users give them -----------------------------------------------
 
 
-def policy_of_file(file: Path | str, **options: Any) -> Policy:
-    of_policy = {"first_last": None, "shortcut": None, "per_channel": False, **options}
-    return policy_of(file, weights=None, activations=None, **of_policy)
-
-
 def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     policy = Policy(
         weights=3,
@@ -275,9 +270,9 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     )
     file = tmp_path / "policy.json"
     file.write_text(json.dumps(policy.to_data()))
-    assert policy_of_file(file) == policy
+    assert policy_of(file) == policy
     file.write_text('{"weights": 4}')
-    assert policy_of_file(str(file)) == Policy(weights=4)
+    assert policy_of(str(file)) == Policy(weights=4)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +312,7 @@ def test_what_is_no_policy_is_said_in_a_line(content: str, words: str, tmp_path:
     file = tmp_path / "policy.json"
     file.write_text(content)
     with pytest.raises(FileFormatError) as caught:
-        policy_of_file(file)
+        policy_of(file)
     assert words in str(caught.value)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
@@ -325,7 +320,7 @@ def test_what_is_no_policy_is_said_in_a_line(content: str, words: str, tmp_path:
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="no such file"):
-        policy_of_file(tmp_path / "nowhere.json")
+        policy_of(tmp_path / "nowhere.json")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import torch
 
 import roofline
 from roofline.errors import InputError, RooflineError
-from roofline.pipeline.operators import missing_operators
+from roofline.pipeline.crosschecks import missing_operators
 from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import Capture, OperatorRecord, State
 from tests.workload.passes import only, passed, trained, working

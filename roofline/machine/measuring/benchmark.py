@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from roofline.errors import HardwareError, InputError, MeasurementError, said_by
+from roofline.errors import HardwareError, InputError, MeasurementError, argument, said_by
 from roofline.foundation.progress import Progress, silent
 from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.kernels import compiler
@@ -80,7 +80,8 @@ def measure_hardware(
     count = topology.available_cpus if threads is None else threads
     if not 1 <= count <= topology.available_cpus:
         raise HardwareError(
-            f"--threads {count} does not fit this host: choose 1 to {topology.available_cpus}"
+            f"{argument('threads', count)} does not fit this host: choose 1 to"
+            f" {topology.available_cpus}"
         )
     before = read_activity(cpus=topology.allowed_cpus)
     obstacle = _obstacle()
