@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,6 +23,7 @@ from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import HardwareProfile
 from roofline.plots.figures import foot_figure, shown_figure, title_figure
+from roofline.plots.roof import RoofLines, Spot
 from roofline.plots.roofline import draw_roofline
 from roofline.plots.style import styles
 
@@ -40,23 +43,30 @@ def draw_analysis(
         labels: number of the longest operators to name, where there is room.
         roofs: every ceiling that is known, or only those of the data types in use.
     """
-    axes = figure.subplots()
-    handles = draw_on(axes, analysis, labels=labels, roofs=roofs)
+    handles = draw_on(figure.subplots(), analysis, roof_lines(analysis, roofs), labels=labels)
     title_figure(figure, title_of(analysis), subtitle_of(analysis))
     foot_figure(figure, handles, [provenance_words(analysis.hardware)], picture_warnings(analysis))
 
 
-def draw_on(axes: Axes, analysis: Analysis, *, labels: int = 12, roofs: Roofs = "in use"):
-    """Draw ceilings, memory levels and operators into axes; return handles for a legend."""
+def draw_on(
+    axes: Axes,
+    analysis: Analysis,
+    lines: RoofLines,
+    *,
+    labels: int,
+    spots: Iterable[Spot] = (),
+) -> list[Artist]:
+    """Draw a roof and the operators under it into axes; return handles for a legend."""
     kind = "measured" if is_measured(analysis) else "minimum"
     return draw_roofline(
         axes,
-        roof_lines(analysis, roofs),
+        lines,
         points_of(analysis),
         aside=strip_of(analysis),
         look=styles(types_by_time(analysis)),
         labels=labels,
         rate=f"FLOP/s (FLOP / {kind} time)",
+        spots=spots,
     )
 
 
@@ -92,11 +102,9 @@ def _time(analysis: Analysis) -> str:
         return f"{median_text(analysis.measurement.end_to_end)} measured"
     if totals.measured_s is not None:
         return f"{format_s(totals.measured_s)} measured"
-    parts = (
-        [f"minimum {format_s(totals.eager_min_time_s)}"]
-        if totals.eager_min_time_s is not None
-        else []
-    )
+    parts: list[str] = []
+    if totals.eager_min_time_s is not None:
+        parts.append(f"minimum {format_s(totals.eager_min_time_s)}")
     if prediction is not None:
         words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
         parts.append(f"predicted {words[0]}")

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from roofline.analysis.drawing import is_measured, picture_warnings, subtitle_of, title_of
+from roofline.analysis.drawing import draw_on, picture_warnings, subtitle_of, title_of
 from roofline.analysis.grouping import working
-from roofline.analysis.points import dtypes_in_use, points_of, strip_of, types_by_time
+from roofline.analysis.points import dtypes_in_use, points_of
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.words import kind_of_time, provenance_words, sum_s, time_of
@@ -32,7 +32,7 @@ from roofline.placement import Bound
 from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.roof import Ceiling, Diagonal, RoofLines, Spot
 from roofline.plots.roofline import draw_roofline, name_points
-from roofline.plots.style import BLUE, THEORETICAL, styles
+from roofline.plots.style import BLUE, THEORETICAL
 
 _NAMED = 4
 """Number of ceilings that a note names, those of the longest times first."""
@@ -410,17 +410,8 @@ def draw_layers(
         notes, warnings = [library_note(layers)], []
     else:
         layers, points = layers_of_analysis(subject, theory), points_of(subject)
-        kind = "measured" if is_measured(subject) else "minimum"
-        handles = draw_roofline(
-            axes,
-            layers.lines,
-            points,
-            aside=strip_of(subject),
-            look=styles(types_by_time(subject)),
-            labels=0,
-            rate=f"FLOP/s (FLOP / {kind} time)",
-            spots=[end for each in layers.shown for end in layers.ends(each)],
-        )
+        spots = [end for each in layers.shown for end in layers.ends(each)]
+        handles = draw_on(axes, subject, layers.lines, labels=0, spots=spots)
         title, below = title_of(subject), subtitle_of(subject)
         notes, warnings = [software_note(layers)], picture_warnings(subject)
     profile = subject if isinstance(subject, HardwareProfile) else subject.hardware

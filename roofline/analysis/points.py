@@ -76,8 +76,6 @@ def dtypes_in_use(analysis: Analysis, roof: MachineRoof) -> Sequence[DType]:
     return sorted(flop, key=lambda of: -flop[of])
 
 
-Why = Literal["no FLOP", "FLOP unknown"]
-
 _NAME_CHARACTERS = 28
 _SAME_SPOT = 0.01
 """Decades within which calls of one operator and shape share a point."""
@@ -94,16 +92,12 @@ def points_of(analysis: Analysis) -> tuple[Point, ...]:
     for row in analysis.operators:
         x, y = row.intensity_flop_per_byte, rate_flop_per_s(row)
         if row.flop and x and y:
-            spot = (_cell(x), _cell(y))
+            spot = [round(math.log10(value) / _SAME_SPOT) for value in (x, y)]
             by_spot.setdefault((row.op, row.type, row.phase, shape_of(row), *spot), []).append(row)
     whole = total_s(analysis)
     in_module = Counter(row.module_path for row in analysis.operators if drawn(row))
     found = [_point(rows, whole, in_module) for rows in by_spot.values()]
     return tuple(sorted(found, key=lambda point: -point.share))
-
-
-def _cell(value: float) -> int:
-    return round(math.log10(value) / _SAME_SPOT)
 
 
 def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -> Point:
@@ -112,8 +106,11 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
     byte = sum((row.flop or 0) / (row.intensity_flop_per_byte or 1.0) for row in rows)
     at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
     first = max(rows, key=lambda row: time_s(row) or 0.0)
+    # As a table calls the first and what is like it; the others stand in the same place.
+    same = sum(likeness(row) == likeness(first) for row in rows)
+    name = name_of(first, alone=in_module[first.module_path] == 1, count=same)
     return Point(
-        name=_name_of(first, rows, alone=in_module[first.module_path] == 1),
+        name=f"{name} +{len(rows) - same}" if len(rows) > same else name,
         op=short_op(first),
         type=first.type,
         phase=first.phase,
@@ -135,13 +132,6 @@ def name_of(row: OperatorRow, *, alone: bool, count: int) -> str:
     return f"{words} ×{count}" if count > 1 else words
 
 
-def _name_of(first: OperatorRow, rows: Sequence[OperatorRow], *, alone: bool) -> str:
-    """As a table calls the first and what is like it; the others stand in the same place."""
-    same = sum(likeness(row) == likeness(first) for row in rows)
-    others = f" +{len(rows) - same}" if len(rows) > same else ""
-    return name_of(first, alone=alone, count=same) + others
-
-
 def _path_end(module: str) -> str:
     """The end of a long module path, which tells modules apart: ``"…layer_1.mlp.0"``."""
     if len(module) <= _NAME_CHARACTERS:
@@ -154,10 +144,10 @@ def _path_end(module: str) -> str:
 
 def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
     """The operators that do something but whose FLOP is 0 or unknown, longest time first."""
-    by_name: dict[tuple[Why, str, str], list[OperatorRow]] = {}
+    by_name: dict[tuple[Literal["no FLOP", "FLOP unknown"], str, str], list[OperatorRow]] = {}
     for row in analysis.operators:
         if row.state is not State.FREE and not row.flop:
-            why: Why = "FLOP unknown" if row.flop is None else "no FLOP"
+            why = "FLOP unknown" if row.flop is None else "no FLOP"
             by_name.setdefault((why, row.op, row.type), []).append(row)
     whole = total_s(analysis)
     found: list[StripPoint] = []

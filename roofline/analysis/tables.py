@@ -186,11 +186,8 @@ def _iqr_s(group: Group) -> float | None:
 def _flop_rate(group: Group) -> str:
     if not (time_s := group.measured_s):
         return MISSING
-    return sum_of_flop(
-        group.work.flop or 0,
-        group.unknown_operators,
-        lambda flop: format_flop_per_s(flop / time_s),
-    )
+    flop, unknown = group.work.flop or 0, group.unknown_operators
+    return sum_of_flop(flop, unknown, lambda flop: format_flop_per_s(flop / time_s))
 
 
 def _byte_rate(group: Group) -> str:
