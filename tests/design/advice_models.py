@@ -72,8 +72,8 @@ def analysed(
     captured = captured_pass(model, shape, chosen, on="cpu")
     machine = profile or full_profile()
     return assemble(
-        captured.workload.source.name,
-        captured.workload.specs,
+        captured.name,
+        captured.inputs,
         captured.capture,
         captured.reuse,
         Roof(machine, machine.threads),

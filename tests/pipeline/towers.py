@@ -46,4 +46,5 @@ class Normed(nn.Module):
 
 
 def scaled(model: Any, inputs: Any, ranks: int = 4, **options: Any) -> Scaling:
-    return scale(model, inputs, data_parallel=ranks, hardware="10980xe", **{**LINK, **options})
+    chosen: dict[str, Any] = {**LINK, **options}
+    return scale(model, inputs, data_parallel=ranks, hardware="10980xe", **chosen)

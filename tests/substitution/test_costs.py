@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ class Given:
     calls: tuple[Call | None, ...] = ()
     node_of: tuple[int, ...] = ()
 
-    def __call__(self, _graph: Graph, /, *, around_bytes: int = 0) -> Given:
+    def __call__(self, graph: Graph, /, *, around_bytes: int = 0) -> Any:
         if not around_bytes:
             return self
         rest = tensor(999, around_bytes, of="uint8", role=Role.BUFFER)
