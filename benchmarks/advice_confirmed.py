@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Finding
-from roofline.design.advice import Advice
+from roofline.design.advice.result import Advice
 from roofline.foundation.files import write_atomically
 from roofline.foundation.units import format_s
 from roofline.machine import catalog

@@ -46,7 +46,8 @@ _RANKS = 2
 
 
 def _computed(key: str, quick: bool) -> Row:
-    from roofline.pipeline.distributed_capture import TrainingTask, real_buckets, real_steps
+    from roofline.machine.links import in_ranks
+    from roofline.pipeline.distributed_capture import TrainingTask, buckets_of_rank, times_of_rank
     from roofline.pipeline.scaling import scale
 
     model, shape = MODELS[key]
@@ -61,8 +62,9 @@ def _computed(key: str, quick: bool) -> Row:
         force=quick,
     )
     task = TrainingTask(model=model, inputs=inputs, optimizer="sgd")
-    sent = real_buckets(task, ranks=_RANKS, limit_s=300)
-    found = real_steps(task, ranks=_RANKS, steps=3 if quick else _STEPS, limit_s=300)
+    ranks: Any = {"ranks": _RANKS, "threads": 1, "limit_s": 300}
+    sent, *_ = in_ranks(buckets_of_rank, task, **ranks)
+    found = in_ranks(times_of_rank, task, 3 if quick else _STEPS, **ranks)
     # A step is over when it is for the last rank.
     together = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
     alone = [max(each) for each in zip(*(one.alone_s for one in found), strict=True)]

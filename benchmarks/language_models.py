@@ -149,7 +149,7 @@ def _computed(key: str, quick: bool) -> Row:
     return {
         **{field: getattr(judged, field) for field in fields},
         "parameters": found.capture.parameters,
-        "copied_bytes": cache_growth(found.capture.records).copied_bytes,
+        "copied_bytes": cache_growth(found.capture.records)[0],
         "conditions": list(found.timed.run.conditions),
     }
 

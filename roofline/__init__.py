@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roofline.analysis import read_analysis as read_analysis
     from roofline.analysis.drawing import plot as plot
     from roofline.counters import Crosscheck as Crosscheck
-    from roofline.design.advice import Advice as Advice
+    from roofline.design.advice.result import Advice as Advice
     from roofline.design.comparison.result import Comparison as Comparison
     from roofline.design.compilation import Compilation as Compilation
     from roofline.design.gate.cost import Cost as Cost
@@ -64,7 +64,7 @@ _NAMES = {
     "roofline.analysis": "Analysis Coverage OperatorRow Totals read_analysis",
     "roofline.analysis.drawing": "plot",
     "roofline.counters": "Crosscheck",
-    "roofline.design.advice": "Advice",
+    "roofline.design.advice.result": "Advice",
     "roofline.design.comparison.result": "Comparison",
     "roofline.design.compilation": "Compilation",
     "roofline.design.gate.cost": "Cost",

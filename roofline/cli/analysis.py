@@ -270,7 +270,7 @@ def advise(
     with --measure measured. MODEL as for analyze, or an analysis saved as .json, whose findings
     are shown.
     """
-    from roofline.design.advice import Advice, read_advice
+    from roofline.design.advice.result import Advice, read_advice
 
     view = View(top=top)
     output.check(Advice)

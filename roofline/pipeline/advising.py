@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis, ranked
-from roofline.design.advice import Advice
+from roofline.design.advice.result import Advice
 from roofline.design.advice.rules import findings_of, proposals_of
 from roofline.design.advice.whole_model import (
     Outcome,

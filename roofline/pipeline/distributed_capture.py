@@ -56,22 +56,6 @@ class TrainingTask:
     are_views: bool = False
 
 
-def real_buckets(
-    task: TrainingTask, *, ranks: int = 2, limit_s: float = LIMIT_S
-) -> tuple[RealBucket, ...]:
-    """The buckets of one step, once torch knows the order, as rank 0 sent them.
-
-    Args:
-        limit_s: seconds after which all are ended.
-
-    Raises:
-        MeasurementError: a process died, or all took too long.
-        RooflineError: whatever one of them raised.
-    """
-    found = in_ranks(buckets_of_rank, task, ranks=ranks, threads=1, limit_s=limit_s)
-    return found[0]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
     """Seconds of steps of one rank, each once: together with the others, and alone.
@@ -82,23 +66,6 @@ class StepTimes:
 
     together_s: tuple[float, ...]
     alone_s: tuple[float, ...]
-
-
-def real_steps(
-    task: TrainingTask,
-    *,
-    ranks: int = 2,
-    threads: int = 1,
-    steps: int = 10,
-    limit_s: float = LIMIT_S,
-) -> tuple[StepTimes, ...]:
-    """What steps take on each rank, those that send in turn with those that do not.
-
-    Args:
-        limit_s: seconds after which all are ended.
-    """
-    found = in_ranks(times_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
-    return tuple(found)
 
 
 def slowdown_beside(
@@ -121,7 +88,7 @@ def slowdown_beside(
 
 
 def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBucket, ...]:
-    """What one process does for `real_buckets`."""
+    """The buckets of one step, once torch knows the order, as this rank sent them."""
     trained = _Trained(task)
     seen: list[RealBucket] = []
     assert trained.parallel is not None
@@ -133,13 +100,13 @@ def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBuck
 
 
 def times_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
-    """What one process does for `real_steps`."""
+    """What steps take on this rank, those that send in turn with those that do not."""
     trained = _Trained(task)
     return _timed(steps, lambda: trained.step(), lambda: trained.step(sends=False))
 
 
 def computing_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
-    """What one process does for `slowdown_beside`."""
+    """What computing takes on this rank, in turn with all others and (the first) alone."""
     # Joined ranks talk in their first pass, whatever they are told.
     trained = _Trained(task, is_joined=False)
     return _timed(steps, trained.step, trained.step if rank == 0 else None)

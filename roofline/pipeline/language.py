@@ -141,64 +141,44 @@ def analyze_stage(
     captured = captured_workload(asked, options, run=run)
     records = captured.capture.records
     if stage == "decode":
-        captured = replace(
-            captured,
-            reuse=held_while_generating(records, captured.reuse),
-            notes=(*captured.notes, *growth_notes(records)),
-        )
-    captured = replace(captured, notes=(*captured.notes, *_expert_notes(records)))
+        captured = replace(captured, reuse=held_while_generating(records, captured.reuse))
+    captured = replace(captured, notes=(*captured.notes, *_notes_of_pass(records, stage)))
     return placed_on(
         captured, known, threads=threads, cold=cold, progress=progress, predict=predict
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheGrowth:
-    """Bytes that a decode pass moves to add a token to its cache, beside reading it in attention.
+def cache_growth(records: Iterable[OperatorRecord]) -> tuple[int, int]:
+    """Return the bytes that a decode pass moves to add a token to its cache, beside reading it.
 
-    ``copied_bytes`` are read and written by concatenations of the cache with the new token, as
-    eager transformers has it; ``static_bytes`` would be, if the new token were written into a cache
-    that has room for it.
+    First those that concatenations of the cache with the new token read and write, as eager
+    transformers has it; then those of writing the token into a cache that has room for it.
     """
-
-    copied_bytes: int
-    static_bytes: int
-
-
-def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
-    """Return the bytes that cache growth moves in a decode pass, by its operators."""
     copied = static = 0
     for record in records:
-        is_growth = any(map(is_cache, record.inputs))
-        if record.op != "aten.cat" or not is_growth:
-            continue
-        copied += record.work.traffic_bytes
-        static += 2 * sum(each.byte for each in record.inputs if not is_cache(each))
-    return CacheGrowth(copied_bytes=copied, static_bytes=static)
+        if record.op == "aten.cat" and any(map(is_cache, record.inputs)):
+            copied += record.work.traffic_bytes
+            static += 2 * sum(each.byte for each in record.inputs if not is_cache(each))
+    return copied, static
 
 
-def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
-    """Yield a note on cache growth, where the pass has any."""
-    growth = cache_growth(records)
-    if growth.copied_bytes:
+def _notes_of_pass(records: Sequence[OperatorRecord], stage: Stage) -> Iterator[str]:
+    """What a reader of the numbers of a pass must know: cache growth, and routing."""
+    copied, static = cache_growth(records)
+    if copied and stage == "decode":
         yield (
-            f"KV cache growth moves {format_bytes(growth.copied_bytes)} (transformers"
-            f" concatenates); a static cache would move {format_bytes(growth.static_bytes)}; peak"
-            " memory has the cache once and the growing tensor twice"
+            f"KV cache growth moves {format_bytes(copied)} (transformers concatenates); a static"
+            f" cache would move {format_bytes(static)}; peak memory has the cache once and the"
+            " growing tensor twice"
         )
-
-
-def _expert_notes(records: Iterable[OperatorRecord]) -> Iterator[str]:
-    products = [each for each in records if each.op == "aten._grouped_mm"]
-    if not products:
-        return
-    matrices = products[0].inputs[1]
-    experts, rows = matrices.shape[0], products[0].inputs[0].shape[0]
-    yield (
-        "routing is not known from shapes: traffic counts the weights of"
-        f" {min(experts, rows)} of {experts} experts per layer (maximum of {rows} choices), minimum"
-        " times those of one; FLOP do not depend on routing"
-    )
+    product = next((each for each in records if each.op == "aten._grouped_mm"), None)
+    if product is not None:
+        experts, rows = product.inputs[1].shape[0], product.inputs[0].shape[0]
+        yield (
+            "routing is not known from shapes: traffic counts the weights of"
+            f" {min(experts, rows)} of {experts} experts per layer (maximum of {rows} choices),"
+            " minimum times those of one; FLOP do not depend on routing"
+        )
 
 
 DEFAULT_CONTEXT = 128
@@ -206,19 +186,6 @@ DEFAULT_CONTEXT = 128
 
 _MOST = 2**24
 """No context and no batch is as large."""
-
-
-def stages_of(stage: object) -> tuple[Stage, ...]:
-    """The stages that are meant: one, or (None) both."""
-    if stage is None:
-        return STAGES
-    known: dict[str, Stage] = {each: each for each in STAGES}
-    if str(stage) not in known:
-        hint = nearest(str(stage), STAGES)
-        raise InputError(
-            f"{argument('stage', stage)}: choose prefill or decode; without it both{hint}"
-        )
-    return (known[str(stage)],)
 
 
 def check_size(name: str, value: object) -> int:
@@ -321,7 +288,14 @@ def analyze_language(
         HardwareError: unknown hardware, or it does not have so many threads.
     """
 
-    stages = stages_of(stage)
+    stages = STAGES
+    if stage is not None:
+        if stage not in STAGES:
+            hint = nearest(str(stage), STAGES)
+            raise InputError(
+                f"{argument('stage', stage)}: choose prefill or decode; without it both{hint}"
+            )
+        stages = (stage,)
     context = check_size("context", DEFAULT_CONTEXT if context is None else context)
     batch = check_size("batch", 1 if batch is None else batch)
     bits = dict.fromkeys(map(WeightBits.parsed, weight_bits))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 from roofline.workload.operators import Gradient, OperatorRecord
@@ -50,21 +50,13 @@ class RankMemory:
     bucket_bytes: int
 
     def __post_init__(self) -> None:
-        if min(self.parts) < 0:
+        if min(astuple(self)) < 0:
             raise ValueError(f"memory must not be negative: {self}")
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """All that it is made of."""
-        return (
-            *(self.parameter_bytes, self.buffer_bytes, self.input_bytes, self.optimizer_bytes),
-            *(self.activation_bytes, self.gradient_bytes, self.bucket_bytes),
-        )
 
     @property
     def total_bytes(self) -> int:
         """All of it."""
-        return sum(self.parts)
+        return sum(astuple(self))
 
 
 def peak_while_accumulating(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
@@ -375,7 +374,7 @@ class Scaling(Result):
         known = self.memory_capacity_bytes is not None
         columns: dict[str, str | Callable[[MemoryChoice], str]] = {"": "what"}
         for heading, name in _OF_MEMORY.items():
-            columns[heading] = partial(_part, name)
+            columns[heading] = lambda each, of=name: format_bytes(getattr(each.memory, of))
         columns["total"] = lambda each: format_bytes(each.memory.total_bytes)
         if known:
             columns["fits in memory"] = lambda each: fit_cell(each.fits)
@@ -388,10 +387,6 @@ class Scaling(Result):
         from roofline.scaling.drawing import draw_scaling
 
         draw_scaling(figure, self)
-
-
-def _part(name: str, choice: MemoryChoice) -> str:
-    return format_bytes(getattr(choice.memory, name))
 
 
 def _multiple(value: float | None) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from roofline.analysis import Analysis, Finding, analysis_from_data, ranked
 from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
-from roofline.design.advice import Advice, read_advice
+from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation.blocks import Facts, Grid, Notes
 from tests.analysis.examples import examples, resnet

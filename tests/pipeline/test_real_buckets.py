@@ -23,7 +23,6 @@ from roofline.pipeline.distributed_capture import (
     TrainingTask,
     buckets_of_rank,
     computing_of_rank,
-    real_buckets,
     slowdown_beside,
     times_of_rank,
 )
@@ -225,7 +224,8 @@ def test_unused_parameters_are_named_and_sent(models: Path) -> None:
 
 def test_three_ranks_send_the_same_buckets(models: Path) -> None:
     task = found_in(CASES["branches in small buckets"].task, models)
-    check(predicted(task, ranks=3), real_buckets(task, ranks=3, limit_s=LIMIT_S))
+    sent, *_ = in_ranks(buckets_of_rank, task, ranks=3, threads=1, limit_s=LIMIT_S)
+    check(predicted(task, ranks=3), sent)
 
 
 def test_steps_are_timed_on_every_rank(real: list[Found]) -> None:
@@ -257,4 +257,5 @@ def test_what_ranks_cost_one_another_is_timed(
 
 def test_a_model_that_is_not_found_is_said_in_one_line() -> None:
     with pytest.raises(RooflineError, match="resnet_none"):
-        real_buckets(TrainingTask(model="resnet_none"), ranks=1, limit_s=LIMIT_S)
+        task = TrainingTask(model="resnet_none")
+        in_ranks(buckets_of_rank, task, ranks=1, threads=1, limit_s=LIMIT_S)
