@@ -14,7 +14,6 @@ from roofline.foundation.progress import Progress, Say
 from roofline.foundation.text import counted
 from roofline.foundation.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.pipeline.analyses import (
-    KnownMachine,
     known_machines,
     placed_on,
 )
@@ -80,20 +79,6 @@ def settings_of(
     )
 
 
-def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool) -> None:
-    """Refuses what a step that is run for real does not do."""
-    for name, is_given in (
-        ("checkpoint", checkpoint is not None),
-        ("scale_gradients", scale_gradients),
-        ("cold", cold),
-    ):
-        if is_given:
-            raise InputError(
-                f"{argument(name)} has no effect with {argument('measured')}: torch runs the step"
-                " as it is, again and again; leave one of them out"
-            )
-
-
 def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
     """The link that a user describes; None: none."""
     if bandwidth is None:
@@ -116,20 +101,6 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
             "a link has byte/s above 0 and a latency from 0, both finite, got"
             f" {bandwidth!r} and {latency!r}; write {example_link()}"
         ) from None
-
-
-def check_links(machine: KnownMachine) -> None:
-    """Refuses a machine whose links are not known, before anything is run or measured.
-
-    Raises:
-        InputError: says how to get them.
-    """
-    if machine.found is None:
-        raise InputError(
-            "this machine was not measured yet, and its links are not known: run `roofline measure`"
-            f" and `roofline measure --links`, or give {example_link()}"
-        )
-    wire_of(machine.found[0], at_best=True)
 
 
 _SHOWN = 3
@@ -256,14 +227,26 @@ def scale(
     if checkpoint is not None and not isinstance(checkpoint, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"checkpoint: expected blocks or a path, got {checkpoint!r}")
     if measured:
-        check_measured(
-            checkpoint=checkpoint, scale_gradients=options.scale_gradients, cold=options.cold
-        )
+        refused = {
+            "checkpoint": checkpoint is not None,
+            "scale_gradients": options.scale_gradients,
+            "cold": options.cold,
+        }
+        for name in filter(refused.get, refused):
+            raise InputError(
+                f"{argument(name)} has no effect with {argument('measured')}: torch runs the step"
+                " as it is, again and again; leave one of them out"
+            )
     (known,) = known_machines([options.hardware], options.threads)
     on_rank = options.run(known.device)
     if given is None and settings.ranks > 1:
         # Before the model is built, and a machine measured for nothing.
-        check_links(known)
+        if known.found is None:
+            raise InputError(
+                "this machine was not measured yet, and its links are not known: run `roofline"
+                f" measure` and `roofline measure --links`, or give {example_link()}"
+            )
+        wire_of(known.found[0], at_best=True)
     asked = workload_of(model, inputs, run=on_rank, batch=options.batch, seq=options.seq)
     passed, paths = _captured(asked, options, on_rank, checkpoint)
     captured = passed.capture
@@ -282,7 +265,13 @@ def scale(
             say=say,
             **options.keywords(*names),
         )
-        analysis = _as_measured(analysis, timed)
+        ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
+        if ops[0] != ops[1]:
+            raise InputError(
+                "measured: the step runs other operators for real than on fake tensors; leave it"
+                " out"
+            )
+        analysis = timed
     kind, _ = times_of(analysis)
     wire = given
     if wire is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
@@ -350,21 +339,5 @@ def _slowdown(
 ) -> float | None:
     """What ranks that are processes of this host cost one another; None: they are none."""
     threads = analysis.threads
-    if (
-        wire is None
-        or not wire.is_in_host
-        or ranks < 2
-        or ranks * threads > analysis.hardware.threads
-    ):
-        return None
-    return slowdown_beside(task, ranks=ranks, threads=threads)
-
-
-def _as_measured(analysis: Analysis, timed: Analysis) -> Analysis:
-    """The analysis whose operators were timed, if they are those that were counted."""
-    ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
-    if ops[0] != ops[1]:
-        raise InputError(
-            "measured: the step runs other operators for real than on fake tensors; leave it out"
-        )
-    return timed
+    is_here = wire is not None and wire.is_in_host and ranks * threads <= analysis.hardware.threads
+    return slowdown_beside(task, ranks=ranks, threads=threads) if is_here and ranks > 1 else None

@@ -153,10 +153,10 @@ def test_a_bound_without_a_prediction_says_how_to_get_one() -> None:
     [
         ({"inputs": (InputSpec(shape=(8, 3, 8, 8), dtype=dtype("float32")),)}, "8x3x8x8:float32"),
         ({"inputs": (InputSpec(shape=(1, 3, 8, 8), dtype=dtype("bfloat16")),)}, "bfloat16"),
-        ({"run": Run(train=True, optimizer="adamw")}, "a training step with adamw"),
+        ({"run": Run(train=True, optimizer="adamw")}, "training step (adamw)"),
         ({"run": Run(channels_last=True)}, "channels last"),
-        ({"run": Run(autocast="bfloat16")}, "autocast to bfloat16"),
-        ({"run": Run(device="meta")}, "for meta"),
+        ({"run": Run(autocast="bfloat16")}, "autocast bfloat16"),
+        ({"run": Run(device="meta")}, "operators of meta"),
     ],
 )
 def test_another_task_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:

@@ -77,11 +77,8 @@ def convolution_like(
     """The first of convolutions with other sizes; what is None is as it was.
 
     Its image and its output keep their height and width: with another kernel, the padding is the
-    one that does.
-
-    Args:
-        rows: those that it would replace; their bytes tell which memory level its own come from.
-        in_channels, out_channels, kernel, groups: its sizes.
+    one that does. The bytes of all `rows`, which it would replace, tell which memory level its own
+    come from.
     """
     row = rows[0]
     image, weight, *bias = row.inputs
@@ -103,12 +100,7 @@ def convolution_like(
 def product_like(
     rows: Sequence[OperatorRow], *, in_features: int | None = None, out_features: int | None = None
 ) -> Alternative:
-    """The first of linear layers with other sizes; what is None is as it was.
-
-    Args:
-        rows: those that it would replace; their bytes tell which memory level its own come from.
-        in_features, out_features: its sizes.
-    """
+    """The first of linear layers with other sizes, as `convolution_like`."""
     row = rows[0]
     *bias, left, right = row.inputs
     inner, out = in_features or right.shape[0], out_features or right.shape[1]
@@ -275,10 +267,6 @@ def saving_of(parts: Iterable[tuple[Time, Time]], basis: Basis) -> Saving:
 
     Equal parts are the same operator again, and wrong in the same way; what is wrong with others is
     taken to be independent. Bounds have no interval.
-
-    Args:
-        parts: what changes.
-        basis: what the times are.
     """
     counts = Counter(parts)
     before_s = sum(before.s * count for (before, _), count in counts.items())
@@ -464,14 +452,8 @@ class Subject:
     ) -> list[Proposal]:
         """The finding, if it is worth a word; else nothing.
 
-        Args:
-            rule: its name.
-            rows: the operators concerned.
-            saving: what it saves.
-            evidence: what says so.
-            change: what to do.
-            basis: what the times of `saving` are; None: as of all.
-            swaps: what to time where the change is tried.
+        ``basis`` is what the times of `saving` are (None: as of all), ``swaps`` what to time where
+        the change is tried.
         """
         if saving is None or not self.pass_s or not saving.is_worth(self.pass_s):
             return []

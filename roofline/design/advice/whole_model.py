@@ -203,33 +203,52 @@ class Outcome:
 
 
 def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
-    """The same model as it is and run in another way, held against each other.
+    """What is expected of a variant, of the model as it is and run so."""
 
-    Args:
-        variant: how else it was run.
-        before: as it is.
-        after: so.
-    """
+    def said(words: str, *, is_open: bool = False) -> Outcome:
+        return Outcome(variant=variant, words=f"{variant.name}: {words}", is_open=is_open)
+
     if after.fits is False:
-        return Outcome(variant=variant, words=f"{variant.name}: {fit_of(after)}")
+        return said(str(fit_of(after)))
     saving = _saving(variant, before, after)
     if saving is None:
-        return _unknown(variant, before, after)
+        # What torch reaches in its type may be known.
+        then, now = _library_rate(before), _library_rate(after)
+        if then and now and now < then:
+            rates = f"{format_flop_per_s(now)} in products, and {format_flop_per_s(then)} as it is"
+            return said(f"torch reaches {rates}")
+        return said("not predicted, nothing like it was measured here", is_open=True)
     is_predicted = before.prediction is not None
     per_pass = " for as many samples" if variant.samples != 1 else ""
     times = f"{format_s(saving.after_s)} instead of {format_s(saving.before_s)}{per_pass}"
     if not saving.is_worth(saving.before_s):
-        is_open = bool(saving.low_s is not None and (saving.high_s or 0.0) > 0 > saving.low_s)
-        is_open &= (saving.high_s or 0.0) >= LEAST_SHARE * saving.before_s
-        within = ", which predictions cannot tell apart" if is_open else ""
         if not is_predicted:
             # Nobody reaches a bound: what has the same may well take another time.
-            is_open, within = True, " by their bounds"
-        return Outcome(variant=variant, words=f"{variant.name}: {times}{within}", is_open=is_open)
+            return said(f"{times} by their bounds", is_open=True)
+        low_s, high_s = saving.low_s, saving.high_s or 0.0
+        is_open = low_s is not None and high_s > 0 > low_s
+        is_open &= high_s >= LEAST_SHARE * saving.before_s
+        return said(times + ", which predictions cannot tell apart" * is_open, is_open=is_open)
     why = [variant.why] if variant.why else []
+    why += [f"{variant.name}: {times}", *_moved(variant, before, after)]
+    return _found(variant, saving, "; ".join(why), is_predicted=is_predicted)
+
+
+def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
+    """The model in a process whose allocator keeps all memory."""
+    run = analysis.prediction
+    if run is None:
+        return Outcome(variant=variant)
+    saving = Saving(before_s=run.predicted_s, after_s=run.settled_s)
+    return _found(variant, saving, variant.why)
+
+
+def _found(
+    variant: Variant, saving: Saving, evidence: str, *, is_predicted: bool = True
+) -> Outcome:
     finding = Finding(
         rule=variant.rule,
-        evidence="; ".join([*why, f"{variant.name}: {times}", *_moved(variant, before, after)]),
+        evidence=evidence,
         change=variant.change,
         basis="prediction" if is_predicted else "bound",
         predicted_before_s=saving.before_s,
@@ -238,31 +257,6 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
         saving_high_s=saving.high_s,
     )
     return Outcome(variant=variant, finding=finding)
-
-
-def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
-    """The model in a process whose allocator keeps all memory."""
-    run = analysis.prediction
-    if run is None:
-        return Outcome(variant=variant)
-    finding = Finding(
-        rule=variant.rule,
-        evidence=variant.why,
-        change=variant.change,
-        predicted_before_s=run.predicted_s,
-        predicted_after_s=run.settled_s,
-    )
-    return Outcome(variant=variant, finding=finding)
-
-
-def _unknown(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
-    """What is known of a variant that nobody predicted: what torch reaches in its type, maybe."""
-    then, now = _library_rate(before), _library_rate(after)
-    if then and now and now < then:
-        rates = f"{format_flop_per_s(now)} in products, and {format_flop_per_s(then)} as it is"
-        return Outcome(variant=variant, words=f"{variant.name}: torch reaches {rates}")
-    words = f"{variant.name}: not predicted, nothing like it was measured here"
-    return Outcome(variant=variant, words=words, is_open=True)
 
 
 def _library_rate(analysis: Analysis) -> float | None:
@@ -302,19 +296,17 @@ def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | Non
 
 def _moved(variant: Variant, before: Analysis, after: Analysis) -> list[str]:
     """The kinds of operators whose times change most, in words."""
-    times = [
-        {
+
+    def times_of(analysis: Analysis) -> dict[str, float | None]:
+        return {
             each.name: each.predicted_s if analysis.prediction else each.eager_min_time_s
-            for each in kinds
+            for each in groups(analysis, lambda row: row.type)
         }
-        for analysis, kinds in (
-            (before, groups(before, lambda row: row.type)),
-            (after, groups(after, lambda row: row.type)),
-        )
-    ]
+
+    others = times_of(after)
     moved: list[tuple[float, str]] = []
-    for name, one in times[0].items():
-        other = times[1].get(name)
+    for name, one in times_of(before).items():
+        other = others.get(name)
         if one is not None and other is not None:
             now = other / variant.samples
             moved.append((one - now, f"{name} {format_s(one)} → {format_s(now)}"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+from roofline.analysis.words import run_words
 from roofline.design.gate.cost import QUANTITIES, Cost, Part
 from roofline.errors import InputError, ThresholdError
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
@@ -15,7 +16,6 @@ from roofline.foundation.conditions import Condition, Quantity, parse_conditions
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
-from roofline.run import Run
 
 Outcome = Literal["fails", "not judged", "passes"]
 """The worst first."""
@@ -224,7 +224,7 @@ class Check(Result):
         now = self.now
         shapes = ", ".join(format_shape(each.shape) for each in now.inputs)
         yield "Model", f"{now.model}{f' · {shapes}' if shapes else ''}"
-        yield "Run", describe_run(now.run)
+        yield "Run", run_words(now.run)
         if now.machine is not None:
             yield "Hardware", now.machine.words
         if (cost := self.baseline) is not None:
@@ -294,7 +294,11 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
 
     for before, after, options in (
         (inputs(baseline), inputs(now), "--input, --batch, --seq"),
-        (describe_run(baseline.run), describe_run(now.run), "--train, --dtype, --autocast …"),
+        # Another loss is said, and is no other task.
+        (
+            *(run_words(replace(each.run, loss="")) for each in (baseline, now)),
+            "--train, --dtype, --autocast …",
+        ),
     ):
         if before != after:
             raise InputError(
@@ -357,23 +361,6 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
             f"counted by other versions than the baseline: {', '.join(changed)}; what changed may"
             " be theirs"
         )
-
-
-def describe_run(run: Run) -> str:
-    """How a model was run, in words: ``"a training step with adamw, in bfloat16"``."""
-    parts = ["inference"]
-    if run.train:
-        update = f" with {run.optimizer}" if run.optimizer else " without an update"
-        parts = [f"a training step{update}"]
-    if run.dtype:
-        parts.append(f"in {run.dtype}")
-    if run.autocast:
-        parts.append(f"with autocast to {run.autocast}")
-    if run.channels_last:
-        parts.append("channels last")
-    if run.device != "cpu":
-        parts.append(f"for {run.device}")
-    return printable(", ".join(parts))
 
 
 def _unknown(quantity: Quantity, cost: Cost) -> str:
