@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from matplotlib.axes import Axes
@@ -97,29 +96,22 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
     points, alone_s = scaling.points, scaling.alone_s
     ranks = [each.ranks for each in points]
     axes.set(xscale="log", xlim=(max(1, min(ranks)) / 1.1, max(ranks) * 1.1))
-    _curve(
-        axes,
-        ranks,
-        [each.max_efficiency for each in points],
-        label="best buckets and algorithm",
-        color=GREY,
-        linestyle=(0, (5, 2)),
-    )
-    _curve(
-        axes,
-        ranks,
-        [each.efficiency for each in points],
-        label=f"{scaling.settings.algorithm}, these buckets",
-        color=VERMILION,
-    )
-    _curve(
-        axes,
-        ranks,
-        [alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points],
-        label="no overlap",
-        color=BLUE,
-        linestyle=(0, (1.2, 1.6)),
-    )
+    best = {"color": GREY, "linestyle": (0, (5, 2))}
+    worst = {"color": BLUE, "linestyle": (0, (1.2, 1.6))}
+    slow = [alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points]
+    for label, efficiency, style in (
+        ("best buckets and algorithm", [each.max_efficiency for each in points], best),
+        (
+            f"{scaling.settings.algorithm}, these buckets",
+            [each.efficiency for each in points],
+            {"color": VERMILION},
+        ),
+        ("no overlap", slow, worst),
+    ):
+        known = [(x, y) for x, y in zip(ranks, efficiency, strict=True) if y is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            axes.plot(x, y, label=label, linewidth=1.6, zorder=3, **style)
     point, title = scaling.point, "scaling efficiency"
     if point.efficiency is None:
         title += ": not known, operators have no times on this hardware"
@@ -143,10 +135,3 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     axes.set_title(title, loc="left", fontsize=SMALL_PT + 1, weight="bold", color=INK, **words())
     prepare_axes(axes, x="ranks")
-
-
-def _curve(axes: Axes, ranks: Sequence[int], efficiency: Sequence[float | None], **style) -> None:
-    known = [(x, y) for x, y in zip(ranks, efficiency, strict=True) if y is not None]
-    if known:
-        x, y = zip(*known, strict=True)
-        axes.plot(x, y, linewidth=1.6, zorder=3, **style)

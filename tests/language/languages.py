@@ -9,10 +9,10 @@ from typing import Any
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
-from roofline.language.parts import STAGES, Stage, StageSize, expert_spread
-from roofline.language.placing import ModelOnMachine, Types, placed_stage
+from roofline.language.parts import STAGES, StageSize
+from roofline.language.placing import ModelOnMachine, Types
 from roofline.language.result import Language
-from roofline.language.stages import RoutedBound, StageResult
+from roofline.language.stages import stage_of
 from roofline.language.sweep import sweep_of
 from roofline.language.weight_bits import BitsWhatIf, StageInBits, WeightBits
 from roofline.latency.prediction import RunPrediction
@@ -69,33 +69,15 @@ def language(
         prediction=PREDICTED,
         warnings=("a warning of the pass",),
     )
-    roof, types = Roof(profile, analysis.threads), Types.all_of(FLOAT)
-    there = Memory(size_bytes=memory, source="--memory")
-
-    def stage(name: Stage) -> StageResult:
-        size = StageSize(stage=name, batch=4, context=512)
-        spread = expert_spread(of, size.new_tokens, FLOAT)
-        distinct = spread.typical if spread is not None else None
-        placed = placed_stage(of, size, roof, types, distinct=distinct)
-        counts = (spread.least, spread.typical, spread.most) if spread is not None else ()
-        return StageResult(
-            stage=name,
-            batch=4,
-            context=512,
-            analysis=analysis,
-            asked=placed,
-            spread=spread,
-            routed=tuple(
-                RoutedBound(
-                    distinct=n, weight_bytes=n * 1000, model_min_time_s=n / 1000, tokens_per_s=1 / n
-                )
-                for n in counts
-            ),
-        )
-
-    stages = tuple(map(stage, STAGES))
     model = ModelOnMachine(
-        architecture=of, roof=roof, types=types, weight_bytes=600_000_000, memory=there
+        architecture=of,
+        roof=Roof(profile, analysis.threads),
+        types=Types.all_of(FLOAT),
+        weight_bytes=600_000_000,
+        memory=Memory(size_bytes=memory, source="--memory"),
+    )
+    stages = tuple(
+        stage_of(model, StageSize(stage=each, batch=4, context=512), analysis) for each in STAGES
     )
     return Language(
         model="hf:llama",
@@ -111,7 +93,7 @@ def language(
             batch=4,
             weight_bytes=600_000_000,
             activations=activations_of(of, "prefill", FLOAT),
-            memory=there,
+            memory=model.memory,
             peak_bytes=700_000_000,
         ),
         stages=stages,

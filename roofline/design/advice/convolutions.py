@@ -61,9 +61,6 @@ def channel_padding(subject: Subject) -> list[Proposal]:
     What was learned knows sizes and no blocks, so this is an estimate: the share of the padded work
     that is padding, of the time that is predicted.
     """
-    if subject.basis == "bound":
-        # Bounds are of the work that is asked for, without any padding.
-        return []
     profile = subject.analysis.hardware
     concerned: list[OperatorRow] = []
     swaps: list[Swap] = []
@@ -142,9 +139,6 @@ def _rounded_up(row: OperatorRow, block: int) -> Alternative:
 
 def unusual_kernels(subject: Subject) -> list[Proposal]:
     """Kernels that take longer than 3x3 ones would with as many FLOP, and of the same reach."""
-    if subject.basis == "bound":
-        # As many FLOP take the same time under a ceiling.
-        return []
     asked = [row for row in subject.working if _is_unusual(row)]
     pairs = subject.compared(asked, [convolution_like([row], kernel=(3, 3)) for row in asked])
     by_kernel: dict[tuple[int, ...], list[tuple[OperatorRow, tuple[Time, Time]]]] = {}
@@ -242,7 +236,7 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     all_flop = subject.analysis.totals.flop
     rows = [row for row in rows if ridge and (row.flop or 0) < ridge * row.traffic_bytes]
     taken_s, flop = subject.taken_s(rows), sum(row.flop or 0 for row in rows)
-    if subject.basis == "bound" or not (taken_s and flop and subject.pass_s):
+    if not (taken_s and flop and subject.pass_s):
         return []
     others_s = subject.pass_s - taken_s
     if taken_s / subject.pass_s < _FAR_APART * flop / all_flop or others_s <= 0:
@@ -251,7 +245,7 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     return subject.finding(
         "depthwise below the ridge",
         rows,
-        Saving(before_s=taken_s, after_s=min(taken_s, minimum_s(rows))),
+        subject.at_most(rows),
         basis="at most",
         evidence=f"{counted(len(rows), 'depthwise convolution')} with"
         f" {format_percent(flop / all_flop)} of the FLOP and {subject.share(rows)}:"
@@ -266,9 +260,6 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
 
 def standard_instead(subject: Subject) -> list[Proposal]:
     """Depthwise and pointwise layers that one standard convolution is predicted to outrun."""
-    if subject.basis == "bound":
-        # Which is faster is a matter of what kernels reach.
-        return []
     depthwise = [row for row in subject.working if is_depthwise(row)]
     candidates = [each for row in depthwise for each in _alternatives(subject, row)]
     found = [
@@ -424,7 +415,7 @@ _FAR = 10.0
 
 def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
     """Pooling that is far above its bound, or faster with channels last as far as is learned."""
-    if subject.basis == "bound" or subject.analysis.hardware.device != "cpu":
+    if subject.analysis.hardware.device != "cpu":
         return []
     rows = [row for row in subject.working if _is_slow(subject, row)]
     others = [_channels_last(row) for row in rows]
@@ -435,7 +426,7 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
     saving, basis = saving_of(pairs, subject.basis), subject.basis
     if not saving.is_worth(subject.pass_s):
         # Of the other layout little was learned.
-        saving, basis = Saving(before_s=taken_s, after_s=min(taken_s, least_s)), "at most"
+        saving, basis = subject.at_most(rows), "at most"
     byte = sum(row.traffic_bytes for row in rows)
     many = len(rows) != 1
     return subject.finding(

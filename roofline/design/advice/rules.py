@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from roofline.analysis import Analysis, Finding, OperatorRow
 from roofline.design.advice.convolutions import (
@@ -45,8 +45,6 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
 
     The calls are what can be saved: work that is done in one call takes at least its bound.
     """
-    if subject.basis == "bound":
-        return []
     overheads = subject.analysis.hardware.overheads
     known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
     floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
@@ -70,7 +68,7 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
     return subject.finding(
         "ruled by dispatch",
         rows,
-        Saving(before_s=taken_s, after_s=min(taken_s, least_s)),
+        subject.at_most(rows),
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
         f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
@@ -197,20 +195,22 @@ def _copies(rows: list[OperatorRow]) -> str:
 
 Rule = Callable[[Subject], list[Proposal]]
 
-RULES: Sequence[Rule] = (
-    channel_padding,
-    unusual_kernels,
-    foldable_norms,
-    norms_behind_activations,
-    depthwise_below_ridge,
-    standard_instead,
-    pooling_of_contiguous_images,
-    ruled_by_dispatch,
-    needless_copies,
-    rearranging_copies,
-    types_back_and_forth,
-    fragmented_branches,
-)
+RULES: Mapping[Rule, bool] = {
+    channel_padding: True,
+    unusual_kernels: True,
+    foldable_norms: False,
+    norms_behind_activations: False,
+    depthwise_below_ridge: True,
+    standard_instead: True,
+    pooling_of_contiguous_images: True,
+    ruled_by_dispatch: True,
+    needless_copies: False,
+    rearranging_copies: False,
+    types_back_and_forth: False,
+    fragmented_branches: False,
+}
+"""Rules, and whether they are on what kernels reach and need predictions: under ceilings, as many
+FLOP take the same time, and none of them is padding."""
 
 
 def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple[Proposal, ...]:
@@ -221,7 +221,9 @@ def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple
         predictor: what was learned on that machine; None: alternatives have bounds only.
     """
     subject = Subject(analysis, predictor)
-    found = [each for rule in RULES for each in rule(subject)]
+    is_bound = subject.basis == "bound"
+    rules = [rule for rule, is_of_kernels in RULES.items() if not (is_of_kernels and is_bound)]
+    found = [each for rule in rules for each in rule(subject)]
     return tuple(sorted(found, key=lambda each: -(each.finding.saving_s or 0.0)))
 
 

@@ -391,6 +391,11 @@ class Subject:
         """The seconds that operators take, as far as they are known."""
         return sum(each.s for row in rows if (each := self.time(row)))
 
+    def at_most(self, rows: Sequence[OperatorRow]) -> Saving:
+        """What can be saved at most: work takes at least its minimum time."""
+        taken_s = self.taken_s(rows)
+        return Saving(before_s=taken_s, after_s=min(taken_s, minimum_s(rows)))
+
     def share(self, rows: Sequence[OperatorRow]) -> str:
         """Which part of the pass operators take, in words."""
         taken_s = self.taken_s(rows)
