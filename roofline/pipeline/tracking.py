@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class Tracked:
     """What ran in a ``with roofline.track()`` block; complete once the block is left."""
 
-    def __init__(self, name: str, tracking: Tracking) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._tracking = tracking
         self._cost: Cost | None = None
 
     def __repr__(self) -> str:
@@ -77,9 +76,6 @@ class Tracked:
         """The least seconds that it can take on the machine; None: none was asked for."""
         return self.cost.eager_min_time_s
 
-    def _finish(self, roof: Roof | None) -> None:
-        self._cost = _cost(self._name, self._tracking, roof)
-
 
 @contextlib.contextmanager
 def track(
@@ -126,10 +122,11 @@ def track(
         profile, _ = hardware_for(hardware)
         roof = Roof(profile, threads_on(profile, threads, alone=True))
     tracking = Tracking(model)
-    tracked = Tracked(name or (type(model).__name__ if model is not None else "tracked"), tracking)
+    name = name or (type(model).__name__ if model is not None else "tracked")
+    tracked = Tracked(name)
     with tracking.watching():
         yield tracked
-    tracked._finish(roof)  # pyright: ignore[reportPrivateUsage]
+    tracked._cost = _cost(name, tracking, roof)  # pyright: ignore[reportPrivateUsage]
 
 
 def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:

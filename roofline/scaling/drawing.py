@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -96,15 +97,16 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
     points, alone_s = scaling.points, scaling.alone_s
     ranks = [each.ranks for each in points]
     axes.set(xscale="log", xlim=(max(1, min(ranks)) / 1.1, max(ranks) * 1.1))
-    best = {"color": GREY, "linestyle": (0, (5, 2))}
-    worst = {"color": BLUE, "linestyle": (0, (1.2, 1.6))}
+    best: dict[str, Any] = {"color": GREY, "linestyle": (0, (5, 2))}
+    worst: dict[str, Any] = {"color": BLUE, "linestyle": (0, (1.2, 1.6))}
+    these: dict[str, Any] = {"color": VERMILION}
     slow = [alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points]
     for label, efficiency, style in (
         ("best buckets and algorithm", [each.max_efficiency for each in points], best),
         (
             f"{scaling.settings.algorithm}, these buckets",
             [each.efficiency for each in points],
-            {"color": VERMILION},
+            these,
         ),
         ("no overlap", slow, worst),
     ):
