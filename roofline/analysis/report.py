@@ -47,9 +47,8 @@ from roofline.foundation.spreads import (
 )
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_bytes, format_percent, format_s, format_si
-from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
-from roofline.latency.samples import EarlierRun
+from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution

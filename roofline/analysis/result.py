@@ -20,9 +20,8 @@ from roofline.analysis.rows import (
 from roofline.foundation import reading
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
-from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
-from roofline.latency.samples import EarlierRun
+from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Pass
 from roofline.result import Result

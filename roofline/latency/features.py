@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any, cast
 
-from roofline.latency.measured import Timed
-from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample
+from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample, Timed
 from roofline.placement import Placement
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State

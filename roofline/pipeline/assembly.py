@@ -25,9 +25,8 @@ from roofline.analysis import (
 from roofline.foundation.rows import sum_known
 from roofline.foundation.units import format_bytes, format_si
 from roofline.latency.features import facts_of
-from roofline.latency.measured import Timed
 from roofline.latency.prediction import Predicted, Predicts, RunPrediction
-from roofline.latency.samples import EarlierRun, RunSample, earlier_run
+from roofline.latency.samples import EarlierRun, RunSample, Timed, earlier_run
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import minimum_times
 from roofline.placement import Placement, Roof, place, roof_notes

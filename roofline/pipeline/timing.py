@@ -13,8 +13,8 @@ from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_bytes
 from roofline.latency.allocator import allocator_here
-from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.measuring.rounds import Effort, Gauges
+from roofline.latency.samples import RunMeasurement, Timed
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace

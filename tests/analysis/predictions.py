@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from roofline.analysis import Analysis, working
 from roofline.foundation.sampling import Sample
-from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
+from roofline.latency.samples import RunMeasurement
 
 
 def with_predictions(analysis: Analysis, seconds: Mapping[str, float]) -> Analysis:

@@ -17,8 +17,8 @@ from roofline.foundation.blocks import Grid, View
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import digits_of, interval_cell, interval_words
 from roofline.latency.calibrated import no_calibration
-from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
+from roofline.latency.samples import RunMeasurement
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html

@@ -17,7 +17,7 @@ from roofline.cli.analysis import check_analysis_files
 from roofline.cli.options import Output
 from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
-from roofline.latency.measured import RunMeasurement
+from roofline.latency.samples import RunMeasurement
 from roofline.workload.operators import State
 from tests.analysis.examples import (
     Made,

@@ -188,7 +188,7 @@ def test_compare_a_depthwise_block_with_a_standard_one(
     assert run(["compare", *models, *shape]) == 0
     said = capsys.readouterr().out
     assert "7.89 × fewer FLOP" in said
-    rows = json.loads(saved.read_text())["models"]
+    rows = json.loads(saved.read_text())["rows"]
     assert rows[0]["macs"] == 64 * 56 * 56 * 64 * 9
     assert rows[1]["macs"] == 64 * 56 * 56 * (9 + 64)
     assert rows[1]["macs_ratio"] == pytest.approx((9 + 64) / (64 * 9))

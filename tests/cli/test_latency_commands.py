@@ -16,8 +16,8 @@ from roofline.cli.main import run
 from roofline.errors import MeasurementError
 from roofline.foundation.sampling import Sample
 from roofline.latency.calibrated import Calibrated, no_calibration
-from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
+from roofline.latency.samples import RunMeasurement
 from tests.analysis.examples import small
 
 PREDICTION = RunPrediction(

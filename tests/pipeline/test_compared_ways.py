@@ -15,8 +15,8 @@ from roofline.design.comparison.ratios import RoundTime
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
+from roofline.pipeline.comparisons import names_of, reference_among, variants_of
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
-from roofline.pipeline.variants import names_of, reference_among, variants_of
 from roofline.run import Run, RunOptions
 
 SHEET = "10980xe"

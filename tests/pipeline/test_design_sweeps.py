@@ -17,7 +17,7 @@ from roofline.design.comparison.result import Comparison
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import CapturedPass
-from roofline.pipeline.sweeps import balances
+from roofline.pipeline.sweeps import sweeping as balances
 from roofline.pipeline.sweeps.jobs import Context, Job
 from roofline.pipeline.sweeps.planning import plan_of
 from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent

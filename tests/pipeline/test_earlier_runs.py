@@ -14,8 +14,7 @@ from torch import nn
 from roofline.analysis import Analysis, read_analysis
 from roofline.foundation.sampling import Sample
 from roofline.latency.features import run_sample
-from roofline.latency.measured import RunMeasurement, Timed
-from roofline.latency.samples import Origin
+from roofline.latency.samples import Origin, RunMeasurement, Timed
 from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
 from roofline.machine.hardware import HardwareProfile

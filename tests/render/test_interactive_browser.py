@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from roofline.analysis import Analysis, OperatorRow, groups, working
+from roofline.analysis import Analysis, OperatorRow, group_of, groups, working
 from roofline.analysis.points import points_of, roof_lines, strip_of
-from roofline.analysis.tables import TimeColumns
+from roofline.analysis.tables import _Times
 from roofline.analysis.words import shape_of, short_op
 from roofline.design.comparison.result import Comparison
 from roofline.foundation.units import (
@@ -49,6 +49,13 @@ LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
 
 ROWS = "#table tbody tr"
 SELECTED = "#table tbody tr.selected"
+
+
+def time_cells(analysis: Analysis, row: OperatorRow) -> tuple[str, ...]:
+    """The times of an operator as tables of reports have them."""
+    times = _Times(analysis)
+    group = group_of("", [row], times.whole)
+    return tuple(each.cell(group) for each in times.parts(of_groups=False))
 
 
 @functools.cache
@@ -259,8 +266,7 @@ def test_hovering_tells_of_the_operator_under_the_pointer(browser: Browser) -> N
     assert said["Intensity"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/byte"
     assert said["Bound by"] == f"{row.bound}: {row.ceiling}"
     assert said["Eager minimum"] == format_s(row.eager_min_time_s)
-    grid = TimeColumns(analysis)
-    bound, predicted, taken, spread, rate, byte, roof, _, share = grid.cells([row])
+    bound, predicted, taken, spread, rate, byte, roof, _, share = time_cells(analysis, row)
     assert said["Eager minimum"] == bound
     assert said["Predicted"] == f"{predicted} · {row.prediction_source}"
     assert said["Measured"] == f"{taken}, IQR {spread}"
@@ -325,7 +331,6 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
     analysis = all_three()
     browser.open(interactive_page(analysis))
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
-    times = TimeColumns(analysis)
     at_work = working(analysis.operators)
     assert sorted(indexes(browser)) == [row.index for row in at_work]
     heads = browser.texts("#table thead th")
@@ -335,7 +340,7 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
     )
     for index, texts in found:
         row, said = analysis.operators[index], dict(zip(heads, texts, strict=True))
-        bound, predicted, taken, spread, _, _, roof, _, share = times.cells([row])
+        bound, predicted, taken, spread, _, _, roof, _, share = time_cells(analysis, row)
         assert said["operator"] == short_op(row)
         assert said["module"] == (row.module_path or "(model)")
         assert said["FLOP"] == format_flop(row.flop)
