@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 from roofline.errors import InputError, nearest
-from roofline.foundation import reading, schema
+from roofline.foundation import files, schema
 from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
 from roofline.foundation.files import check_named_once, check_writable, write_together
 from roofline.foundation.rows import csv_text, frame_of, json_text
@@ -129,14 +129,14 @@ class Result:
         fix = f"make it again with `{cls.made_by}`"
         table = schema.check_version(data, file=file, fix=fix)
         if (kind := table.get("kind", cls.kind)) != cls.kind:
-            kind = f"'{reading.cut(kind)}'" if isinstance(kind, str) else "no text"
-            raise reading.refused(file, f"expected kind '{cls.kind}', got {kind}", fix)
+            kind = f"'{files.cut(kind)}'" if isinstance(kind, str) else "no text"
+            raise files.refused(file, f"expected kind '{cls.kind}', got {kind}", fix)
         fields = {
             name: each for name, each in table.items() if name not in ("schema_version", "kind")
         }
         result = schema.from_data(cls, fields, file=file, fix=fix)
         for wrong in result.contradictions():
-            raise reading.refused(file, f"{wrong}: the file was changed or cut", fix)
+            raise files.refused(file, f"{wrong}: the file was changed or cut", fix)
         return result
 
     def to_frame(self) -> pandas.DataFrame:
@@ -302,7 +302,7 @@ def read_result(path: str | Path) -> Result:
         FileFormatError: not readable, no result, damaged, or of another version.
     """
     file = str(path)
-    data = reading.read_json(Path(path), fix="save it again")
+    data = files.read_json(Path(path), fix="save it again")
     return result_from_data(data, file=file)
 
 
@@ -315,14 +315,14 @@ def result_from_data(data: Any, *, file: str) -> Result:
     table = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = table.get("kind")
     if not isinstance(kind, str):
-        raise reading.refused(file, "not a roofline result: it has no 'kind'", "save it again")
+        raise files.refused(file, "not a roofline result: it has no 'kind'", "save it again")
     if kind not in _KINDS and kind in _HOMES:
         importlib.import_module(_HOMES[kind])
     if kind not in _KINDS:
         known = {*_KINDS, *_HOMES}
-        raise reading.refused(
+        raise files.refused(
             file,
-            f"kind '{reading.cut(kind)}' is not known{nearest(kind, known)}",
+            f"kind '{files.cut(kind)}' is not known{nearest(kind, known)}",
             f"known kinds are {', '.join(sorted(known))}",
         )
     return _KINDS[kind].from_data(data, file=file)

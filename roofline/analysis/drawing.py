@@ -18,7 +18,7 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.rows import fit_warnings
 from roofline.analysis.words import above_roof, machine_words, provenance_words
 from roofline.errors import InputError
-from roofline.foundation.spreads import interval_words, median_text
+from roofline.foundation.sampling import interval_words, median_text
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import HardwareProfile

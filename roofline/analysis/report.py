@@ -36,8 +36,8 @@ from roofline.analysis.words import (
     work_facts,
 )
 from roofline.foundation.blocks import Block, Facts, View, notes
-from roofline.foundation.sampling import Sample
-from roofline.foundation.spreads import (
+from roofline.foundation.sampling import (
+    Sample,
     digits_of,
     digits_of_sample,
     in_its_unit,

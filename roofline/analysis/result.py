@@ -17,7 +17,7 @@ from roofline.analysis.rows import (
     fits,
     names_of_numbers,
 )
-from roofline.foundation import reading
+from roofline.foundation import files
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
 from roofline.latency.prediction import RunPrediction
@@ -303,7 +303,7 @@ def read_analysis(path: str | Path) -> Analysis:
     Raises:
         FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
     """
-    return analysis_from_data(reading.read_json(Path(path), fix=_FIX), file=str(path))
+    return analysis_from_data(files.read_json(Path(path), fix=_FIX), file=str(path))
 
 
 def analysis_from_data(data: Any, *, file: str) -> Analysis:
@@ -313,5 +313,5 @@ def analysis_from_data(data: Any, *, file: str) -> Analysis:
         FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
     """
     if isinstance(data, dict) and "analyses" in data:
-        raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
+        raise files.refused(file, "holds several analyses, where one is expected", _FIX)
     return Analysis.from_data(data, file=file)

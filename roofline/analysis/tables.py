@@ -37,7 +37,7 @@ from roofline.analysis.words import (
 )
 from roofline.foundation.blocks import Column, Grid, View
 from roofline.foundation.rows import sum_known
-from roofline.foundation.spreads import interval_cell, median_cell
+from roofline.foundation.sampling import interval_cell, median_cell
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,

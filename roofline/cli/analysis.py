@@ -311,8 +311,7 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
     """Show the result saved in FILE (.json), of any kind; needs no torch."""
     from roofline.analysis import Analysis
     from roofline.analysis.words import kind_of_time
-    from roofline.foundation.files import check_named_once
-    from roofline.foundation.reading import read_json
+    from roofline.foundation.files import check_named_once, read_json
     from roofline.result import result_from_data
 
     check_named_once(output.files)

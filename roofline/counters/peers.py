@@ -35,7 +35,7 @@ from roofline.counters.reasons import differences, in_our_unit
 from roofline.counters.result import CountedBy, Outcome
 from roofline.counters.subject import Subject
 from roofline.errors import said_by
-from roofline.foundation.quiet import quiet
+from roofline.foundation.progress import quiet
 from roofline.workload.operators import OperatorRecord
 
 _LONGEST = 160

@@ -15,8 +15,8 @@ from fractions import Fraction
 from typing import Literal
 
 from roofline.errors import InputError, argument, nearest
+from roofline.foundation.files import cut
 from roofline.foundation.places import PlacedError
-from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     format_bytes,

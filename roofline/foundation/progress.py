@@ -1,8 +1,11 @@
-"""What long work reports meanwhile: how far it is, and messages in words."""
+"""Callbacks that tell how far work is, and silence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Generator
 
 Progress = Callable[[float, str], None]
 """Called with how far a work is (0 to 1) and what it is doing."""
@@ -26,3 +29,22 @@ def onwards(progress: Progress | None) -> Progress:
             progress(most, what)
 
     return told
+
+
+@contextlib.contextmanager
+def unlogged() -> Generator[None]:
+    """Nothing is logged; afterwards as much as before."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def quiet() -> Generator[None]:
+    """Nothing is logged or warned of."""
+    with unlogged(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.reading import cut, refused
+from roofline.foundation.files import cut, refused
 
 T = TypeVar("T")
 

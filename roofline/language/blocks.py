@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import hardware_fact, sum_of_flop, sum_of_intensity
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.spreads import interval_cell
+from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,

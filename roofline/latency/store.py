@@ -19,7 +19,7 @@ from sqlite3 import Connection
 from typing import Any, Literal, TypeVar
 
 from roofline.errors import FileFormatError, InputError, RooflineError, said_by
-from roofline.foundation.reading import refused
+from roofline.foundation.files import refused
 from roofline.foundation.schema import from_data, to_data
 from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
 from roofline.machine.hardware import Host

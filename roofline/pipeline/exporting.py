@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.errors import InputError, ModelError, RooflineError, argument, nearest, said_by
 from roofline.foundation.files import check_writable, write_together
-from roofline.foundation.quiet import quiet
+from roofline.foundation.progress import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of

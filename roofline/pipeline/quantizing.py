@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from roofline.errors import InputError, argument
+from roofline.foundation.files import cut, read_json, refused
 from roofline.foundation.progress import Progress, Say, onwards
-from roofline.foundation.reading import cut, read_json, refused
 from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_bytes, parse_duration
 from roofline.machine.hardware import HardwareProfile

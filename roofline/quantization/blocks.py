@@ -11,7 +11,7 @@ from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run
 from roofline.design.advice.subject import Time
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known
-from roofline.foundation.spreads import interval_cell, rounds_title
+from roofline.foundation.sampling import interval_cell, rounds_title
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_ratio, format_s
 from roofline.placement import Bound

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError, ModelError, RooflineError, said_by
-from roofline.foundation.reading import cut
+from roofline.foundation.files import cut
 from roofline.foundation.text import printable
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.quantized_modules import (

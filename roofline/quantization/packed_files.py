@@ -20,8 +20,7 @@ from typing import Any, Literal
 import torch
 
 from roofline.errors import InputError, said_by
-from roofline.foundation.files import write_atomically
-from roofline.foundation.reading import refused
+from roofline.foundation.files import refused, write_atomically
 from roofline.quantization.quantizers import check_width
 
 # The bits of all codes stand one behind another, each code's lowest bit first; bit *n* of that

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
-from roofline.foundation.reading import cut
+from roofline.foundation.files import cut
 from roofline.foundation.text import printable
 from roofline.quantization.packed_files import (
     InputBits,

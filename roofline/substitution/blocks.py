@@ -13,7 +13,7 @@ from roofline.analysis import fit_warnings, working
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known
-from roofline.foundation.spreads import rounds_title
+from roofline.foundation.sampling import rounds_title
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,

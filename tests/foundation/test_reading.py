@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roofline.errors import FileFormatError
-from roofline.foundation import reading
+from roofline.foundation import files
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_json_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> N
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(FileFormatError, match=message) as refused:
-        reading.read_json(path, fix="mend it")
+        files.read_json(path, fix="mend it")
     assert str(refused.value).isprintable()
 
 
@@ -42,7 +42,7 @@ def test_toml_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> N
     path = tmp_path / "a.toml"
     path.write_text(text)
     with pytest.raises(FileFormatError, match=message) as refused:
-        reading.read_toml(path, fix="mend it")
+        files.read_toml(path, fix="mend it")
     assert str(refused.value).isprintable()
 
 
@@ -53,7 +53,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to("none")
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to("file")
-    assert reading.read_text(tmp_path / "link") == "x"
+    assert files.read_text(tmp_path / "link") == "x"
     for name, message in (
         ("none", "no such file"),
         ("", "is a folder"),
@@ -66,7 +66,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         ("a\0b", "cannot be read: embedded null byte"),
     ):
         with pytest.raises(FileFormatError, match=message):
-            reading.read_text(tmp_path / name)
+            files.read_text(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_json_of_any_content(content: bytes, message: str, tmp_path: Path) -> No
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match=message) as refused:
-        reading.read_json(path, fix="mend it")
+        files.read_json(path, fix="mend it")
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < len(str(path)) + 100
 
@@ -120,10 +120,10 @@ def test_toml_of_any_content(content: bytes, message: str, tmp_path: Path) -> No
     path.write_bytes(content)
     if not message:
         # Its number is refused where its place is known.
-        assert reading.read_toml(path, fix="mend it")["a"] > 16**1000
+        assert files.read_toml(path, fix="mend it")["a"] > 16**1000
         return
     with pytest.raises(FileFormatError, match=message) as refused:
-        reading.read_toml(path, fix="mend it")
+        files.read_toml(path, fix="mend it")
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < len(str(path)) + 200
 
@@ -131,14 +131,14 @@ def test_toml_of_any_content(content: bytes, message: str, tmp_path: Path) -> No
 def test_lines_may_end_in_any_usual_way(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b'{\r\n"a":\r\n1}\r\n')
-    assert reading.read_json(path, fix="") == {"a": 1}
+    assert files.read_json(path, fix="") == {"a": 1}
     path.write_bytes(b"a = 1\r\nb = 2\r\n")
-    assert reading.read_toml(path, fix="") == {"a": 1, "b": 2}
+    assert files.read_toml(path, fix="") == {"a": 1, "b": 2}
 
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    assert reading.read_toml(tmp_path / "a", fix="") == {}
+    assert files.read_toml(tmp_path / "a", fix="") == {}
 
 
 def test_a_file_too_large_to_be_ours_is_not_read(tmp_path: Path) -> None:
@@ -146,16 +146,16 @@ def test_a_file_too_large_to_be_ours_is_not_read(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, 10**13)
     with pytest.raises(FileFormatError, match="is no roofline file: it has 10000000000000 bytes"):
-        reading.read_json(path, fix="mend it")
+        files.read_json(path, fix="mend it")
 
 
 def test_names_of_files_are_shown_on_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"a\\nb: no such file") as refused:
-        reading.read_text(tmp_path / "a\nb")
+        files.read_text(tmp_path / "a\nb")
     assert str(refused.value).isprintable()
 
 
 def test_sound_json_is_what_the_standard_library_reads(tmp_path: Path) -> None:
     text = '{"a": [1, 2.5, null, true, "\u00e9", {"b": {}}], "c": -1e-9}'
     (tmp_path / "a").write_text(text, encoding="utf-8")
-    assert reading.read_json(tmp_path / "a", fix="") == json.loads(text)
+    assert files.read_json(tmp_path / "a", fix="") == json.loads(text)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
-from roofline.foundation.spreads import interval_cell, median_cell
+from roofline.foundation.sampling import interval_cell, median_cell
 from roofline.foundation.units import (
     format_bytes,
     format_bytes_per_s,

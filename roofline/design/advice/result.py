@@ -18,7 +18,7 @@ from roofline.analysis.words import (
     saving_text,
     what_runs,
 )
-from roofline.foundation import reading
+from roofline.foundation import files
 from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
 from roofline.foundation.rows import fields_of
 from roofline.foundation.text import counted
@@ -181,5 +181,5 @@ def read_advice(path: str | Path) -> Advice:
         return Advice(analysis=found)
     if not isinstance(found, Advice):
         fix = f"make it again with `{Advice.made_by}`"
-        raise reading.refused(str(path), f"is of kind '{found.kind}', not advice", fix)
+        raise files.refused(str(path), f"is of kind '{found.kind}', not advice", fix)
     return found

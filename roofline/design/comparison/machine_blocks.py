@@ -31,7 +31,7 @@ from roofline.design.comparison.machines import (
     whole,
 )
 from roofline.foundation.blocks import Block, By, Choice, Column, Facts, Grid, View, notes, table
-from roofline.foundation.spreads import interval_cell
+from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,

@@ -16,7 +16,7 @@ from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, pro
 from roofline.design.comparison.ratios import Ratio
 from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
 from roofline.foundation.rows import sum_known
-from roofline.foundation.spreads import interval_cell
+from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,

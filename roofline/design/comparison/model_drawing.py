@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from roofline.design.comparison.model_blocks import with_letters
 from roofline.design.comparison.models import title
-from roofline.foundation.spreads import interval_cell
+from roofline.foundation.sampling import interval_cell
 from roofline.foundation.units import format_s
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.style import BLUE, INK, SMALL_PT, SOFT, VERMILION

@@ -28,7 +28,7 @@ from roofline.design.comparison.machines import Across, GroupAcross, MachineSumm
 from roofline.design.comparison.models import Quantity
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio
 from roofline.errors import InputError
-from roofline.foundation import reading, schema
+from roofline.foundation import files, schema
 from roofline.foundation.blocks import Block, View
 from roofline.machine.hardware import HardwareProfile
 from roofline.result import Result
@@ -420,7 +420,7 @@ class Comparison(Result):
         fix = f"make it again with `{cls.made_by}`"
         table = dict(schema.check_version(data, file=file, fix=fix))
         if "cells" in table:
-            raise reading.refused(file, "unknown key 'cells'", fix)
+            raise files.refused(file, "unknown key 'cells'", fix)
         names = ("summary", "sentences", "rows", "module_alignment", "types", "notes", "points")
         said = {name: table.pop(name) for name in (*names, "problems") if name in table}
         rows, designs = said.get("rows"), table.get("designs")
@@ -436,7 +436,7 @@ class Comparison(Result):
         right = found._following()
         for name, each in said.items():
             if not schema.is_same(each, right.get(name)):
-                raise reading.refused(file, f"{name}: does not follow from the rest", fix)
+                raise files.refused(file, f"{name}: does not follow from the rest", fix)
         return found
 
 

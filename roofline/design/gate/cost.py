@@ -18,8 +18,7 @@ from roofline.analysis.rows import check_numbers, names_of_numbers
 from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.conditions import Kind, Quantity
-from roofline.foundation.files import check_writable, write_atomically
-from roofline.foundation.reading import read_json, refused
+from roofline.foundation.files import check_writable, read_json, refused, write_atomically
 from roofline.foundation.rows import json_text, sum_known
 from roofline.foundation.text import counted, printable
 from roofline.machine.hardware import HardwareProfile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from roofline.errors import HardwareError, nearest
-from roofline.foundation import reading
+from roofline.foundation import files
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
@@ -372,11 +372,11 @@ def read_profile(path: Path) -> HardwareProfile:
     Raises:
         FileFormatError: not readable, not TOML, a newer version, or wrong keys or values.
     """
-    data = reading.read_toml(path, fix=_FIX)
+    data = files.read_toml(path, fix=_FIX)
     try:
         data = _expanded(data, data.pop("sources", {}), str(path))
     except RecursionError:
-        raise reading.refused(str(path), "nested too deeply", _FIX) from None
+        raise files.refused(str(path), "nested too deeply", _FIX) from None
     return HardwareProfile.from_data(data, file=str(path))
 
 
@@ -396,7 +396,7 @@ def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
             found = known.get(named) if isinstance(named, str) else None
             if not isinstance(found, dict):
                 what = f"no table [sources.{named}] for this {key}{nearest(str(named), known)}"
-                raise reading.refused(file, what, _FIX)
+                raise files.refused(file, what, _FIX)
             more = {name: own[name] for name in own if name != "from"}
             return {**cast("dict[str, Any]", found), **more}
     if isinstance(data, dict):

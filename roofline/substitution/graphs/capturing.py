@@ -15,7 +15,7 @@ from torch import fx
 from torch.fx._symbolic_trace import PH
 
 from roofline.errors import ModelError, RooflineError, said_by
-from roofline.foundation.quiet import quiet
+from roofline.foundation.progress import quiet
 from roofline.foundation.text import printable
 from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
 from roofline.substitution.graphs.graph import Graph, RewriteError

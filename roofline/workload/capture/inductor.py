@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.errors import ModelError, said_by
-from roofline.foundation.quiet import quiet
+from roofline.foundation.progress import quiet
 from roofline.foundation.units import format_bytes
 from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes

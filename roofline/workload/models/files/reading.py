@@ -23,7 +23,7 @@ from roofline.errors import (
     said_by,
 )
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.quiet import quiet
+from roofline.foundation.progress import quiet
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roofline.errors import FileFormatError, InputError, ModelError, nearest, said_by
-from roofline.foundation.reading import cut, read_json, refused
+from roofline.foundation.files import cut, read_json, refused
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
 
