@@ -299,9 +299,10 @@ def predict(
         return _with_operators_measured(
             asked, options, run_there, force=force, progress=progress, say=say or silent
         )
+    # What is wrong with the model is found before ten seconds go into measuring this machine.
+    captured = captured_pass(model, inputs, options, on=device)
     profile, machine_notes = _machine(hardware, progress)
     roof = Roof(profile, threads_on(profile, options.threads, alone=True))
-    captured = captured_pass(model, inputs, options, on=device)
     there = captured.capture.run
     predictor = predictor_of(profile, hardware, there)
     notes = [*captured.notes, *machine_notes]

@@ -81,7 +81,7 @@ def test_every_command_says_it(command: str, capsys: pytest.CaptureFixture[str])
 def test_no_escape_code_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", "relu(\x1b[31m\n)@1x8", *ON]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1:] == ["  relu(\\x1b[31m\\n)@1x8", "       ^"]
+    assert lines[1:] == ["  relu(\\x1b[31m\\n)@1x8", "                 ^"]
     assert run(["analyze", "relu()+'\x1b[31m\n':Net@1x8", *ON]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert all(line.isprintable() for line in lines)
