@@ -414,7 +414,8 @@ def test_what_cannot_be_is_said_in_a_line_before_a_model_is_built(
 
     monkeypatch.setattr(quantizing, "captured_pass", never)
     with pytest.raises(error, match=words) as caught:
-        quantize("no such model", **{"hardware": MACHINE, **options})
+        chosen: dict[str, Any] = {"hardware": MACHINE, **options}
+        quantize("no such model", **chosen)
     assert "\n" not in str(caught.value)
 
 

@@ -57,7 +57,7 @@ def test_default_sizes(name: str, shape: tuple[int, ...]) -> None:
 
 def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
     """Optical flow takes two images; the message says what forward takes."""
-    with pytest.raises(InputError, match=r"--input SHAPE for each .*takes image1, image2"):
+    with pytest.raises(InputError, match=r"a shape for each .*takes image1, image2"):
         source = load("raft_small")
         inputs_for(source.module, None, source.default_inputs, name=source.name, batch=None)
 

@@ -52,7 +52,7 @@ def test_the_same_work(how: str, tmp_path: Path) -> None:
 
 
 def test_its_inputs_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"what inputs it takes; .* \(its forward takes input\)"):
+    with pytest.raises(InputError, match=r"inputs are not known; .* \(its forward takes input\)"):
         roofline.analyze(saved(tmp_path / "a.pt", "script"), hardware=MACHINE)
 
 

@@ -324,8 +324,14 @@ def table(
         register(row)
 
 
-_DEFAULTS = {"activation": None, "algorithm": "", "alpha": 1, "beta": 1, "bias": None, "value": 1}
-"""Of arguments that some overloads of an operator have, and others have not."""
+_DEFAULTS = {
+    "activation": None,
+    "algorithm": "",
+    "approximate": "none",
+    "bias": None,
+    **dict.fromkeys(("alpha", "beta", "value"), 1),
+}
+"""Of arguments that some overloads of an operator have, and others have not, or leave out."""
 
 
 def _row(expression: str, function: Function | None, module: dict[str, Any]) -> Function:
