@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -231,6 +232,17 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, content: str, message: str) -
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
     assert not {each for each in set(sys.modules) - before if "broken" in each}
+
+
+def test_a_file_that_changes_within_a_second_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    written = None
+    for channels in (4, 5):
+        file.write_text(f"import torch\ndef Net():\n    return torch.nn.Conv2d(3, {channels}, 3)\n")
+        written = written or file.stat()
+        os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
+        assert load(f"{file}:Net").module.out_channels == channels
+    assert [each.name for each in tmp_path.iterdir()] == ["model.py"]
 
 
 def test_a_missing_file() -> None:

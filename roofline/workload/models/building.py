@@ -109,11 +109,14 @@ def _file_module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path}: is not a Python file")
-    loader, module = spec.loader, importlib.util.module_from_spec(spec)
+    loader: Any = spec.loader
+    module = importlib.util.module_from_spec(spec)
     # Known while it runs and after: dataclasses and pickle look their module up.
     sys.modules[name] = module
     try:
-        with_torchvision(lambda: loader.exec_module(module))
+        # Never from bytecode: a file that was changed within a second of the last call has the old.
+        code = loader.source_to_code(loader.get_data(str(path)), str(path))
+        with_torchvision(lambda: exec(code, module.__dict__))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
