@@ -85,6 +85,11 @@ class Pair:
         return self.first or self.second  # pyright: ignore[reportReturnType]  one is known
 
     @property
+    def label(self) -> str:
+        """Name of the figure: ``"DRAM copy"``."""
+        return self.one.label
+
+    @property
     def peaks(self) -> Both:
         """The best of each; of times, the shortest."""
         return self.first and self.first.peak, self.second and self.second.peak
