@@ -12,7 +12,6 @@ from roofline.analysis import (
     Analysis,
     Group,
     OperatorRow,
-    Whole,
     group_of,
     too_large,
 )
@@ -222,10 +221,10 @@ def together(
         rows: those on each machine; None: those of `across`.
     """
     found = rows or list(zip(*across, strict=True)) or [()] * len(comparison.analyses)
-    wholes = map(Whole.of, comparison.analyses)
+    of_passes = zip(found, comparison.wholes, strict=True)
     return GroupAcross(
         operators=tuple(across),
-        groups=tuple(group_of("", each, whole) for each, whole in zip(found, wholes, strict=True)),
+        groups=tuple(group_of("", each, whole) for each, whole in of_passes),
         sides=tuple(map(_side, found)),
     )
 

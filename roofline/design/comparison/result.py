@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, Whole
 from roofline.design.comparison import balance, machines, models, sweeps
 from roofline.design.comparison.alignment import (
     DEPTH,
@@ -184,6 +184,11 @@ class Comparison(Result):
         if self.analyses or all(len(each) <= LONGEST for each in self.designs):
             return self.designs
         return tuple(map(letter, range(len(self.designs))))
+
+    @cached_property
+    def wholes(self) -> tuple[Whole, ...]:
+        """The pass on each machine, which shares of groups of operators are of."""
+        return tuple(map(Whole.of, self.analyses))
 
     @cached_property
     def grid(self) -> Grid:
