@@ -106,10 +106,12 @@ def read(file: Path) -> Kept | None:
         if hashlib.sha256(packed).digest() != digest:
             return None
         found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
+    # A file may hold anything, and fail in any way.
+    except Exception:
+        return None
+    with contextlib.suppress(OSError):
         # The newest are the last to go.
         os.utime(file)
-    except (OSError, zlib.error, pickle.UnpicklingError, EOFError, AttributeError, ImportError):
-        return None
     return found if isinstance(found, Kept) else None
 
 
@@ -144,11 +146,20 @@ def _make_room(place: Path) -> None:
         total -= state.st_size
 
 
+_RECORDS = frozenset(
+    (
+        *("roofline.foundation.dtypes", "roofline.run", __name__),
+        *("roofline.workload.operators", "roofline.workload.tensors", "roofline.workload.work"),
+    )
+)
+"""Modules of the classes that captures are made of, which do nothing when they are made."""
+
+
 class _Reader(pickle.Unpickler):
-    """Reads values of this package alone: a file that names anything else is refused."""
+    """Reads records alone: a file that names anything else is refused."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        if module.startswith("roofline.") and "." not in name:
+        if module in _RECORDS and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type):
                 return cast("Any", found)
@@ -190,6 +201,7 @@ def has_defaults() -> bool:
         and backends.cuda.flash_sdp_enabled()
         and backends.cuda.mem_efficient_sdp_enabled()
         and backends.cuda.math_sdp_enabled()
+        and backends.cuda.cudnn_sdp_enabled()
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
     )

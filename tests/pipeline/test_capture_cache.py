@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import pickle
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 import roofline
+from roofline.latency.store import Store
 from roofline.pipeline import capture_cache, runs
 from roofline.pipeline.capture_cache import file_of
 from roofline.run import RunOptions
@@ -252,6 +254,11 @@ def test_damaged_and_hostile_files_are_captured_again(content: bytes) -> None:
     assert capture_cache.read(file) is None
     assert roofline.analyze("alexnet", hardware=MACHINE) == fresh
     assert file.read_bytes() == good
+
+
+def test_no_class_is_read_that_does_something_when_it_is_made() -> None:
+    with pytest.raises(pickle.UnpicklingError, match=r"roofline\.latency\.store\.Store"):
+        capture_cache._Reader(io.BytesIO(pickle.dumps(Store))).load()
 
 
 def test_the_folder_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
