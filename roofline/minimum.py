@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.placement import Bound, Placement, Roof
+from roofline.workload.dataflow import Dataflow
 from roofline.workload.fusion import Fused, fused_records
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import Reuse, residency
@@ -46,6 +47,7 @@ def minimum_times(
     work: ModelWork,
     roof: Roof,
     *,
+    flow: Dataflow | None = None,
     cold: bool = False,
 ) -> MinimumTimes | None:
     """The fused and the model minimum of a pass: model ≤ fused ≤ eager.
@@ -55,6 +57,7 @@ def minimum_times(
         fused: the kernels that they are part of.
         work: what no run of the same function avoids.
         roof: the machine's, for the threads that compute.
+        flow: the dataflow of the pass, where that is known.
         cold: nothing is in the caches when the pass begins.
 
     Returns:
@@ -65,7 +68,7 @@ def minimum_times(
     if not roof.levels or None in eager:
         return None
     model = model_minimum(work, roof, cold=cold)
-    kernels = kernel_minimums(placements, fused, roof, cold=cold)
+    kernels = kernel_minimums(placements, fused, roof, flow=flow, cold=cold)
     by_ceiling: dict[tuple[str, Bound], float] = {}
     for each in kernels.values():
         key = (each.ceiling, each.bound)
@@ -88,14 +91,19 @@ def minimum_times(
 
 
 def kernel_minimums(
-    placements: Sequence[Placement], fused: Sequence[Fused], roof: Roof, *, cold: bool = False
+    placements: Sequence[Placement],
+    fused: Sequence[Fused],
+    roof: Roof,
+    *,
+    flow: Dataflow | None = None,
+    cold: bool = False,
 ) -> dict[int, Minimum]:
     """The least time of every fused kernel, by the position of its first operator.
 
     None takes longer than its operators one by one.
     """
     records = [each.record for each in placements]
-    kernels = fused_records(records, fused)
+    kernels = fused_records(records, fused, flow)
     reuse = residency([kernel for _, kernel in kernels])
     found: dict[int, Minimum] = {}
     for (members, kernel), reuses in zip(

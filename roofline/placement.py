@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal
 
 from roofline.foundation.dtypes import DType, dtype
@@ -77,12 +78,18 @@ class Roof(MachineRoof):
         types |= _product_types(record.inputs, record.work.macs)
         if compute_as is not None:
             types = {compute_as}
-        if not types:
-            return None, None
-        return (
-            _fastest([self.compute(of) for of in types]),
-            _fastest([self.compute_any(of) for of in types]),
-        )
+        found = self._ceilings.get(key := frozenset(types))
+        if found is None:
+            found = self._ceilings[key] = (
+                _fastest([self.compute(of) for of in types]),
+                _fastest([self.compute_any(of) for of in types]),
+            )
+        return found
+
+    @cached_property
+    def _ceilings(self) -> dict[frozenset[DType], tuple[ComputeRoof | None, ComputeRoof | None]]:
+        """Ceilings by the types of operators: most operators of a model have the same."""
+        return {frozenset(): (None, None)}
 
     def compute_times(
         self, record: OperatorRecord, compute_as: DType | None = None

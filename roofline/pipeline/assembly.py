@@ -31,6 +31,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import minimum_times
 from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.run import Run
+from roofline.workload.dataflow import dataflow
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency
@@ -60,7 +61,8 @@ def assemble(
         timed: how long the operators of `capture` took; None: they were not measured.
     """
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
-    fused = fused_traffic(capture.records)
+    flow = dataflow(capture.records)
+    fused = fused_traffic(capture.records, flow)
     predicted = predictor.predict(placements, roof.threads) if predictor else Predicted()
     known = predicted.operators or (None,) * len(placements)
     clock_notes: tuple[str, ...] = ()
@@ -71,10 +73,11 @@ def assemble(
         placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     samples = timed.operators if timed else (None,) * len(placements)
     page_faults = timed.page_faults if timed else (None,) * len(placements)
-    minimum = minimum_times(placements, fused, model_work(capture.records), roof, cold=cold)
+    work = model_work(capture.records, flow)
+    minimum = minimum_times(placements, fused, work, roof, flow=flow, cold=cold)
     kernels_s = [minimum.kernels_s.get(n) if minimum else None for n in range(len(placements))]
     rows = tuple(map(row_of, placements, fused, kernels_s, known, samples, page_faults))
-    work = known_work(rows)
+    known_total = known_work(rows)
     kept = (
         capture.parameter_size_bytes
         + capture.buffer_size_bytes
@@ -84,8 +87,8 @@ def assemble(
     peak, eager_min_time_s = memory_peak(capture, reuse), sum_eager_min_time_s(rows)
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
-        **{name: getattr(work, name) for name in SUMMED},
-        traffic_bytes=work.traffic_bytes,
+        **{name: getattr(known_total, name) for name in SUMMED},
+        traffic_bytes=known_total.traffic_bytes,
         fused_bytes=sum_fused_bytes(rows),
         unknown_operators=len(unknown),
         parameters=capture.parameters,

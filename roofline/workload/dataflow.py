@@ -102,21 +102,19 @@ def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
     )
 
 
-def _overlapping(spec: TensorSpec, values: Sequence[Value]) -> list[Value]:
-    first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
-    return [each for each in values if each.first < last and first < each.last]
-
-
 def _read(
     spec: TensorSpec, index: int, current: dict[int, list[Value]], after: Sequence[list[int]]
 ) -> Reading:
-    values = _overlapping(spec, current.get(spec.storage, ()))
+    if spec.storage not in current:
+        return Reading(spec, None, None)
+    first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
+    values = [each for each in current[spec.storage] if each.first < last and first < each.last]
     for value in values:
         after[value.writer].append(index)
         value.readers.append(index)
     if len(values) == 1:
         (value,) = values
-        if value.first <= spec.offset_bytes and spec.offset_bytes + spec.byte <= value.last:
+        if value.first <= first and last <= value.last:
             return Reading(spec, value, value.writer)
     for value in values:
         value.must_be_stored = True
@@ -128,7 +126,11 @@ def _overwrite(
 ) -> bool:
     """Whether an operand overwrites only a part of a value, whose readers must come first then."""
     first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
-    parts = [each for each in _overlapping(spec, values) if each.first < first or last < each.last]
+    parts = [
+        each
+        for each in values
+        if each.first < last and first < each.last and (each.first < first or last < each.last)
+    ]
     for value in parts:
         value.must_be_stored = True
         for earlier in (value.writer, *value.readers):

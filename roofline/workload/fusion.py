@@ -85,7 +85,7 @@ class _Kernel:
 
 
 def fused_traffic(
-    records: Sequence[OperatorRecord], *, only_chains: bool = False
+    records: Sequence[OperatorRecord], flow: Dataflow | None = None, *, only_chains: bool = False
 ) -> tuple[Fused, ...]:
     """What every operator still moves when the pass runs in fused kernels, in order.
 
@@ -93,21 +93,23 @@ def fused_traffic(
 
     Args:
         records: the pass.
+        flow: its dataflow, where that is known.
         only_chains: no more than chains of producers and consumers and folded normalizations, as
             compilers of inference (TensorRT) join them: an estimate, where all rules together give
             the least.
     """
-    return _Fusion(records, only_chains=only_chains).fused()
+    return _Fusion(records, flow or dataflow(records), only_chains=only_chains).fused()
 
 
 def fused_records(
-    records: Sequence[OperatorRecord], fused: Sequence[Fused]
+    records: Sequence[OperatorRecord], fused: Sequence[Fused], flow: Dataflow | None = None
 ) -> tuple[tuple[tuple[int, ...], OperatorRecord], ...]:
     """The kernels of a pass in an order in which they can run, each as one operator.
 
     Args:
         records: the operators.
         fused: what `fused_traffic` says of them.
+        flow: their dataflow, where that is known.
 
     Returns:
         For each kernel its operators, by position, and a record of what crosses memory there: its
@@ -118,7 +120,7 @@ def fused_records(
     for index, (record, each) in enumerate(zip(records, fused, strict=True)):
         if record.state is not State.FREE:
             members.setdefault(each.chain, []).append(index)
-    order = _in_order(members, fused, dataflow(records))
+    order = _in_order(members, fused, flow or dataflow(records))
     last_touch: dict[int, int] = {}
     for position, chain in enumerate(order):
         for index in members[chain]:
@@ -184,9 +186,11 @@ _NOT_IN_TILES = (Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
 class _Fusion:
     """The kernels of a pass, and what each of their operators still moves."""
 
-    def __init__(self, records: Sequence[OperatorRecord], *, only_chains: bool) -> None:
+    def __init__(
+        self, records: Sequence[OperatorRecord], flow: Dataflow, *, only_chains: bool
+    ) -> None:
         self._records = records
-        self._flow = dataflow(records)
+        self._flow = flow
         self._only_chains = only_chains
         self._is_inference = all(record.phase == "forward" for record in records)
         kinds = [None if each.state is State.FREE else kind_of(each) for each in records]

@@ -44,9 +44,14 @@ class ModelWork:
     written_bytes: int
 
 
-def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
-    """The least work of a pass under the listed rewritings; in a training step none is merged."""
-    flow = dataflow(records)
+def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) -> ModelWork:
+    """The least work of a pass under the listed rewritings; in a training step none is merged.
+
+    Args:
+        records: the pass.
+        flow: its dataflow, where that is known.
+    """
+    flow = flow or dataflow(records)
     kept = _outliving(records)
     made_by = _makers(flow)
     constants = _constants(records, flow, made_by)
