@@ -52,16 +52,7 @@ def minimum_times(
 ) -> MinimumTimes | None:
     """The fused and the model minimum of a pass: model ≤ fused ≤ eager.
 
-    Args:
-        placements: its operators under the roof; their bounds add up to the eager minimum.
-        fused: the kernels that they are part of.
-        work: what no run of the same function avoids.
-        roof: the machine's, for the threads that compute.
-        flow: the dataflow of the pass, where that is known.
-        cold: nothing is in the caches when the pass begins.
-
-    Returns:
-        None where the machine has no ceilings.
+    ``cold``: nothing is in the caches when it begins. None: the machine has no ceilings.
     """
     eager = [each.eager_min_time_s for each in placements]
     eager_s = sum(each for each in eager if each is not None)
@@ -98,10 +89,7 @@ def kernel_minimums(
     flow: Dataflow | None = None,
     cold: bool = False,
 ) -> dict[int, Minimum]:
-    """The least time of every fused kernel, by the position of its first operator.
-
-    None takes longer than its operators one by one.
-    """
+    """The least time of every fused kernel, by the position of its first operator."""
     records = [each.record for each in placements]
     kernels = fused_records(records, fused, flow)
     reuse = residency([kernel for _, kernel in kernels])
@@ -165,11 +153,8 @@ def _of_compute(parts: Iterable[tuple[Hashable, float, str]]) -> list[Minimum]:
 def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
     """The least time of any run: all products, or all bytes of one memory level.
 
-    Args:
-        work: the least FLOP of its products, and the distinct bytes that it must touch.
-        roof: the machine's. A product of whose type no ceiling is known takes nothing.
-        cold: nothing is in the caches when the pass begins; else each level has what it can hold
-            of the bytes in it.
+    A product of whose type no ceiling is known takes nothing. ``cold``: nothing is in the caches
+    when the pass begins; else each level has what it can hold of the bytes in it.
     """
     # Units beside each other may work at once.
     found = _of_compute(

@@ -96,10 +96,8 @@ class Roof(MachineRoof):
     ) -> tuple[tuple[float, ComputeRoof], tuple[float, ComputeRoof]] | None:
         """The seconds that an operator's products take at least, and all of its arithmetic.
 
-        Its products take at least their share of the multiplying units, all of its FLOP at least
-        their share of all units. Of convolutions, those of the algorithm that takes the fewest
-        count, where the library of the machine has several. None: its FLOP, or the ceiling of its
-        type, is unknown.
+        Of convolutions, those of the algorithm that takes the fewest count, where the library of
+        the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
         """
         of_products, of_any = self.ceilings_of(record, compute_as)
         min_flop = self._least_flop(record)
@@ -123,18 +121,12 @@ class Roof(MachineRoof):
     @property
     def convolution_algorithms(self) -> str:
         """The algorithms of convolutions that bounds allow, in words."""
-        return ALGORITHMS if self._has_fast_convolutions else "direct algorithm"
-
-    @property
-    def _has_fast_convolutions(self) -> bool:
-        """Whether cuDNN or MIOpen runs convolutions; bounds of others take the direct algorithm."""
-        return self.profile.device == "cuda"
+        return ALGORITHMS if self.profile.device == "cuda" else "direct algorithm"
 
     def _least_flop(self, record: OperatorRecord) -> int | None:
-        """The FLOP that no kernel of the machine's library can avoid."""
-        if self._has_fast_convolutions:
-            return least_flop_of_algorithms(record)
-        return record.work.min_flop
+        """The FLOP that no kernel of the machine's library (cuDNN, MIOpen) can avoid."""
+        is_cuda = self.profile.device == "cuda"
+        return least_flop_of_algorithms(record) if is_cuda else record.work.min_flop
 
     def least_share(self, record: OperatorRecord) -> float:
         """How much of its products by the direct algorithm an operator does at least: 0 to 1."""

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 
 from roofline.workload.dataflow import Dataflow, Reading, Value, dataflow
 from roofline.workload.fusion_kinds import (
@@ -90,13 +91,9 @@ def fused_traffic(
     """What every operator still moves when the pass runs in fused kernels, in order.
 
     No operator moves more than alone. Free operators move nothing and are no part of a kernel.
-
-    Args:
-        records: the pass.
-        flow: its dataflow, where that is known.
-        only_chains: no more than chains of producers and consumers and folded normalizations, as
-            compilers of inference (TensorRT) join them: an estimate, where all rules together give
-            the least.
+    ``only_chains``: no more than chains of producers and consumers and folded normalizations, as
+    compilers of inference (TensorRT) join them: an estimate, where all rules together give the
+    least.
     """
     return _Fusion(records, flow or dataflow(records), only_chains=only_chains).fused()
 
@@ -106,15 +103,9 @@ def fused_records(
 ) -> tuple[tuple[tuple[int, ...], OperatorRecord], ...]:
     """The kernels of a pass in an order in which they can run, each as one operator.
 
-    Args:
-        records: the operators.
-        fused: what `fused_traffic` says of them.
-        flow: their dataflow, where that is known.
-
-    Returns:
-        For each kernel its operators, by position, and a record of what crosses memory there: its
-        ``work`` is that of the operators whose arithmetic it does, and ``freed`` what no later
-        kernel touches; gradients that are there until the pass ends are freed by the last one.
+    Of each the operators, by position, and a record of what crosses memory there: its ``work`` is
+    that of the operators whose arithmetic it does, and ``freed`` what no later kernel touches;
+    gradients that are there until the pass ends are freed by the last one.
     """
     members: dict[int, list[int]] = {}
     for index, (record, each) in enumerate(zip(records, fused, strict=True)):
@@ -155,23 +146,18 @@ def _in_order(
     """The chains, each after those it needs; of several that could be next, the first to begin."""
     needs: dict[int, set[int]] = {chain: set() for chain in members}
     for chain, inside in members.items():
-        for after in (fused[each].chain for index in inside for each in flow.after[index]):
-            if after != chain:
-                needs[after].add(chain)
-    needed_by: dict[int, list[int]] = {chain: [] for chain in members}
-    for chain, others in needs.items():
-        for other in others:
-            needed_by[other].append(chain)
-    ready = [chain for chain, others in needs.items() if not others]
-    heapify(ready)
+        needed_by = {fused[each].chain for index in inside for each in flow.after[index]}
+        for after in needed_by - {chain}:
+            needs[after].add(chain)
+    sorter = TopologicalSorter(needs)
+    sorter.prepare()
+    ready: list[int] = []
     order: list[int] = []
-    while ready:
-        chain = heappop(ready)
-        order.append(chain)
-        for other in needed_by[chain]:
-            needs[other].remove(chain)
-            if not needs[other]:
-                heappush(ready, other)
+    while sorter.is_active():
+        for chain in sorter.get_ready():
+            heappush(ready, chain)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
     return order
 
 
@@ -193,18 +179,16 @@ class _Fusion:
         self._flow = flow
         self._only_chains = only_chains
         self._is_inference = all(record.phase == "forward" for record in records)
-        kinds = [None if each.state is State.FREE else kind_of(each) for each in records]
-        self._constant = frozenset[int]()
-        self._bases: dict[Value, tuple[Reading, ...]] = {}
-        if only_chains:
-            kinds = [
-                Kind.OPAQUE if is_concatenation(each) else kind
-                for each, kind in zip(records, kinds, strict=True)
-            ]
-        self._kinds = kinds
-        if not only_chains:
-            self._constant = self._find_constant()
-            self._bases = self._computed_from()
+        self._kinds = [
+            None
+            if each.state is State.FREE
+            else Kind.OPAQUE
+            if only_chains and is_concatenation(each)
+            else kind_of(each)
+            for each in records
+        ]
+        self._constant = frozenset[int]() if only_chains else self._find_constant()
+        self._bases = {} if only_chains else self._computed_from()
         self._kernels: list[_Kernel | None] = [None] * len(records)
         self._join_producers()
         if not only_chains:

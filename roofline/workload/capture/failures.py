@@ -27,12 +27,7 @@ class NoFakesError(Exception):
 
 
 class PassError(Exception):
-    """A pass failed.
-
-    Args:
-        said: the error as the user is told.
-        error: what the model raised.
-    """
+    """A pass failed: what the user is told, and what the model raised."""
 
     def __init__(self, said: ModelError, error: BaseException) -> None:
         super().__init__(str(said))
@@ -80,11 +75,7 @@ def ran_elsewhere(what: str) -> ModelError:
 
 @contextlib.contextmanager
 def in_one_line(name: str, paths: Mapping[int, str]) -> Iterator[None]:
-    """A model may raise anything in here, SystemExit too; none of it may end in a traceback.
-
-    Raises:
-        ModelError: as `model_error` says it.
-    """
+    """A model may raise anything in here, SystemExit too: it becomes a `model_error`."""
     try:
         yield
     except (KeyboardInterrupt, RooflineError):
@@ -96,10 +87,7 @@ def in_one_line(name: str, paths: Mapping[int, str]) -> Iterator[None]:
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
     """What the model said, and the innermost of its modules that was running.
 
-    Args:
-        error: what it raised.
-        name: what messages call it.
-        paths: the path of every module that it knows of, by identity.
+    `paths` are those of every module that it knows of, by identity.
     """
     where = ""
     trace = error.__traceback__

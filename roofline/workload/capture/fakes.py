@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -54,11 +55,7 @@ class _Mode(FakeTensorMode):
 
 
 class Fakes(StandIns):
-    """Fake tensors in the place of those that a model keeps.
-
-    Args:
-        run: on which device they are, and which type and layout they are to have.
-    """
+    """Fake tensors in the place of those that a model keeps, on the device of the run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -233,19 +230,15 @@ _MENDED: Mapping[Any, Callable[..., Any]] = {
 }
 
 
-def _in_full(
-    self: torch.Tensor, padding: float, output_size: Sequence[int] | None = None
-) -> torch.Tensor:
-    return torch.empty(output_size or self.shape, dtype=self.dtype, device=self.device)
-
-
 _PADDED: Mapping[Any, Callable[..., Any]] = {
     # Masks that leave a sequence from its start on; others keep torch from dropping padding.
     _aten._nested_tensor_from_mask_left_aligned.default: lambda t, mask: True,
     _aten._nested_tensor_from_mask.default: lambda t, mask, mask_check=True: torch.empty_like(
         t, memory_format=torch.contiguous_format
     ),
-    _aten.to_padded_tensor.default: _in_full,
+    _aten.to_padded_tensor.default: lambda self, padding, output_size=None: torch.empty(
+        output_size or self.shape, dtype=self.dtype, device=self.device
+    ),
 }
 """What makes nested tensors, and dense ones of them again: dense all the way, padding included."""
 
@@ -266,20 +259,10 @@ def same_calls_as_kernels() -> Iterator[None]:
         zeros = torch.zeros((*tensor.shape, num_classes), dtype=tensor.dtype, device=tensor.device)
         return zeros.scatter_(-1, tensor.unsqueeze(-1), 1)
 
-    torch.nn.functional.one_hot = one_hot
-    try:
+    with mock.patch.object(torch.nn.functional, "one_hot", one_hot):
         yield
-    finally:
-        torch.nn.functional.one_hot = before
 
 
-@contextlib.contextmanager
-def silent_torch() -> Iterator[None]:
+def silent_torch() -> contextlib.AbstractContextManager[Any]:
     """Keeps torch from logging a traceback where an operator rejects its inputs: we say it."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    return mock.patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

@@ -182,12 +182,7 @@ def _is_simple(func: Any) -> bool:
 
 
 class Calls:
-    """Calls on the fake tensors of one mode and device.
-
-    Args:
-        mode: the mode that the tensors are of.
-        device: the device that they are on; calls with others are not remembered.
-    """
+    """Calls on the fake tensors of one mode and device; those with others are not remembered."""
 
     def __init__(self, mode: FakeTensorMode, device: torch.device) -> None:
         self._mode = mode

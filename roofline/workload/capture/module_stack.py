@@ -36,11 +36,8 @@ _CALLS = frozenset(
 
 
 class _Guard:
-    """One model whose tensors are away, or about to be; ``workers`` are threads of its own pass.
-
-    Args:
-        modules: identities of its modules.
-    """
+    """One model, its modules by identity, whose tensors are away, or about to be; ``workers`` are
+    threads of its own pass."""
 
     def __init__(self, modules: Collection[int]) -> None:
         self.over = threading.Event()
@@ -50,15 +47,11 @@ class _Guard:
         self.workers: set[int] = set()
 
     def wait(self, module: torch.nn.Module, given: Any) -> bool | None:
-        """Waits until `module` has its own tensors, in any thread but the one that captures.
+        """Waits until `module`, about to run, has its own tensors, in any thread but the one that
+        captures.
 
-        Args:
-            module: about to run.
-            given: what it is called with.
-
-        Returns:
-            False where it runs at once, as a part of what is captured: it is given tensors of the
-            pass, or the pass waits for it. None where there was nothing to wait for.
+        False: it runs at once, as a part of what is captured, as it is given tensors of the pass,
+        or the pass waits for it. None: there was nothing to wait for.
         """
         thread = threading.get_ident()
         if thread == self._owner or id(module) not in self._modules:
@@ -72,12 +65,12 @@ class _Guard:
         return False
 
     def _is_worker(self, thread: int, given: Any) -> bool:
-        if thread in self.workers:
-            return True
-        if any(type(each) is FakeTensor for each in pytree.tree_leaves(given)):
-            return True
-        if all(each.ident != thread for each in threading.enumerate()):
+        if (
+            thread in self.workers
+            or any(type(each) is FakeTensor for each in pytree.tree_leaves(given))
             # Not of Python: autograd has threads of its own.
+            or all(each.ident != thread for each in threading.enumerate())
+        ):
             return True
         at, since = None, time.monotonic()
         while not self.over.wait(_POLL_S):
@@ -90,11 +83,8 @@ class _Guard:
         return False
 
     def wait_for_others(self, name: str) -> None:
-        """Waits until no other thread is within the model.
-
-        Raises:
-            ModelError: one is for too long.
-        """
+        """Waits until no other thread is within the model; a ModelError where one is for too
+        long."""
         begin = time.monotonic()
         while any(
             self._is_inside(frame)
@@ -121,14 +111,9 @@ _guards: list[_Guard] = []
 
 
 def wait_for_capture(module: torch.nn.Module, given: Any) -> bool:
-    """Waits, in a thread that captures nothing, until `module` has its own tensors.
+    """Whether this thread waited, as it captures nothing, until `module` has its own tensors.
 
-    Args:
-        module: about to run.
-        given: what it is called with.
-
-    Returns:
-        Whether it did; else the module runs at once, as a part of what is captured.
+    Else the module, about to run, does so at once as a part of what is captured.
     """
     waits = [guard.wait(module, given) for guard in tuple(_guards)]
     return any(waits) and False not in waits
@@ -141,11 +126,7 @@ def works_for_capture() -> bool:
 
 @contextlib.contextmanager
 def others_wait(model: torch.nn.Module) -> Iterator[None]:
-    """While this is open, other threads that call a module of `model` wait for its end.
-
-    Raises:
-        ModelError: another thread is running it, and does not come to an end.
-    """
+    """While this is open, other threads that call a module of `model` wait for its end."""
     guard = _Guard(frozenset(map(id, model.modules())))
     called: Callable[..., Any] = torch.nn.Module.__call__
 
@@ -199,17 +180,15 @@ class ModuleStack:
     """The modules that are running, the innermost last.
 
     Modules are seen when they are called (with their hooks, then), and when only their ``forward``
-    is. ``elsewhere`` is the path of one that ran in another thread, where operators are not seen;
-    ``in_training`` names those that ran in training mode, because the model does not know of them;
-    ``owners`` are the paths of the modules that parameters belong to, by their identity; ``calls``
-    how often each module ran, by its path, in the order of their first calls.
+    is. ``paths`` are those of all that the model knows of, by identity. ``elsewhere`` is the path
+    of one that ran in another thread, where operators are not seen; ``in_training`` names those
+    that ran in training mode, because the model does not know of them; ``owners`` are the paths of
+    the modules that parameters belong to, by their identity; ``calls`` how often each module ran,
+    by its path, in the order of their first calls.
 
     The backward pass runs no modules: what it calls belongs to the module whose forward pass made
     the node of the graph that is being differentiated. Nodes are numbered as they are made, so it
     is enough to know from which number on which module was the innermost.
-
-    Args:
-        paths: the path of every module that the model knows of, by identity.
     """
 
     def __init__(self, paths: Mapping[int, str]) -> None:
@@ -261,23 +240,20 @@ class ModuleStack:
     @contextlib.contextmanager
     def watching(self, model: torch.nn.Module) -> Iterator[None]:
         """While this is open, the modules that run are seen."""
-        called: Callable[..., Any] = torch.nn.Module.__call__
-        patched: list[tuple[type, Callable[..., Any]]] = []
-        try:
-            # Hooks for all modules would see less: they run before a module's own.
-            setattr(torch.nn.Module, "__call__", self._seen(called, is_forward=False))  # noqa: B010  it is patched
-            for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
-                forward = kind.__dict__.get("forward")
-                is_model = issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module
-                is_script = issubclass(kind, torch.jit.ScriptModule)
-                if isinstance(forward, types.FunctionType) and is_model and not is_script:
-                    patched.append((kind, forward))
-                    kind.forward = self._seen(forward, is_forward=True)  # pyright: ignore[reportAttributeAccessIssue]
+        # Hooks for all modules would see less: they run before a module's own.
+        seen: list[tuple[type, str]] = [(torch.nn.Module, "__call__")]
+        for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
+            is_model = issubclass(kind, torch.nn.Module) and kind is not torch.nn.Module
+            is_script = issubclass(kind, torch.jit.ScriptModule)
+            is_plain = isinstance(kind.__dict__.get("forward"), types.FunctionType)
+            if is_plain and is_model and not is_script:
+                seen.append((kind, "forward"))
+        with contextlib.ExitStack() as after:
+            for kind, name in seen:
+                function = getattr(kind, name)
+                setattr(kind, name, self._seen(function, is_forward=name == "forward"))
+                after.callback(setattr, kind, name, function)
             yield
-        finally:
-            for kind, forward in patched:
-                kind.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
-            setattr(torch.nn.Module, "__call__", called)  # noqa: B010
 
     def _seen(self, function: Callable[..., Any], *, is_forward: bool) -> Callable[..., Any]:
         """`function`, which runs a module with all of its hooks, or its forward alone, seen."""
@@ -291,10 +267,12 @@ class ModuleStack:
                     self.elsewhere = self._paths[id(module)]
                 return function(module, *args, **kwargs)
             innermost = self._running[-1] if self._running else None
-            is_again = is_forward and innermost is not None and innermost.module == id(module)
-            if is_again and innermost is not None and not innermost.is_in_forward:
-                innermost.is_in_forward = True
-                return function(module, *args, **kwargs)
+            is_again = False
+            if is_forward and innermost is not None and innermost.module == id(module):
+                if not innermost.is_in_forward:
+                    innermost.is_in_forward = True
+                    return function(module, *args, **kwargs)
+                is_again = True
             path = self._path_of(module)
             # Else it is the forward of a base class, which its own calls.
             self.calls[path] = self.calls.get(path, 0) + (not is_again)

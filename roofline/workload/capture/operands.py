@@ -174,10 +174,8 @@ class Operands:
     """Turns tensors into specs, numbers their storages by first appearance, and tells which ones
     the model has dropped.
 
-    ``new_role``: storages that appear from now on, and have no role yet, get this one.
-
-    Args:
-        roles: the role of every storage that is no activation, by address; may grow.
+    ``new_role``: storages that appear from now on, and have no role yet, get this one. ``roles``
+    are those of every storage that is no activation, by address; it may grow.
     """
 
     def __init__(self, roles: Mapping[int, Role]) -> None:
@@ -224,11 +222,7 @@ class Operands:
         return gone
 
     def operand(self, tensor: torch.Tensor) -> Operand:
-        """One tensor, be it empty.
-
-        Raises:
-            ModelError: it is sparse.
-        """
+        """One tensor, be it empty; a sparse one is a ModelError."""
         if tensor.layout is not torch.strided:
             raise ModelError(
                 "the model makes a sparse tensor, and those cannot be counted; use dense ones"

@@ -73,12 +73,11 @@ def capture(
         model: any module, built for real or on the meta device; it is left as it was.
         inputs: what it is called with.
         name: what messages call the model.
-        run: in which types and layout it is run, and whether it is trained; by default inference
-            as it is.
+        run: by default inference as the model is.
         teaching: how it is trained, if it is.
         rebuild: makes the model with its weights, where `model` has none.
-        on_call: makes what is told of each call that is recorded; asked anew for every pass that is
-            tried, so that the last one made was told of the calls in ``records``.
+        on_call: makes what is told of each recorded call, again for every pass that is tried: the
+            last one made was told of the calls in ``records``.
 
     Raises:
         ModelError: the model raised; the message says in which module, and what torch said.
@@ -167,13 +166,7 @@ def single_pass(
     lesson: Lesson | None = None,
     on_call: OnCall | None = None,
 ) -> Capture:
-    """Runs `model` once, on `tensors`, and leaves it as it was.
-
-    Raises:
-        ModelError: what it does cannot be seen.
-        NoFakesError: `tensors` are fakes, and it cannot be given such.
-        BaseException: whatever the model raises.
-    """
+    """Runs `model` once, on `tensors`, and leaves it as it was; raises whatever it raises."""
     with staged(model, inputs, run, tensors, lesson) as stage:
         recording = Recording(stage, paths, is_first=True, on_call=on_call)
     return recording.capture()
@@ -183,9 +176,8 @@ class Recording:
     """One pass on a stage, every operator recorded; `capture` is asked when the model has its own
     tensors again.
 
-    Args:
-        paths: of every module that the model knows of, by identity.
-        is_first: whether what is trained has yet to be prepared.
+    ``paths`` are those of every module that the model knows of, by identity; ``is_first``: what is
+    trained has yet to be prepared.
     """
 
     def __init__(
@@ -199,8 +191,7 @@ class Recording:
         model = stage.model
         self._stage = stage
         self._modules = ModuleStack(paths)
-        self._parameters = held_by(model.parameters())
-        self._parameters |= held_by(packed_in(model.modules()))
+        self._parameters = held_by((*model.parameters(), *packed_in(model.modules())))
         self._buffers = held_by(model.buffers())
         self._found = _modules_in(model)
         self._operands = Operands(stage.tensors.roles)
@@ -234,11 +225,8 @@ class Recording:
 
     @contextlib.contextmanager
     def _noting_gradients(self) -> Iterator[None]:
-        """While this is open, gradients are written down as they are accumulated.
-
-        The order is that in which DistributedDataParallel sees them: both hooks follow the node
-        that accumulates.
-        """
+        """While this is open, gradients are written down in the order in which
+        DistributedDataParallel sees them: both hooks follow the node that accumulates."""
 
         def note(name: str, parameter: torch.Tensor) -> None:
             # Once a pass; where the backward pass goes through it again, the last time counts.
@@ -269,18 +257,13 @@ class Recording:
             time.sleep(0.001)
 
     def capture(self) -> Capture:
-        """What the model asked for.
-
-        Raises:
-            ModelError: some of it ran where it cannot be seen.
-        """
+        """What the model asked for."""
         stage, elsewhere = self._stage, self._modules.elsewhere
         run, lesson = stage.run, stage.lesson
         if elsewhere is not None or stage.tensors.were_used_elsewhere:
             raise ran_elsewhere(
                 f"module '{elsewhere}'" if elsewhere is not None else "a part of it"
             )
-        given_bytes = sum(each.nbytes for each in stage.given.values())
         parameters = self._parameters
         return Capture(
             run=replace(run, loss=lesson.said) if lesson is not None else run,
@@ -290,7 +273,8 @@ class Recording:
             buffer_size_bytes=sum(
                 each.byte for key, each in self._buffers.items() if key not in parameters
             ),
-            input_bytes=given_bytes + (lesson.target_bytes if lesson is not None else 0),
+            input_bytes=sum(each.nbytes for each in stage.given.values())
+            + (lesson.target_bytes if lesson is not None else 0),
             optimizer_state_bytes=lesson.state_bytes if lesson is not None else 0,
             modules=tuple(self._in_order()),
             gradients=tuple(self._gradients.values()),
@@ -355,8 +339,7 @@ def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
             if each is not None and id(each) not in seen:
                 seen.add(id(each))
                 elements += each.numel()
-        kind = type(module).__name__
-        found.append(Module(path=path, kind=kind, calls=0, parameters=elements))
+        found.append(Module(path=path, kind=type(module).__name__, calls=0, parameters=elements))
     return tuple(found)
 
 
@@ -377,12 +360,7 @@ def has_room_for(weight_bytes: int) -> bool:
 def with_weights(
     model: torch.nn.Module, rebuild: Callable[[], torch.nn.Module] | None
 ) -> torch.nn.Module | None:
-    """The model with real tensors in it; None where there is no way to get them.
-
-    Args:
-        model: as it was given or built.
-        rebuild: makes it with its weights, where it was built without.
-    """
+    """The model with real tensors in it, by `rebuild` if it was built without; None: it cannot."""
     if not any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         return model
     if rebuild is None:

@@ -25,10 +25,7 @@ class StandIns(ABC):
     """Other tensors in the place of those that a model keeps, tied ones staying tied.
 
     ``mode`` is the context in which they live; ``roles`` are the roles of their storages, by
-    address.
-
-    Args:
-        run: which type and layout they are to have.
+    address. Types and layouts are those of the run.
     """
 
     def __init__(self, run: Run) -> None:
@@ -59,11 +56,8 @@ class StandIns(ABC):
         """`value` with what stands for every tensor in it that is the model's own.
 
         Those are tensors that it keeps where torch does not look: in plain attributes, in lists, in
-        modules that are in lists.
-
-        Raises:
-            ModelError: one is trained. What is computed of another in its place would still be
-                differentiated by the tensor itself, and leave a gradient in it.
+        modules that are in lists. One that is trained is a ModelError: what is computed of another
+        in its place would still be differentiated by the tensor itself, and leave a gradient in it.
         """
         if type(value) in _PLAIN:
             return value
@@ -118,9 +112,7 @@ def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
 class Reals(StandIns):
     """Copies in the place of the tensors that a model keeps, so that its own stay as they are.
 
-    Args:
-        run: which type and layout they are to have.
-        on: the device that they are to be on; None: where the model's own are.
+    They lie on the device ``on``, by default where the model's own are.
     """
 
     def __init__(self, run: Run, on: torch.device | None = None) -> None:

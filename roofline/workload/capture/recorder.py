@@ -153,11 +153,7 @@ def operator_of(func: torch._ops.OpOverload) -> Operator:
 
 
 def _check_dtypes(operator: Operator, given: Mapping[str, Any]) -> None:
-    """Refuses what torch refuses in a real run, but not on fake tensors.
-
-    Raises:
-        RuntimeError: the operands are of different types.
-    """
+    """Refuses (RuntimeError) what torch refuses in a real run, but not on fake tensors."""
     is_normalization = operator.name in _NORMALIZATIONS
     if not is_normalization and operator.name not in _ONE_DTYPE:
         return
@@ -193,11 +189,8 @@ by address, that are no activations. It must keep no tensor: their ends are part
 class Recorder(TorchDispatchMode, Listener):
     """Turns every dispatched operator into a record.
 
-    Args:
-        tensors: what stands in the place of the model's own.
-        modules: which module runs.
-        operands: what tensors are in records.
-        on_call: told of each call that gets a record, in their order, once it has run.
+    ``tensors`` stand in the place of the model's own; ``on_call`` is told of each call that gets a
+    record, in their order, once it has run.
     """
 
     def __init__(

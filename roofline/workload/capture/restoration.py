@@ -13,6 +13,7 @@ import copy
 import functools
 import importlib
 import itertools
+import operator
 import random
 import sys
 import types
@@ -20,6 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -46,17 +48,13 @@ _MOST_SHARED = 10_000
 
 @contextlib.contextmanager
 def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
-    """Puts back all attributes of all modules, what containers held that they can reach, and the
-    states of random generators and NumPy arrays in them.
+    """Puts back all attributes of all modules, what containers held that they (or `others`, the
+    arguments) can reach, and the states of random generators and NumPy arrays in them.
 
     So a forward pass that keeps something (a feature map, a counter, a module made on first use, a
     key in a cache object, a table in a global that its code names, a variable of the function that
     its class was made in) leaves nothing behind. What is in tensors is not put back:
     `tensors_left_as_they_were`.
-
-    Args:
-        model: all of its modules, and what their code names.
-        others: what else is to be left as it was: the arguments that the model is called with.
     """
     reached = _Reached(model, others)
     own = [put_back for each in reached.own if (put_back := _putting_back(each))]
@@ -64,7 +62,7 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     shared = [
         (each, _putting_back(each), frozenset(map(id, _values(each))))
         for each in reached.shared
-        if _is_place(each)
+        if _is_place(type(each))
     ]
     drawn = [_putting_back(each) for each in reached.shared if _has_state(each)]
     caches = [(cache, cache.cache_info().misses) for cache in reached.caches]
@@ -99,15 +97,10 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
 def tensors_left_as_they_were(
     model: torch.nn.Module, *others: Any, but: Collection[int] = ()
 ) -> Iterator[None]:
-    """Puts back what was in the tensors that the model and its code can reach.
+    """Puts back what was in the tensors that the model, its code and `others` can reach, however
+    nested, but for storages at the addresses `but`: the pass's own, say.
 
-    For passes that run on the model's own tensors: parameters, buffers, plain attributes, and those
-    in lists, dictionaries, tuples and objects, however nested. They are there twice meanwhile.
-
-    Args:
-        model: its modules, and what their code names.
-        others: what else is to be left as it was: the arguments that the model is called with.
-        but: addresses of storages that are left out: the pass's own, say.
+    For passes that run on the model's own tensors, which are there twice meanwhile.
     """
     reached = [*_Reached(model, others).all, *model.parameters(), *model.buffers()]
     with _disable_current_modes(), torch.no_grad():
@@ -128,10 +121,8 @@ def tensors_left_as_they_were(
 
 @contextlib.contextmanager
 def process_left_as_it_was() -> Iterator[None]:
-    """Puts back torch's settings that a model may change, and random states.
-
-    Within, Python and NumPy draw the same numbers every time.
-    """
+    """Puts back torch's settings that a model may change, and random states, which are the same
+    each time."""
     threads = torch.get_num_threads()
     with contextlib.ExitStack() as after:
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -147,19 +138,12 @@ def process_left_as_it_was() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def without_stack_traces() -> Iterator[None]:
+def without_stack_traces() -> contextlib.AbstractContextManager[Any]:
     """torch.fx notes for each node who called it, and loads its compiler to do so: for seconds."""
     settings: Any = importlib.import_module("torch.fx.config")
-    before = getattr(settings, "do_not_emit_stack_traces", None)
-    if before is None:
-        yield
-        return
-    settings.do_not_emit_stack_traces = True
-    try:
-        yield
-    finally:
-        settings.do_not_emit_stack_traces = before
+    name = "do_not_emit_stack_traces"
+    is_known = getattr(settings, name, None) is not None
+    return mock.patch.object(settings, name, True) if is_known else contextlib.nullcontext()
 
 
 def weights_of(model: torch.nn.Module) -> frozenset[int]:
@@ -212,9 +196,8 @@ class _Reached:
     def _walk(self, waiting: deque[Any], code: list[Any] | None) -> None:
         """Finds what can be reached from what is waiting.
 
-        Args:
-            code: where functions and classes are put, until what is its own was found; None: they
-                are followed.
+        Functions and classes are put into `code`, until what is its own was found; None: they are
+        followed.
         """
         found = self.shared if code is None else self.own
         left = _MOST_SHARED
@@ -238,7 +221,7 @@ class _Reached:
                     if base:
                         self.large.append((thing, len(thing)))
                     continue
-                is_place = bool(base or kind is types.CellType or _slots_of(kind))
+                is_place = _is_place(kind)
                 if is_place:
                     found.append(thing)
                 inside = _values(thing) if is_place or is_tuple else ()
@@ -317,34 +300,31 @@ class _Names:
 
     def take_out_fakes(self) -> None:
         """Gives names that hold tensors of a pass what they held before."""
-        is_class = isinstance(self.owner, type)
-        now = vars(self.owner) if is_class else self.owner
+        give: Callable[..., object]
+        take: Callable[..., object]
+        if is_class := isinstance(self.owner, type):
+            now, give, take = vars(self.owner), setattr, delattr
+        else:
+            now, give, take = self.owner, operator.setitem, operator.delitem
         for name in list(now) if is_class else self.used & now.keys():
             value = now[name]
             if value is self.before.get(name) or not _holds_fakes(value):
                 continue
-            is_known = name in self.before
-            if is_class and is_known:
-                setattr(self.owner, name, self.before[name])
-            elif is_class:
-                delattr(self.owner, name)
-            elif is_known:
-                now[name] = self.before[name]
+            if name in self.before:
+                give(self.owner, name, self.before[name])
             else:
-                del now[name]
+                take(self.owner, name)
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:
     """The attributes of a module, or an object of a class of the user's or a model library's.
 
-    The object itself is not asked, neither for them nor for its class: a proxy may run code to
-    answer, and fail.
+    Neither the object nor its class is asked: a proxy may run code to answer, and fail.
     """
     kind = type(value)
     is_opaque = issubclass(kind, (torch.Tensor, types.ModuleType, *_CODE, *_WRAPPERS))
-    if is_opaque or (
-        _library(kind.__module__) in _FOREIGN and not issubclass(kind, torch.nn.Module)
-    ):
+    is_foreign = _library(kind.__module__) in _FOREIGN and not issubclass(kind, torch.nn.Module)
+    if is_opaque or is_foreign:
         return None
     try:
         attributes = object.__getattribute__(value, "__dict__")
@@ -378,9 +358,8 @@ def _base_of(kind: type) -> Any:
     return next((base for base in _BASES if issubclass(kind, base)), None)
 
 
-def _is_place(thing: Any) -> bool:
-    kind = type(thing)
-    return bool(kind is types.CellType or _base_of(kind) or _slots_of(kind))
+def _is_place(kind: type) -> bool:
+    return bool(_base_of(kind) or kind is types.CellType or _slots_of(kind))
 
 
 def _values(place: Any) -> Iterable[Any]:
@@ -437,6 +416,7 @@ def _putting_back(thing: Any) -> Callable[[], object] | None:
 
 def _refill(place: Any, base: Any, items: Sequence[Any]) -> None:
     base.clear(place)
+    # Those of an ordered dictionary would call methods of its own class.
     if base is OrderedDict:
         for key, value in items:
             OrderedDict.__setitem__(place, key, value)

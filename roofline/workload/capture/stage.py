@@ -54,11 +54,8 @@ class Stage:
             self.optimizer = self.lesson.prepare(self.model, self.tensors, listener)
 
     def step(self, listener: Listener) -> Any:
-        """One pass, in training with its loss, backward pass and update.
-
-        Returns:
-            What must be alive until the pass is over.
-        """
+        """One pass, in training with its loss, backward pass and update; what must be alive until
+        its end."""
         loss = None
         with _autocast(self.run, self.tensors):
             result = self.model(*self.args, **self.kwargs)
@@ -85,9 +82,7 @@ def staged(
     """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
     as it was.
 
-    Raises:
-        ModelError: it has tensors that no other can stand for.
-        NoFakesError: `tensors` are fakes, and it cannot be given such.
+    A NoFakesError: `tensors` are fakes, and it cannot be given such.
     """
     change = torch_dtype(run.dtype) if run.dtype else None
     with (

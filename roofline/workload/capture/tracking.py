@@ -76,11 +76,7 @@ class _AsTheyAre:
 
 
 def _check_shape(tensor: torch.Tensor) -> None:
-    """Refuses what has none.
-
-    Raises:
-        ModelError: it is a nested tensor.
-    """
+    """Refuses a nested tensor, which has no shape."""
     if tensor.is_nested:
         raise ModelError(
             "the code makes a nested tensor, and those cannot be counted; where it is torch's fast"
@@ -104,9 +100,8 @@ class _Tracker(Recorder):
 class Tracking:
     """What ran so far, and what it was run on.
 
-    Args:
-        model: whose modules and parameters are told apart; None: parameters are those that are
-            touched, and modules are named by their classes.
+    The modules and parameters of ``model`` are told apart; without one, parameters are those that
+    are touched, and modules are named by their classes.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
@@ -153,20 +148,13 @@ class Tracking:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While this is open, what this thread runs is recorded; torch is as it was after it.
-
-        Raises:
-            ModelError: the model has parameters without a shape; or, at the end, one of its modules
-                ran in another thread.
-        """
+        """While this is open, what this thread runs is recorded; torch is as it was after it."""
         with contextlib.ExitStack() as open_now:
             open_now.enter_context(one_at_a_time)
             open_now.enter_context(remembering())
             open_now.enter_context(_eager())
-            before = register_optimizer_step_pre_hook(self._before_update)
-            open_now.callback(before.remove)
-            after = register_optimizer_step_post_hook(self._after_update)
-            open_now.callback(after.remove)
+            open_now.callback(register_optimizer_step_pre_hook(self._before_update).remove)
+            open_now.callback(register_optimizer_step_post_hook(self._after_update).remove)
             self._note_tensors(self._model)
             self._modules.note_owners(self._model)
             open_now.enter_context(self._modules.watching(self._model))
@@ -211,9 +199,6 @@ def _eager() -> Iterator[None]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.
-
-    Raises:
-        ModelError: code that torch.compile made is running.
     """
     if "torch._dynamo" not in sys.modules:
         yield
