@@ -300,12 +300,10 @@ class _Names:
 
     def take_out_fakes(self) -> None:
         """Gives names that hold tensors of a pass what they held before."""
-        give: Callable[..., object]
-        take: Callable[..., object]
-        if is_class := isinstance(self.owner, type):
-            now, give, take = vars(self.owner), setattr, delattr
-        else:
-            now, give, take = self.owner, operator.setitem, operator.delitem
+        is_class = isinstance(self.owner, type)
+        now = vars(self.owner) if is_class else self.owner
+        give: Callable[..., object] = setattr if is_class else operator.setitem
+        take: Callable[..., object] = delattr if is_class else operator.delitem
         for name in list(now) if is_class else self.used & now.keys():
             value = now[name]
             if value is self.before.get(name) or not _holds_fakes(value):
