@@ -60,19 +60,9 @@ def in_ranks(
     """What `function` returns in each of so many processes, in the order of ranks.
 
     It is called with its rank, the number of ranks and `args`, in a process group of gloo on the
-    loopback device. It is one of a module, and all can be pickled.
-
-    Args:
-        function: what runs.
-        args: what it gets beside its place.
-        ranks: how many processes there are.
-        threads: how many compute in each; None: as torch has it.
-        cores: the CPUs that each may use; nothing: all of them.
-        limit_s: seconds after which all are ended.
-
-    Raises:
-        MeasurementError: one died, or all took too long.
-        RooflineError: whatever one of them raised.
+    loopback device; it is one of a module, and all can be pickled. ``threads`` compute in each
+    (None: as torch has it), on the ``cores`` of its rank (empty: all). Whatever one of them raises
+    is raised; a MeasurementError if one dies, or all take longer than `limit_s`.
     """
     deadline = time.monotonic() + limit_s
     with (
@@ -184,13 +174,7 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
 
 
 def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
-    """What one process does: joins the others, runs the function, and answers.
-
-    Args:
-        request: its place, and what it runs.
-        told: closed when the process that asked is gone, which ends this one.
-        answers: where the result goes.
-    """
+    """Joins the others, runs the function, and answers; ends once ``told`` is closed."""
     end_with(told.fileno())
     try:
         place, function, args = pickle.loads(request)
@@ -253,8 +237,7 @@ def _collectives() -> Any:
 def _timed_all_reduces(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> _Times:
     """The seconds of every all-reduce of float32, by size, as one rank sees them.
 
-    Sizes take turns, so that what comes and goes meets all of them. Before each, ranks wait for one
-    another.
+    Sizes take turns, so that drift meets all of them.
     """
     import torch
 
@@ -307,19 +290,10 @@ def link_of(
     share: float,
     provenance: Provenance,
 ) -> Link:
-    """The link that such exchanges went over.
+    """The link of exchanges that took ``times_s``, by bytes of the data of one rank.
 
-    The smallest tells the latency, the largest the rate once its latency is taken off.
-
-    Args:
-        times_s: of every exchange, by bytes of the data of one rank.
-        kernel: what was exchanged how.
-        messages: how many messages follow one another in an exchange.
-        share: how many bytes go one way, for each byte of data.
-        provenance: where the figures come from.
-
-    Raises:
-        MeasurementError: the largest were as quick as the smallest.
+    The smallest tells the latency, that of ``messages`` one after the other; the largest the rate
+    once its latency is taken off: ``share`` bytes go one way for each byte of data.
     """
     smallest, largest = min(times_s), max(times_s)
     small, large = Sample(times_s=tuple(times_s[smallest])), Sample(times_s=tuple(times_s[largest]))
@@ -359,16 +333,10 @@ _HOW = "two processes on this host, gloo over the loopback device, one thread ea
 
 
 def measure_links(*, rounds: int = _ROUNDS) -> tuple[Link, ...]:
-    """What this host's gloo carries between two processes, in byte/s each way, and its latency.
+    """Bandwidth of this host's gloo between two processes, in byte/s each way, and its latency.
 
     Two links: found with all-reduces, which move what a ring moves and add up, and with messages
-    there and back.
-
-    Args:
-        rounds: how often each exchange is timed.
-
-    Raises:
-        MeasurementError: a process died, or it took too long.
+    there and back, each timed `rounds` times.
     """
     sums = in_ranks(_timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
     messages = in_ranks(_timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)

@@ -27,9 +27,8 @@ _NOTHING_LOST = 0.001
 class Layer:
     """One line of a roof in its two layers, in FLOP/s or byte/s.
 
-    ``subject`` is a data type or a memory level. ``theoretical_per_s`` is what documents or
-    arithmetic give, and ``how`` says which; ``measured_per_s`` is the measured peak. Either is None
-    where it is not known, never both.
+    ``subject`` is a data type or a memory level; ``how`` says where the theoretical rate is from.
+    Either rate is None where it is not known, never both.
     """
 
     what: Literal["compute", "memory"]
@@ -61,15 +60,8 @@ def layers_of(
 ) -> tuple[Layer, ...]:
     """Return the lines of `roof` in two layers: `units`, then the memory levels, nearest first.
 
-    Args:
-        roof: the machine and its number of threads that compute.
-        units: some of its compute ceilings.
-        paper: another profile of this machine, with the theoretical peaks; None: those of the
-            machine's own profile.
-
-    Raises:
-        InputError: `paper` is of another kind of device, or has no theoretical peak for these
-            lines, or none of them was measured.
+    ``paper`` is another profile of this machine, with the theoretical peaks (None: those of its
+    own). An InputError if it has none for these lines, or nothing was measured.
     """
     lines = (*units, *roof.levels)
     own = [_own(roof, line) for line in lines]

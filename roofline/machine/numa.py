@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.measuring.crew import Array, Crew, allocate, fill
-from roofline.machine.measuring.estimation import Burst, estimate, provenance
-from roofline.machine.measuring.trials import part_trial
+from roofline.machine.measuring.estimation import Burst, Findings, estimate, provenance
+from roofline.machine.measuring.trials import memory_trial
 from roofline.machine.system.situation import Situation
 from roofline.machine.system.topology import ROOT, Node, pages_migrate
 
@@ -30,37 +29,20 @@ _BURSTS = 8
 _ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumaFindings:
-    """The ways between nodes that were measured, and what must be said of them."""
-
-    links: tuple[Link, ...] = ()
-    conditions: tuple[str, ...] = ()
-
-
 def measure_node_links(
     situation: Situation,
     read: CompiledKernel | None,
     hierarchy: Hierarchy,
     *,
     in_time: Callable[[], bool],
-) -> NumaFindings:
+) -> Findings:
     """Read bandwidth from the cores of each node to the memory of each; nothing on a single node.
 
     Ways are measured in turns, so that drift hits them alike; the first round goes over as many
-    ways as there is time for, those within a node first.
-
-    Args:
-        situation: this host.
-        read: the kernel that loads; None: there is none, and nothing is measured.
-        hierarchy: the caches, which must not hold what is read.
-        in_time: whether there is time for one more reading.
-
-    Raises:
-        MeasurementError: a way whose bursts cannot be used.
+    ways as there is time for, those within a node first. The caches must not hold what is read.
     """
     if read is None or len(situation.nodes) < 2:
-        return NumaFindings()
+        return Findings()
     cores = situation.topology.cores
     caches = hierarchy.levels[-1].reached_bytes(cores) if hierarchy.levels else 0
     byte = max(_LEAST_BYTE, _CACHES * caches)
@@ -72,15 +54,16 @@ def measure_node_links(
     )
     conditions = [f"NUMA: not measured: {each}" for each in left_out]
     if not nodes:
-        return NumaFindings(conditions=tuple(conditions))
+        return Findings(conditions=tuple(conditions))
     routes = [(node, node) for node in nodes] + [(a, b) for a in nodes for b in nodes if a != b]
     readings: dict[tuple[int, int], tuple[float, list[Burst]]] = {}
     with ExitStack() as stack:
         crews = {node: stack.enter_context(Crew(len(cpus), cpus)) for node, cpus in nodes.items()}
         memory = {node: place(crew, byte) for node, crew in crews.items()}
+        shares = {(a, b): parts(memory[b], len(nodes[a])) for a, b in routes}
         trials = {
-            (source, target): part_trial(read, parts(memory[target], len(nodes[source])))
-            for source, target in routes
+            route: memory_trial(read, share[0].size, share, again=False)
+            for route, share in shares.items()
         }
         for route in routes * _ROUNDS:
             if not in_time():
@@ -118,7 +101,7 @@ def measure_node_links(
             "NUMA: the kernel moves pages to the node that reads them (numa_balancing is on), so"
             " figures between nodes may be too high"
         )
-    return NumaFindings(links=tuple(links), conditions=tuple(conditions))
+    return Findings(links=tuple(links), conditions=tuple(conditions))
 
 
 def usable_nodes(
@@ -126,11 +109,7 @@ def usable_nodes(
 ) -> tuple[dict[int, tuple[int, ...]], list[str]]:
     """The cores of each node that can be measured, of two at least; and which not, and why.
 
-    Args:
-        nodes: those with memory.
-        cores: one CPU per physical core that may be used.
-        bytes_per_node: what is read there; more than the caches of any one node hold.
-        available_bytes: what may be allocated in all, within the container's limit; half is used.
+    Of `available_bytes`, within the container's limit, half is used.
     """
     found: dict[int, tuple[int, ...]] = {}
     left_out: list[str] = []
@@ -172,11 +151,7 @@ def place(crew: Crew, byte: int) -> Array:
 
 
 def parts(memory: Array, readers: int) -> list[Array]:
-    """Equal parts of a memory, one for each reader; what is left of the last page is not read.
-
-    Raises:
-        ValueError: fewer huge pages than readers.
-    """
+    """Equal parts of a memory, one for each reader; what is left of the last page is not read."""
     step = memory.size // readers // _HUGE_BYTE * _HUGE_BYTE
     if not step:
         raise ValueError(f"{memory.size} bytes are too few for {readers} readers")

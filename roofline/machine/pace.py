@@ -17,9 +17,6 @@ class Pace:
     """The clock of a busy core in Hz, and the seconds that a cache line takes from core to core.
 
     None: not known; ``core_to_core_latency_s`` is not asked for where a single core computes.
-
-    Raises:
-        ValueError: a number that is not positive.
     """
 
     clock_hz: float | None = None

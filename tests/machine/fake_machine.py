@@ -18,7 +18,7 @@ from roofline.errors import MeasurementError
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
-from roofline.machine.kernels.chase import ChaseKernel, ClockKernel, HopKernel, Order
+from roofline.machine.kernels.chase import Order, PlainKernel
 from roofline.machine.kernels.compiler import Plan
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
@@ -30,7 +30,7 @@ from roofline.machine.system.topology import Cache, Topology
 from roofline.machine.theory.microarchitectures import Core
 from tests.machine.simulated_caches import KIB, MIB, Simulated
 
-Kernel = ComputeKernel | StreamKernel | ClockKernel | ChaseKernel | HopKernel
+Kernel = ComputeKernel | StreamKernel | PlainKernel
 
 HOST = Host(
     cpu_model="Fake(R) CPU 9000 @ 3.00GHz",
@@ -129,18 +129,18 @@ class FakeMachine:
     def seconds(self, kernel: Kernel, plan: Plan) -> float:
         """The time of one burst of a thread."""
         match kernel:
-            case ClockKernel():
-                ideal_s = kernel.cycles(plan.length) / CLOCK_HZ
-            case ChaseKernel():
+            case PlainKernel(label="clock"):
+                ideal_s = kernel.work(plan.length) / CLOCK_HZ
+            case PlainKernel(label="hop"):
+                ideal_s = kernel.work(plan.length) * self.core_to_core_latency_s
+            case PlainKernel():
                 start = ctypes.c_uint64.from_address(plan.state).value
                 ideal_s = plan.length * self.caches.latency_s(self._cycles[start])
             case ComputeKernel():
-                ideal_s = kernel.flop(plan.length) / flop_per_s(kernel, self.mix)
+                ideal_s = kernel.work(plan.length) / flop_per_s(kernel, self.mix)
             case StreamKernel():
                 extent = plan.period * kernel.streams
-                ideal_s = kernel.byte(plan.length) * plan.passes / self._bytes_per_s(extent, plan)
-            case HopKernel():
-                ideal_s = kernel.hops(plan.length) * self.core_to_core_latency_s
+                ideal_s = kernel.work(plan.length) * plan.passes / self._bytes_per_s(extent, plan)
         return ideal_s * self.slowness(kernel, self.clock()) / self.busy
 
     def _bytes_per_s(self, extent: int, plan: Plan) -> float:

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine.hardware import Clock, ComputeCeiling, Duration, TheoreticalRate
+from roofline.machine.hardware import Clock, ComputeCeiling, TheoreticalRate
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.ceilings import (
-    LevelFacts,
     OnPaper,
     compute_ceiling,
     doubt,
@@ -142,16 +141,14 @@ def test_write_allocate(kernel: str, nearest: str, beyond: str) -> None:
     assert write_allocate(kernel, nearest=False) == beyond
 
 
-def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
+def test_levels_come_nearest_first() -> None:
     reached = [
         Reached(trial=stream("copy", level, threads), rate=rate(1e9 * threads))
         for level in ("DRAM", "L2", "L1")
         for threads in (1, 2)
     ]
-    latency = Duration(fast_s=4e-9, median_s=5e-9, provenance=provenance("chase"))
-    levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}, OnPaper()))
+    levels = list(memory_levels(reached, OnPaper()))
     assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
-    assert [level.latency for level in levels] == [None, latency, None]
     assert [level.capacity_bytes for level in levels] == [1 << 20, 1 << 20, None]
     for level in levels:
         assert [b.threads for b in level.bandwidth] == [1, 2]
@@ -172,7 +169,7 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
         for kernel in kernels
         for threads in (1, 2)
     ]
-    levels = memory_levels(reached, {}, OnPaper(), paper)
+    levels = memory_levels(reached, OnPaper(), paper)
     found = {
         (level.name, b.kernel, b.threads): b.theoretical
         for level in levels
@@ -188,16 +185,16 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
 def test_compute_and_caches_carry_the_clock_that_they_were_measured_at() -> None:
     clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=provenance("hand"))
     found = [Reached(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
-    near, dram = memory_levels(found, {}, OnPaper(clock=clock))
+    near, dram = memory_levels(found, OnPaper(clock=clock))
     assert (near.bandwidth[0].clock_hz, dram.bandwidth[0].clock_hz) == (3.9e9, None)
-    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, {}, OnPaper())] == [
+    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, OnPaper())] == [
         None,
         None,
     ]
 
 
 def test_memory_alone_is_not_the_nearest_level() -> None:
-    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], {}, OnPaper())
+    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], OnPaper())
     assert level.bandwidth[0].write_allocate == "not counted"
 
 

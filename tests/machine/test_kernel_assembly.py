@@ -10,6 +10,7 @@ from roofline.errors import MeasurementError
 from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import HotLoop, LoopContract, check, hot_loop
+from roofline.machine.kernels.chase import PlainKernel
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
@@ -76,16 +77,9 @@ def test_memory_accesses_are_counted(
     assert loop.non_temporal_stores == past_caches
 
 
-@dataclasses.dataclass(frozen=True)
-class Fake:
+def with_contract(contract: LoopContract) -> PlainKernel:
     """A kernel with nothing but a contract."""
-
-    contract: LoopContract
-    label: str = "fake"
-    unit: assembly.VectorUnit = assembly.AVX512
-
-    def ir(self) -> str:
-        return ""
+    return PlainKernel(label="fake", unit=assembly.AVX512, contract=contract, text="")
 
 
 BODY = """    vmovaps (%rsi), %zmm0
@@ -97,7 +91,7 @@ CONTRACT = LoopContract(
 
 
 def test_a_loop_that_keeps_its_contract_passes() -> None:
-    assert check(Fake(CONTRACT), LOOP.format(body=BODY)).count("vaddps") == 1
+    assert check(with_contract(CONTRACT), LOOP.format(body=BODY)).count("vaddps") == 1
 
 
 @pytest.mark.parametrize(
@@ -112,14 +106,14 @@ def test_a_loop_that_keeps_its_contract_passes() -> None:
     ],
 )
 def test_a_broken_contract_is_refused(change: dict[str, object], fault: str) -> None:
-    broken = Fake(dataclasses.replace(CONTRACT, **change))  # pyright: ignore[reportArgumentType]
+    broken = with_contract(dataclasses.replace(CONTRACT, **change))  # pyright: ignore[reportArgumentType]
     with pytest.raises(MeasurementError, match=f"kernel 'fake' was compiled .*{fault}"):
         check(broken, LOOP.format(body=BODY))
 
 
 def test_spilling_is_refused_first() -> None:
     with pytest.raises(MeasurementError, match="spills: 1 stack accesses"):
-        check(Fake(CONTRACT), LOOP.format(body="    movq %rax, 8(%rsp)"))
+        check(with_contract(CONTRACT), LOOP.format(body="    movq %rax, 8(%rsp)"))
 
 
 @pytest.mark.parametrize(

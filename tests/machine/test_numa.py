@@ -15,8 +15,8 @@ from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.crew import Array, Crew
-from roofline.machine.measuring.estimation import Burst
-from roofline.machine.numa import NumaFindings, measure_node_links, parts, place, usable_nodes
+from roofline.machine.measuring.estimation import Burst, Findings
+from roofline.machine.numa import measure_node_links, parts, place, usable_nodes
 from roofline.machine.system.situation import Situation
 from roofline.machine.system.topology import Node, pages_migrate, read_nodes
 from tests.machine.fake_machine import SITUATION, FakeMachine, install
@@ -47,7 +47,7 @@ def situation(*cpus: tuple[int, ...], free_bytes: int | None = None) -> Situatio
     return dataclasses.replace(SITUATION, nodes=nodes, topology=topology)
 
 
-def links(machine: FakeMachine, situation: Situation, readings: int = 10**6) -> NumaFindings:
+def links(machine: FakeMachine, situation: Situation, readings: int = 10**6) -> Findings:
     left = iter(range(readings))
     read: Any = machine.compile(READ)
     return measure_node_links(
@@ -91,7 +91,7 @@ class FakeNuma:
         self.log.append(f"write {byte} on {here}")
         return np.full(8 * MIB, here, dtype=np.uint8)
 
-    def trial(self, compiled: object, memory: list[Array]) -> Any:
+    def trial(self, compiled: object, byte: int, memory: list[Array], again: bool) -> Any:
         fake, target = self, int(memory[0][0])
 
         class FakeTrial:
@@ -113,7 +113,7 @@ class FakeNuma:
 def fake(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeNuma:
     fake = FakeNuma(cores=1)
     monkeypatch.setattr(numa, "place", fake.place)
-    monkeypatch.setattr(numa, "part_trial", fake.trial)
+    monkeypatch.setattr(numa, "memory_trial", fake.trial)
     return fake
 
 
@@ -146,13 +146,13 @@ def test_memory_is_written_once_by_its_own_node_and_ways_take_turns(
 
 @pytest.mark.parametrize("host", [SITUATION, situation((0, 1))], ids=["not told", "one node"])
 def test_a_single_node_is_left_alone(machine: FakeMachine, host: Situation) -> None:
-    assert links(machine, host) == NumaFindings()
+    assert links(machine, host) == Findings()
     assert machine.ran_ns == {}
 
 
 def test_without_a_kernel_that_reads_nothing_is_measured(machine: FakeMachine) -> None:
     found = measure_node_links(situation((0,), (1,)), None, NO_CACHES, in_time=lambda: True)
-    assert found == NumaFindings()
+    assert found == Findings()
 
 
 def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:

@@ -52,7 +52,7 @@ def test_reading_goes_over_the_whole_working_set() -> None:
     (kernel,) = (k for k in stream_kernels(unit, non_temporal=False) if k.name == "read")
     compiled = compile_kernel(kernel)
     with Crew(1) as crew:
-        timer = ReadTimer(compiled, kernel, crew, [written(4 << 20)], 1)
+        timer = ReadTimer(compiled, crew, [written(4 << 20)])
         for size in (16 << 10, 1 << 20, 4 << 20):
             timing = timer(size)
             # Whole passes, each of them over all of it.

@@ -10,6 +10,7 @@ import pytest
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.compiler import TIMES, Plan, clocks
+from roofline.machine.measuring import trials
 from roofline.machine.measuring.crew import Crew, allocate, fill
 from roofline.machine.measuring.trials import (
     Cursor,
@@ -130,7 +131,9 @@ def trial_at(level: str, kernel_name: str, byte: int) -> Trial:
     return stream_trial(compiler.compile_kernel(kernel), working_set, buffers)
 
 
-def test_a_trial_in_a_cache_passes_over_the_same_data() -> None:
+def test_a_trial_in_a_cache_passes_over_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where others have the cores, bursts of a team take longer than a call may.
+    monkeypatch.setattr(trials, "CALL_LIMIT_S", 60.0)
     trial = trial_at("L1", "triad", 24 << 10)
     with Crew(2) as crew:
         trial.repeats = 7
@@ -202,7 +205,7 @@ def test_float_sums_stay_finite(kernel: compute.ComputeKernel) -> None:
     with Crew(1) as crew:
         trial.repeats = 1000
         trial.run(crew, 20)
-    assert trial.work_per_burst == kernel.flop(1000)
+    assert trial.work_per_burst == kernel.work(1000)
     if kernel.sums.kind == "float":
         sums = trial.states[0][2 * kernel.slot_byte :].view(kernel.sums.name)
         assert np.isfinite(sums).all()

@@ -49,9 +49,10 @@ _HALF_WINDOW = math.sqrt(2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A rise from one level's latency to the next one's; the nearer holds ``lower`` to ``upper``.
+    """A rise from one level's latency to the next one's.
 
-    ``lower_bytes`` it holds whatever the replacement; at ``upper_byte`` it serves less than half.
+    The nearer level holds ``lower_bytes`` whatever the replacement; at ``upper_byte`` it serves
+    less than half.
     """
 
     lower_bytes: int
@@ -128,8 +129,7 @@ def _held(
 ) -> tuple[list[float], list[float]]:
     """Of the sizes from `first` to `last`: fractions of loads as fast as at `first`, and bytes.
 
-    The other loads are as slow as at `last`; the fractions fall from 1 to 0. So many bytes must be
-    held by what is as fast.
+    The other loads are as slow as at `last`; so many bytes must be held by what is as fast.
     """
     near, far = latencies[first], latencies[last]
     served = [(far - latency) / (far - near) for latency in latencies[first : last + 1]]
@@ -277,9 +277,9 @@ where a quarter of it is still in a last cache of 10 ns."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """The caches of a host, nearest first, the latency of memory, and what is odd about them.
+    """The caches of a host, nearest first, the latency of memory, and conditions in words.
 
-    ``memory_latency`` is None where the curve does not reach far enough beyond the last cache.
+    The latency is None where the curve does not reach far enough beyond the last cache.
     """
 
     levels: tuple[CacheLevel, ...]
@@ -290,9 +290,7 @@ class Hierarchy:
 def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
     """The caches that the first core of `topology` uses, with the sizes to be believed.
 
-    Args:
-        latencies: of one thread on that core; None: not measured, then what is reported stands.
-        topology: what the operating system reports.
+    Without latencies of one thread on that core, what is reported stands.
     """
     reported = [
         cache

@@ -12,9 +12,10 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from roofline.errors import MeasurementError
+from roofline.foundation.progress import silent
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve, MemoryKernel
 from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interleave, provenance
@@ -59,21 +60,19 @@ Samples = Mapping[int, tuple[float, ...]]
 A size of which no burst was finished is not there.
 """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latencies:
-    """The latency curve, and the seconds per load of every burst behind it."""
-
-    curve: LatencyCurve
-    samples: Samples
+Curve = TypeVar("Curve", LatencyCurve, BandwidthCurve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bandwidths:
-    """A bandwidth curve, and the bytes per second of every burst behind it."""
+class Sampled(Generic[Curve]):
+    """A curve, and the samples of which it has the medians."""
 
-    curve: BandwidthCurve
+    curve: Curve
     samples: Samples
+
+
+Latencies = Sampled[LatencyCurve]
+Bandwidths = Sampled[BandwidthCurve]
 
 
 def curve_sizes(largest_bytes: int, places: Sequence[int] = _PLACES) -> list[int]:
@@ -92,15 +91,12 @@ def measure_latencies(
     deadline: float,
     clock: Callable[[], float],
 ) -> Latencies:
-    """How long a dependent load takes, over working sets from 16 KiB to `largest_bytes`.
+    """Seconds of a dependent load, over working sets from 16 KiB to `largest_bytes`.
 
     One round over two sizes an octave shows where latency rises; there the sizes between are added,
     and all are gone over, round after round, until `deadline` by `clock`, three times at least.
-
-    Raises:
-        MeasurementError: no size could be timed.
     """
-    seconds = _per_burst(time_chase, lambda burst, work: burst.wall_s / work)
+    seconds = _seconds_per_load(time_chase)
     first = {size: seconds(size) for size in curve_sizes(largest_bytes, _COARSE_PLACES)}
     known = {size: min(_undisturbed(values)) for size, values in first.items() if values}
     steep = [
@@ -117,22 +113,17 @@ def measure_latencies(
 def extend_latencies(
     known: Latencies, time_chase: Timer, *, largest_bytes: int, clock: Callable[[], float]
 ) -> Latencies:
-    """The curve with the sizes between its end and `largest_bytes`, each measured in three rounds.
-
-    Raises:
-        MeasurementError: none of these sizes could be timed.
-    """
+    """The curve with the sizes from its end to `largest_bytes`, measured in three rounds."""
     end = known.curve.size_bytes[-1]
     sizes = [size for size in curve_sizes(largest_bytes) if size > end]
-    seconds = _per_burst(time_chase, lambda burst, work: burst.wall_s / work)
-    samples = _rounds(sizes, seconds, -math.inf, clock)
+    samples = _rounds(sizes, _seconds_per_load(time_chase), -math.inf, clock)
     _medians(samples, "latency")
     return _latencies({**known.samples, **samples})
 
 
 def _latencies(samples: Samples) -> Latencies:
     medians = _medians(samples, "latency")
-    return Latencies(
+    return Sampled(
         curve=LatencyCurve(
             size_bytes=tuple(medians),
             latency_s=tuple(medians.values()),
@@ -156,17 +147,18 @@ def measure_bandwidths(
     deadline: float,
     clock: Callable[[], float],
 ) -> Bandwidths:
-    """How fast `kernel` goes over working sets from 16 KiB to `largest_bytes` per thread.
+    """Bandwidth of `kernel` over working sets from 16 KiB to `largest_bytes` per thread.
 
     Two sizes an octave, round after round until `deadline` by `clock`, three times at least.
-
-    Raises:
-        MeasurementError: no size could be timed.
     """
-    rates = _per_burst(time_read, lambda burst, work: work / burst.wall_s)
+
+    def rates(size: int) -> list[_Value]:
+        timing = time_read(size)
+        return [_Value(timing.work / each.wall_s, each.busy) for each in timing.bursts]
+
     samples = _rounds(curve_sizes(largest_bytes, _COARSE_PLACES), rates, deadline, clock)
     medians = _medians(samples, f"{kernel} on {threads} threads")
-    return Bandwidths(
+    return Sampled(
         curve=BandwidthCurve(
             kernel=kernel,
             threads=threads,
@@ -183,26 +175,22 @@ def measure_bandwidths(
 
 
 class _Value(NamedTuple):
-    """What one burst says, and the fraction of its time that its threads had their CPUs."""
+    """Figure of one burst, and the fraction of its time that its threads had their CPUs."""
 
     value: float
     busy: float
 
 
-def _per_burst(
-    timer: Timer, value: Callable[[Burst, float], float]
-) -> Callable[[int], list[_Value]]:
-    """What the bursts of a size say: `value` of each and of its work."""
+def _seconds_per_load(time_chase: Timer) -> Callable[[int], list[_Value]]:
+    def seconds(size: int) -> list[_Value]:
+        timing = time_chase(size)
+        return [_Value(each.wall_s / timing.work, each.busy) for each in timing.bursts]
 
-    def values(size: int) -> list[_Value]:
-        timing = timer(size)
-        return [_Value(value(burst, timing.work), burst.busy) for burst in timing.bursts]
-
-    return values
+    return seconds
 
 
 def _undisturbed(values: Sequence[_Value]) -> tuple[float, ...]:
-    """What the bursts say whose threads all had their CPUs; what all say if there are no such."""
+    """The figures of bursts whose threads all had their CPUs; of all bursts if there is none."""
     clean = [each for each in values if each.busy >= BUSY]
     return tuple(each.value for each in clean or values)
 
@@ -213,9 +201,7 @@ def _rounds(
     deadline: float,
     clock: Callable[[], float],
 ) -> dict[int, tuple[float, ...]]:
-    results = interleave(
-        sizes, measure, deadline=deadline, clock=clock, progress=lambda done, size: None
-    )
+    results = interleave(sizes, measure, deadline=deadline, clock=clock, progress=silent)
     return {
         size: _undisturbed(values) for size, values in zip(sizes, results, strict=True) if values
     }

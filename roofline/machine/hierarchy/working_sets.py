@@ -15,15 +15,13 @@ from roofline.machine.system.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLevel:
-    """One level of cache, as far as it is known.
+    """One level of cache.
 
     ``capacity_bytes`` of one instance enters bounds: of what it may be, the larger, since a cache
     taken too small makes a bound that can be beaten. ``held_bytes`` is what is sure to stay in it,
-    the smaller: working sets follow that. ``groups`` are the CPUs that share each instance; empty
-    where that is not known: then a private level has one instance per thread, a shared one is one
-    for all. ``proportions`` are the sizes of these instances as multiples of the one that the
-    capacity is of (empty: all alike). ``latency`` is that of a load from it (None: not
-    measured).
+    the smaller: working sets follow that. ``groups`` are the CPUs that share each instance (empty:
+    one instance per thread, or one for all if shared), ``proportions`` the sizes of these instances
+    as multiples of the one that the capacity is of (empty: all alike).
     """
 
     level: int
@@ -129,10 +127,8 @@ class WorkingSet:
 def largest_curve_bytes(topology: Topology, available_bytes: int) -> int:
     """The working set at which curves end at first: 4 times the last cache, as memory allows.
 
-    The last cache is the largest that is reported, whatever its level: where the real one is not
-    reported, or too small, the curve is extended up to `most_curve_bytes`. 256 MiB where none is
-    reported; at most 1 GiB and an eighth of the available memory, or a quarter where an eighth is
-    less than twice the cache.
+    The last cache is the largest that is reported; 256 MiB where none is. At most 1 GiB and an
+    eighth of the available memory, or a quarter where an eighth is less than twice the cache.
     """
     caches = [topology.cache(cache.level) for cache in topology.caches]
     last = max((cache.size_bytes for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
@@ -153,14 +149,8 @@ def plan_working_sets(
 ) -> tuple[list[WorkingSet], list[str]]:
     """The working sets of every team at every level it can be measured at, nearest level first.
 
-    Args:
-        levels: the caches, nearest first.
-        topology: the cores that the teams run on.
-        teams: numbers of threads.
-        available_bytes: memory that may be allocated, in all and before the curve's.
-
-    Returns:
-        The working sets, and what had to be left out or made smaller, in words.
+    Besides, what had to be left out or made smaller, in words. `available_bytes` may be allocated
+    in all, before the curve's.
     """
     sets: list[WorkingSet] = []
     conditions: list[str] = []
@@ -213,7 +203,7 @@ def _cache_sets(
 def _memory_set(
     caches_bytes: int, threads: int, available_bytes: int
 ) -> tuple[WorkingSet | None, str]:
-    """What only main memory can hold, and what is wrong with it, in words.
+    """The working set in main memory alone, and what is wrong with it, in words.
 
     8 times the caches in reach; at least 4 times, and where memory is scarce 2 times.
     """

@@ -26,10 +26,9 @@ _SVE_LENGTH_MASK = 0xFFFF
 class VectorUnit:
     """One way a CPU computes: vector width in bits (0: one element at a time), vector registers.
 
-    ``instruction_sets`` are the names by which the operating system reports what the unit needs;
-    ``llvm_features`` turn on exactly that in the compiler, so that code for a narrow unit never
-    borrows the encodings or registers of a wider one. The code for a ``scalable`` unit is the same
-    at every width; its width is the host's. For a unit ``by_permission`` a process has to ask.
+    ``instruction_sets`` are named as the operating system does; ``llvm_features`` turn on exactly
+    that in the compiler, so that code for a narrow unit never borrows the encodings or registers of
+    a wider one. The code for a ``scalable`` unit is the same at every width.
     """
 
     name: str
@@ -127,6 +126,7 @@ def sve_vector_bits() -> int | None:
 
 
 _LABEL = re.compile(r"\s*([.\w$]+):")
+_KERNEL = re.compile(r"\s*_?kernel:")
 _JUMP = re.compile(r"\s*(?:j[a-z]+|b|b\.[a-z]+|cbn?z\s+\w+,|tbn?z\s+\w+,\s*#?\d+,)\s+([.\w$]+)\s*$")
 _END = re.compile(r"\.?L?func_end|\s*\.cfi_endproc")
 _STACK = re.compile(r"\(%[re](?:sp|bp)\b|\[(?:sp|x29|fp)\b")
@@ -141,12 +141,11 @@ _REGISTER = {128: r".*(?:%xmm|\sq\d)", 256: r".*%ymm", 512: r".*%zmm"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopContract:
-    """What one iteration of a kernel's loop must be in machine instructions.
+    """Machine instructions of one iteration of a kernel's loop.
 
-    ``instructions`` are regular expressions for the beginning of a line, with how many lines there
-    must be of each. ``loads`` and ``stores`` are those of the loop, in registers of
-    ``vector_bits`` (None: any width): an operand in memory is a load, a pair is two. ``others`` is
-    how many instructions there may be besides: arithmetic, addresses, counter, branch.
+    ``instructions`` are regular expressions for the beginning of a line, each with its number of
+    lines. ``loads`` and ``stores`` are in registers of ``vector_bits`` (None: any): an operand in
+    memory is a load, a pair is two. ``others`` is the most there may be besides.
     """
 
     instructions: tuple[tuple[str, int], ...] = ()
@@ -158,7 +157,7 @@ class LoopContract:
 
 
 class Kernel(Protocol):
-    """What can be compiled, checked and timed: its name, what it needs, what its loop must be."""
+    """A kernel that can be compiled, checked and timed."""
 
     @property
     def label(self) -> str: ...
@@ -168,6 +167,13 @@ class Kernel(Protocol):
 
     @property
     def contract(self) -> LoopContract: ...
+
+    @property
+    def quantity(self) -> Literal["flop", "byte", "cycle"]: ...
+
+    def work(self, length: int) -> int:
+        """Flop, byte or cycles of one call of that length on one thread."""
+        ...
 
     def ir(self) -> str:
         """``void kernel(ptr state, i64 offset, i64 length)`` as LLVM IR text."""
@@ -210,13 +216,12 @@ class HotLoop:
 
     def count(self, pattern: str) -> int:
         """Instructions that begin with the regular expression `pattern`."""
-        wanted = re.compile(pattern)
-        return sum(1 for line in self.instructions if wanted.match(line))
+        return sum(bool(re.match(pattern, line)) for line in self.instructions)
 
     @property
     def stack_accesses(self) -> int:
         """Instructions that touch the stack: values that did not fit into the registers."""
-        return sum(1 for line in self.instructions if _STACK.search(line))
+        return sum(bool(_STACK.search(line)) for line in self.instructions)
 
     @property
     def non_temporal_stores(self) -> int:
@@ -240,12 +245,12 @@ def _values(line: str) -> int:
 
 
 def hot_loop(assembly: str) -> HotLoop:
-    """The longest loop of the function ``kernel`` in an assembly text.
-
-    Raises:
-        MeasurementError: there is no such function, or no loop in it.
-    """
-    lines = _function(assembly, "kernel")
+    """Return the longest loop of the function ``kernel`` in an assembly text."""
+    text = [_COMMENT.sub("", line) for line in assembly.splitlines()]
+    starts = (i for i, line in enumerate(text) if _KERNEL.match(line))
+    if (first := next(starts, None)) is None:
+        raise MeasurementError("the compiled code has no function 'kernel'")
+    lines = list(itertools.takewhile(lambda each: not _END.match(each), text[first:]))
     labels = {match[1]: i for i, line in enumerate(lines) if (match := _LABEL.match(line))}
     loops = [
         lines[labels[match[1]] : i + 1]
@@ -263,20 +268,9 @@ def hot_loop(assembly: str) -> HotLoop:
     )
 
 
-def _function(assembly: str, name: str) -> list[str]:
-    lines = [_COMMENT.sub("", line) for line in assembly.splitlines()]
-    for first, line in enumerate(lines):
-        if (match := _LABEL.match(line)) and match[1].removeprefix("_") == name:
-            return list(itertools.takewhile(lambda each: not _END.match(each), lines[first:]))
-    raise MeasurementError(f"the compiled code has no function '{name}'")
-
-
 def check(kernel: Kernel, assembly: str) -> HotLoop:
-    """The hot loop of a compiled kernel that is what the kernel declares.
-
-    Raises:
-        MeasurementError: values spilled to the stack, or the loop breaks the kernel's contract.
-    """
+    """Return the hot loop of a compiled kernel; a MeasurementError if it spills or breaks the
+    contract."""
     loop = hot_loop(assembly)
     if loop.stack_accesses:
         raise MeasurementError(

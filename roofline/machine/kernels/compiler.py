@@ -56,8 +56,7 @@ class Plan(ctypes.Structure):
 def clocks() -> tuple[int, int, int]:
     """The address of ``clock_gettime`` and the ids of its wall clock and thread CPU clock.
 
-    The address is handed to the compiled code as a value, which works wherever the C library is
-    linked into the process, without a symbol table that knows its name.
+    Compiled code gets the address as a value: no symbol table has to know its name.
     """
     function = ctypes.CDLL(None).clock_gettime
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -217,8 +216,7 @@ _BENCH = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 class CompiledKernel:
     """A kernel's machine code in this process; it lives as long as this object.
 
-    ``call`` runs it once, ``bench`` runs the timing harness; both release Python's lock while they
-    run.
+    Both calls release Python's lock while they run.
     """
 
     kernel: Kernel
@@ -274,21 +272,14 @@ def unlisted_instruction_sets() -> tuple[str, ...]:
 
 
 def _machine(features: str, triple: str | None = None) -> Any:
-    """Generates code for `features` and no more, of this process's target or of `triple`.
-
-    IR passes are not run: code generation alone keeps a loop as it is written.
-    """
+    """Generates code for `features` alone; without IR passes a loop stays as it is written."""
     llvm = _llvm()
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
     return target.create_target_machine(cpu="", features=features, opt=3, jit=triple is None)
 
 
 def assembly(kernel: Kernel, *, triple: str | None = None) -> str:
-    """The assembly of a kernel for the host, or for another target `triple`.
-
-    Raises:
-        MeasurementError: LLVM refuses the kernel.
-    """
+    """The assembly of a kernel for the host, or for another target `triple`."""
     llvm = _llvm()
     machine = _machine(kernel.unit.llvm_features, triple)
     source = f'target triple = "{triple or llvm.get_process_triple()}"\n{kernel.ir()}'
@@ -311,12 +302,7 @@ def _harness(architecture: Architecture) -> bytes:
 
 
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
-    """Compiles a kernel for this process and checks what came out.
-
-    Raises:
-        MeasurementError: LLVM refuses the kernel, its loop is not what the kernel declares, or the
-            operating system does not let this process use its registers.
-    """
+    """Compiles a kernel for this process, and checks that its loop is what it declares."""
     llvm = _llvm()
     if kernel.unit.by_permission:
         register_loop.request_permission()

@@ -163,11 +163,8 @@ def _kernel(
     sums: DType | None = None,
     packed: DType | None = None,
 ) -> ComputeKernel:
-    """A kernel with `accumulators` of its first and second form.
-
-    Factors and sums are of the `element` type by default; `packed` is what factors are handed over
-    as.
-    """
+    """A kernel with `accumulators` of its first and second form; `packed` is the type of passed
+    factors."""
     first, second = accumulators or (unit.accumulators, unit.second_accumulators)
     m, a = factors or (element, element)
     return ComputeKernel(
@@ -313,11 +310,7 @@ COMPUTE_KERNELS = _all_kernels(assembly.SVE.bits)
 def compute_kernels(
     architecture: str, instruction_sets: Iterable[str], *, sve_bits: int | None = None
 ) -> tuple[ComputeKernel, ...]:
-    """The compute kernels that a host with these instruction sets can run.
-
-    `sve_bits` is the width of its SVE registers (`sve_vector_bits` asks for it): without it the
-    work of SVE kernels is unknown, and they are left out.
-    """
+    """The compute kernels of a host; those of SVE only if its register width is known."""
     available = frozenset(instruction_sets)
     return tuple(
         kernel for kernel in _all_kernels(sve_bits) if can_run(kernel.unit, architecture, available)

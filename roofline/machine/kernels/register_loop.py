@@ -38,13 +38,12 @@ _RUN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What an accumulator goes through in one step.
+    """One step of an accumulator.
 
     ``code`` are lines of IR with the placeholders ``{m}``, ``{a}`` (factors), ``{x}`` (the
-    accumulator), ``{y}`` (what it becomes) and ``{t}`` (begins the names of what lies between);
-    ``declarations`` are the intrinsics that it calls; ``machine`` are regular expressions for the
-    machine instructions that it must become, one each. ``flop`` counts a multiply and an add as one
-    each, of integers too.
+    accumulator), ``{y}`` (its next value) and ``{t}`` (prefix of temporary names), ``machine``
+    regular expressions for the machine instructions that it must become. ``flop`` counts a multiply
+    and an add as one each, of integers too.
     """
 
     code: tuple[str, ...]
@@ -58,10 +57,8 @@ class ComputeKernel:
     """A loop of ``accumulators * unroll`` steps: one on each of the independent sums, then again.
 
     Each sum goes through the operations in turn, or, where there are ``shares``, each operation has
-    so many sums of its own and all are repeated equally often. ``second_accumulators`` and
-    ``second_unroll`` are those of the second form. ``dtype`` is what is multiplied; ``factors`` are
-    the data types of m and a, ``sums`` that of the accumulators, and the ``…_type`` are their types
-    in IR.
+    so many sums of its own and all are repeated equally often. ``dtype`` is multiplied; ``factors``
+    are the data types of m and a, ``sums`` that of the accumulators, the ``…_type`` those in IR.
     """
 
     name: str
@@ -78,6 +75,7 @@ class ComputeKernel:
     factor_types: tuple[str, str]
     accumulator_type: str
     operations: tuple[Operation, ...]
+    quantity: Literal["flop"] = "flop"
 
     @property
     def label(self) -> str:
@@ -89,11 +87,6 @@ class ComputeKernel:
     def slot_byte(self) -> int:
         """Bytes of the state for one register."""
         return SCALABLE_SLOT_BYTE if self.unit.scalable else SLOT_BYTE
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the state: two factors and the accumulators."""
-        return (2 + self.accumulators) * self.slot_byte
 
     def _steps(self) -> list[tuple[int, int, Operation]]:
         """One iteration: the accumulator of each step, how many it had before, the operation."""
@@ -115,16 +108,13 @@ class ComputeKernel:
             for n in range(begin, min(begin + _RUN, times))
         ]
 
-    def flop(self, length: int) -> int:
+    def work(self, length: int) -> int:
         """Operations of one call with `length` iterations: a multiply and an add are one each."""
         return length * sum(operation.flop for *_, operation in self._steps())
 
     @property
     def contract(self) -> LoopContract:
-        """Nothing but its instructions and the loop's counter; nothing in memory."""
-        wanted: collections.Counter[str] = collections.Counter()
-        for *_, operation in self._steps():
-            wanted.update(operation.machine)
+        wanted = collections.Counter(each for *_, step in self._steps() for each in step.machine)
         return LoopContract(instructions=tuple(wanted.items()))
 
     def ir(self) -> str:
@@ -183,9 +173,8 @@ _CALLS = {
 class TileKernel(ComputeKernel):
     """A loop of products of 16x64 byte tiles, each added to a tile of 16x16 sums.
 
-    The accumulators are the tiles from 0 on; the other tiles hold the factors: one each, or
-    (second form, four sums instead of six) two each, of which every pair has a sum, as in a matrix
-    product.
+    The accumulators are the tiles from 0 on; the other tiles hold the factors: one each, or (second
+    form, four sums instead of six) two each, of which every pair has a sum.
     """
 
     @property
@@ -249,11 +238,7 @@ def tile_kernel(element: DType, unit: VectorUnit) -> TileKernel:
 
 @functools.cache
 def request_permission() -> None:
-    """Asks Linux to let this process use AMX's tiles; once is enough, for all its threads.
-
-    Raises:
-        MeasurementError: it refuses; using a tile would end the process.
-    """
+    """Asks Linux to let this process use AMX's tiles, which would end it otherwise."""
     if not sys.platform.startswith("linux"):
         raise MeasurementError("AMX needs Linux 5.16 or newer, which hands out its tiles")
     system = ctypes.CDLL(None, use_errno=True)

@@ -12,7 +12,7 @@ from roofline.foundation.dtypes import DType
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.kernels.assembly import LoopContract, VectorUnit
 from roofline.machine.kernels.register_loop import ComputeKernel
-from roofline.machine.measuring.crew import Array
+from roofline.machine.measuring.crew import Array, aligned
 
 # Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and goes once
 # over `length` bytes of each of its streams, from `offset` on; both are multiples of
@@ -23,9 +23,6 @@ from roofline.machine.measuring.crew import Array
 FACTOR_BYTE = 24
 RESULT_BYTE = 64
 STATE_BYTE = 128
-
-ELEMENT_BYTE = 4
-"""All streams hold float32."""
 
 _LINE_BYTE = 64
 
@@ -42,11 +39,11 @@ _METADATA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a loop does its work: which of equal programs it is.
+    """One of several equal programs for a loop.
 
-    ``lines`` are the cache lines of each stream in one iteration; so many vectors as ``batch`` says
-    are loaded before the first of them is stored; ``crosswise``: every other vector first, then
-    those between; ``combine``: how `read` puts together what it loads.
+    ``lines`` are the cache lines of each stream in one iteration; ``batch`` vectors are loaded
+    before the first of them is stored; ``crosswise``: every other vector first, then those between;
+    ``combine``: how `read` puts together what it loads.
     """
 
     number: Literal[1, 2] = 1
@@ -60,9 +57,7 @@ class Form:
 class StreamKernel:
     """One pass over `streams` arrays, with `loads` and `stores` of each element's place.
 
-    ``flop_per_element`` counts an add and a multiply as one each, ``arithmetic`` the instructions
-    for one vector, at most. ``non_temporal`` stores go past the caches and need no read for
-    ownership.
+    ``arithmetic`` counts the instructions for one vector, at most.
     """
 
     name: MemoryKernel
@@ -71,9 +66,9 @@ class StreamKernel:
     loads: int
     stores: int
     arithmetic: int
-    flop_per_element: int
     form: Form
     second: Form
+    quantity: Literal["byte"] = "byte"
 
     def second_form(self) -> StreamKernel:
         """The same work in another loop, which is as fast if the machine sets the pace."""
@@ -104,13 +99,9 @@ class StreamKernel:
         """Vectors of each stream in one loop iteration."""
         return self.block_bytes // self.vector_bytes
 
-    def byte(self, length: int) -> int:
+    def work(self, length: int) -> int:
         """Bytes that one call over `length` bytes of each stream loads and stores."""
         return length * (self.loads + self.stores)
-
-    def flop(self, length: int) -> int:
-        """Floating-point operations of one call over `length` bytes of each stream."""
-        return length // ELEMENT_BYTE * self.flop_per_element
 
     @property
     def contract(self) -> LoopContract:
@@ -129,7 +120,7 @@ class StreamKernel:
 
     @property
     def _bits(self) -> str:
-        return f"<{self.unit.lanes(32)} x i32>"
+        return self._vector.replace("float", "i32")
 
     @property
     def _sums(self) -> int:
@@ -263,33 +254,23 @@ class StreamKernel:
 _ONE, _OTHER = Form(), Form(number=2, lines=4)
 _BATCHED = Form(number=2, lines=4, batch=4)
 _SIXTEEN = Form(number=2, lines=16)
-_ROWS: dict[MemoryKernel, tuple[int, int, int, int, int, Form, Form]] = {
-    "read": (1, 1, 0, 1, 0, Form(crosswise=True), Form(number=2, combine="or")),
-    "write": (1, 0, 1, 0, 0, _ONE, _SIXTEEN),
-    "copy": (2, 1, 1, 0, 0, _ONE, _BATCHED),
-    "triad": (3, 2, 1, 2, 2, _ONE, _OTHER),
-    "update": (1, 1, 1, 2, 1, Form(lines=4), _SIXTEEN),
-    "write-nt": (1, 0, 1, 0, 0, _ONE, _OTHER),
-    "copy-nt": (2, 1, 1, 0, 0, _ONE, _BATCHED),
-    "triad-nt": (3, 2, 1, 2, 2, Form(lines=4, batch=4), Form(number=2)),
+_ROWS: dict[MemoryKernel, tuple[int, int, int, int, Form, Form]] = {
+    "read": (1, 1, 0, 1, Form(crosswise=True), Form(number=2, combine="or")),
+    "write": (1, 0, 1, 0, _ONE, _SIXTEEN),
+    "copy": (2, 1, 1, 0, _ONE, _BATCHED),
+    "triad": (3, 2, 1, 2, _ONE, _OTHER),
+    "update": (1, 1, 1, 2, Form(lines=4), _SIXTEEN),
+    "write-nt": (1, 0, 1, 0, _ONE, _OTHER),
+    "copy-nt": (2, 1, 1, 0, _ONE, _BATCHED),
+    "triad-nt": (3, 2, 1, 2, Form(lines=4, batch=4), Form(number=2)),
 }
-"""Streams, loads, stores, arithmetic, FLOP of an element; then both forms."""
+"""Streams, loads, stores, arithmetic; then both forms."""
 
 
 def stream_kernels(unit: VectorUnit, *, non_temporal: bool) -> tuple[StreamKernel, ...]:
     """The stream kernels of a vector unit; those past the caches only if `non_temporal`."""
     kernels = (StreamKernel(name, unit, *row) for name, row in _ROWS.items())
     return tuple(kernel for kernel in kernels if non_temporal or not kernel.non_temporal)
-
-
-_ALIGNMENT = 64
-
-
-def _lines(byte: int) -> Array:
-    """Zeroed bytes that start on a cache line."""
-    whole = np.zeros(byte + _ALIGNMENT, dtype=np.uint8)
-    skip = -whole.ctypes.data % _ALIGNMENT
-    return whole[skip : skip + byte]
 
 
 def element_bits(values: Array, element: DType) -> Array:
@@ -301,7 +282,7 @@ def element_bits(values: Array, element: DType) -> Array:
 
 def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array) -> Array:
     """A kernel's state: the factors `m` and `a`, and a row per accumulator, as bytes."""
-    state = _lines(kernel.state_bytes)
+    state = aligned((2 + kernel.accumulators) * kernel.slot_byte, _LINE_BYTE)
     slots = state.reshape(-1, kernel.slot_byte)
     for slot, values, element in [
         (slots[0], m, kernel.factors[0]),
@@ -316,8 +297,8 @@ def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array
 def random_state(kernel: ComputeKernel) -> Array:
     """A kernel's state with operands that are all different from zero.
 
-    Floating-point factors are between 1/64 and 1/32 and sums between 1/2 and 1, of either sign, so
-    that nothing is a denormal and no number of repetitions makes an infinity.
+    Factors are between 1/64 and 1/32 and sums between 1/2 and 1, of either sign: nothing is a
+    denormal and no number of repetitions makes an infinity.
     """
     random = np.random.default_rng(0)
 
@@ -341,7 +322,7 @@ def random_state(kernel: ComputeKernel) -> Array:
 
 def stream_state(addresses: tuple[int, ...], factor: float) -> Array:
     """A stream kernel's state: the addresses of its streams and its factor."""
-    state = _lines(STATE_BYTE)
+    state = aligned(STATE_BYTE, _LINE_BYTE)
     state.view(np.uint64)[: len(addresses)] = addresses
     state[FACTOR_BYTE:].view(np.float32)[0] = factor
     return state

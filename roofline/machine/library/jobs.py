@@ -129,8 +129,7 @@ class Timer:
     def burst(self, run: Run, threads: int, repeats: int = 1) -> Burst:
         """The seconds of one call, on the average of `repeats` calls without a break.
 
-        On one thread the thread's own CPU time counts: waiting workers spin. On several that cannot
-        be told apart, so ``busy`` is at most 1.
+        On one thread the thread's own CPU time counts: waiting workers spin.
         """
         cpu = self.thread_cpu if threads == 1 else self.team_cpu()
         cpu_start = cpu()
@@ -193,8 +192,8 @@ def choose(
 ) -> Job:
     """The candidate that ran fastest for its work, of those expected to take `most_s` or less.
 
-    Candidates are tried in turn until one is expected to take longer, or it is past `deadline`,
-    but at least two that fit; the first is tried in any case. What torch cannot do, it raises.
+    Candidates are tried in turn until one is expected to take longer, or it is past `deadline`, but
+    at least two that fit; the first is tried in any case.
     """
     jobs: list[Job] = []
     for candidate in candidates:

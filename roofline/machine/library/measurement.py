@@ -104,12 +104,9 @@ def _stream_size(kernel: MemoryKernel, elements: int, threads: int) -> int:
 def stream_subjects(
     sets: Sequence[WorkingSet], arena: Arena, overhead_s: Callable[[MemoryKernel], float]
 ) -> Iterator[Stream]:
-    """Copy and add over each working set.
+    """Copy and add over each working set, all of torch's present number of threads.
 
-    Args:
-        sets: working sets, all of the number of threads that torch now has.
-        arena: memory that holds the largest of them.
-        overhead_s: seconds that a call of a kernel takes without any memory.
+    A call of a kernel takes `overhead_s` without any memory.
     """
     for each in sets:
         byte, make = each.bytes_per_thread * each.threads, arena.in_place
@@ -351,18 +348,11 @@ def measure_library(
     thread_clock: Clock = time.thread_time,
     cpu_clock: Clock | None = None,
 ) -> Findings:
-    """What torch reaches in about `budget_s` seconds, on one thread and on `threads`.
+    """Ceilings of torch in about `budget_s` seconds, on one thread and on `threads`.
 
-    Args:
-        threads: what "all threads" means.
-        budget_s: seconds for all timing together.
-        clock: wall seconds.
-        progress: called with the fraction done, 0 to 1, and what is measured next.
-        working_sets: what copy and add go over; memory for the largest is allocated.
-        thread_clock: CPU seconds of the calling thread.
-        cpu_clock: CPU seconds of this process, all threads together; by default exact ones.
-
-    torch's settings are the defaults meanwhile; they and its number of threads are restored.
+    Copy and add go over the working sets; memory for the largest is allocated. The clocks give wall
+    seconds, and CPU seconds of the calling thread and of all threads (None: exact ones). torch's
+    settings are the defaults meanwhile; they and its number of threads are restored.
     """
     before = torch.get_num_threads()
     try:

@@ -44,9 +44,8 @@ _NEAREST_LEVEL = "L1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the bursts of a job come to.
+    """Result of a job's bursts, which are in seconds per call, each relative to undisturbed ones.
 
-    ``bursts`` are in seconds per call, each as busy as it was beside the job's undisturbed ones.
     ``usual`` is the part of its threads' time that the library uses when nobody disturbs it;
     ``doubt`` is empty unless no burst may have been undisturbed.
     """

@@ -43,20 +43,10 @@ def measure_hardware(
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     """Measures what this host can do: the profile, and the bursts that it was made of.
 
-    Args:
-        effort: how long it takes, and how much is measured (`PROGRAMS`).
-        budget_s: seconds for all of it but what ``thorough`` adds; None: what the effort says.
-        threads: what "all threads" shall mean; by default one per physical core that this process
-            may use. One thread is measured besides.
-        progress: called with the fraction done, 0 to 1, and what is measured next.
-        found: called with rates as far as they are known.
-        include_library: whether to measure what torch reaches as well.
-        clock: seconds, for the budget only; kernels are timed inside the compiled code.
-
-    Raises:
-        InputError: a budget that is not positive.
-        HardwareError: more threads than this process may use.
-        MeasurementError: threads cannot be started, or nothing could be measured.
+    ``budget_s`` is for all of it but what ``thorough`` adds (None: what the effort says), by
+    ``clock``; kernels are timed inside the compiled code. ``threads`` is the larger team (None: one
+    per physical core); one thread is measured besides. ``progress`` gets the fraction done and what
+    is next, ``found`` rates as far as they are known.
     """
     begin = clock()
     plan = PROGRAMS[effort]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import DType
@@ -13,7 +13,6 @@ from roofline.machine.hardware import (
     Bandwidth,
     Clock,
     ComputeCeiling,
-    Duration,
     MemoryLevel,
     Provenance,
     TheoreticalRate,
@@ -48,10 +47,6 @@ _PLACED = 1.25
 _NOTABLE = 0.01
 """Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
 
-# The loss between the theoretical and the measured figure has causes that one can name: a clock
-# that falls under wide vectors or on all cores, a neighbour on the core, a kernel that does not
-# fill the pipes.
-
 _MOVES = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1), "update": (1, 1)}
 """Loads and stores of one element by each kernel of the streams."""
 
@@ -61,10 +56,9 @@ _ALLOCATING = ("write", "copy", "triad")
 
 @dataclass(frozen=True, slots=True)
 class OnPaper:
-    """What cores of this microarchitecture would do at this clock; None: not known.
+    """Theoretical rates of this microarchitecture at the peak of this clock; None: not known.
 
-    The clock is that of a busy core, its peak is taken. Threads have a core each. A rate is None
-    where the core, its clock, or what it does with that kernel is not known.
+    Threads have a core each.
     """
 
     core: Core | None = None
@@ -72,7 +66,7 @@ class OnPaper:
 
     @property
     def clock_hz(self) -> float | None:
-        """The peak of the clock in Hz."""
+        """Peak of the clock."""
         return self.clock.peak_hz if self.clock else None
 
     def compute(self, kernel: str, dtype: DType, unit: str, threads: int) -> TheoreticalRate | None:
@@ -85,10 +79,9 @@ class OnPaper:
     def bandwidth(
         self, level: str, kernel: str, threads: int, vector_bytes: int
     ) -> TheoreticalRate | None:
-        """Bytes per second to and from the cores' own caches.
+        """Bytes per second to and from the cores' own caches: of L1, and of reads from L2.
 
-        Known of L1, and of reads from L2, for vectors as wide as the core moves; what is beyond
-        belongs to the chip and not to the core.
+        Known for vectors as wide as the core moves; what is beyond belongs to the chip.
         """
         if self.core is None:
             return None
@@ -103,9 +96,12 @@ class OnPaper:
         core, clock = self.core, self.clock
         if core is None or clock is None:
             return None
-        how = "measured, peak of the dependent additions"
-        if clock.provenance.source != "measured":
-            how = "highest that the document gives"
+        measured = clock.provenance.source == "measured"
+        how = (
+            "measured, peak of the dependent additions"
+            if measured
+            else "highest that the document gives"
+        )
         return TheoreticalRate(
             per_s=threads * clock.peak_hz * amount,
             provenance=Provenance(
@@ -152,7 +148,6 @@ def doubt(reached: Reached[Trial]) -> str:
 
 
 def _disagree(rate: Estimate, other: Estimate) -> bool:
-    """Whether two forms differ by more than they may, and than their medians are unsure by."""
     gap = 1 - other.sustained / rate.sustained
     errors = [
         _MEDIAN_ERROR * each.spread / math.sqrt(max(1, each.bursts - each.disturbed))
@@ -225,28 +220,13 @@ def _bandwidth(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFacts:
-    """What is known of a memory level besides its bandwidths.
-
-    ``capacity_bytes`` is that of a level of which working sets say none, as of DRAM.
-    """
-
-    capacity_bytes: int | None = None
-    capacity_provenance: Provenance | None = None
-    latency: Duration | None = None
-
-
 def memory_levels(
-    found: Sequence[Reached[Trial]],
-    levels: Mapping[str, LevelFacts],
-    on_paper: OnPaper,
-    memory: TheoreticalRate | None = None,
+    found: Sequence[Reached[Trial]], on_paper: OnPaper, memory: TheoreticalRate | None = None
 ) -> Iterable[MemoryLevel]:
     """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
 
-    ``levels`` is what else is known of each, by name; ``memory`` what the memory bus could do on
-    paper, of all channels: that of the bandwidths of DRAM on all threads whose bytes all cross it.
+    ``memory`` is the theoretical rate of all channels: that of the bandwidths of DRAM on all
+    threads whose bytes all cross the bus.
     """
     most = max((each.trial.threads for each in found), default=0)
     sets = {
@@ -256,13 +236,10 @@ def memory_levels(
     }
     names = sorted(sets, key=lambda level: (level == DRAM, level))
     for name in names:
-        facts = levels.get(name, LevelFacts())
         yield MemoryLevel(
             name=name,
-            capacity_bytes=sets[name].capacity_bytes or facts.capacity_bytes,
+            capacity_bytes=sets[name].capacity_bytes,
             scope=sets[name].scope,
-            capacity_provenance=facts.capacity_provenance,
-            latency=facts.latency,
             bandwidth=tuple(
                 _bandwidth(
                     each,
@@ -277,10 +254,9 @@ def memory_levels(
 
 
 def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
-    """The ceilings without those of additions beside FMAs where these are not the higher ones.
+    """The ceilings without those of additions beside FMAs that are no higher than the FMA's.
 
-    A CPU that adds with the units that multiply gains nothing by the mix: its ceiling would only
-    repeat that of the FMA.
+    A CPU that adds with the units that multiply gains nothing by the mix.
     """
     products = {
         (each.dtype, each.unit, each.threads): each.peak_flop_per_s

@@ -36,9 +36,6 @@ def allocate(byte: int) -> Array:
     It is not written yet: a page that never was reads from a shared zero page at cache speed, so
     `fill` it, on the thread that will use it, before timing anything. Shared maps, Python's
     default, get no huge pages.
-
-    Raises:
-        MeasurementError: the system does not give so much memory.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
@@ -78,7 +75,7 @@ def fill(array: Array, stopped: Callable[[], bool]) -> None:
 def huge_page_bytes(memory: Sequence[Array], root: Path = Path("/")) -> int | None:
     """Bytes of these buffers in huge pages; None where the system does not say.
 
-    Neighbours in one mapping share its count, of which a buffer has at most its own size.
+    Neighbors in one mapping share its count, of which a buffer has at most its own size.
     """
     buffers = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in memory]
     total = None
@@ -108,9 +105,6 @@ def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
 
     Their starts differ modulo 4 KiB: a load from an address that equals that of a store before it
     in the low 12 bits waits for that store.
-
-    Raises:
-        ValueError: not even one block each fits.
     """
     length = total_bytes // streams // block_bytes * block_bytes
     if not length:
@@ -133,11 +127,7 @@ class Crew:
 
     The caller's thread only waits, so its own affinity never changes. Leaving the context, also by
     an interrupt, raises the stop flag that running kernels look at and joins all threads.
-
-    ``refused`` says of which CPUs the system did not let a worker run on that one alone.
-
-    Raises:
-        MeasurementError: on entry, if the system does not let that many threads start.
+    ``refused`` are the CPUs that the system did not let a worker have.
     """
 
     def __init__(self, threads: int, cpus: tuple[int, ...] = ()) -> None:
@@ -217,8 +207,7 @@ class Crew:
     def each(self, task: Callable[[int], T], workers: int | None = None) -> list[T]:
         """Runs ``task(i)`` on the first `workers` workers at once; their results in order.
 
-        Raises:
-            BaseException: the first that a worker raised; the others were stopped and waited for.
+        If one raises, the others are stopped and waited for, and the first error is raised.
         """
         count = workers or self.threads
         self._team[:] = 0
@@ -241,7 +230,7 @@ class Crew:
             self._outboxes[index].put(outcome)
 
     def _pin(self, index: int) -> bool:
-        """Whether the calling worker now runs on its CPU alone; True where nobody could ask."""
+        """Whether the calling worker now runs on its CPU alone; True where it cannot be asked."""
         if not self._can_pin:
             return True
         wanted = {self._cpus[index]}

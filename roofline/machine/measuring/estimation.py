@@ -34,12 +34,12 @@ _FIGURES = 116
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What a measurement does with its time, in seconds from its beginning.
+    """Seconds of a measurement's parts.
 
-    ``budget_s`` is for everything together; of that the curves over size take about ``curve_s`` and
-    torch's ceilings ``library_s`` (0: they are left out). ``second_forms``: every kernel is
-    measured in two forms that must agree. ``stretch_s`` is how long each kernel runs on end after
-    the rounds, outside the budget, for what it keeps up once the machine is warm (0: it does not).
+    ``budget_s`` is for everything but the stretches; of that the curves over size take about
+    ``curve_s`` and torch's ceilings ``library_s`` (0: they are left out). ``second_forms``: every
+    kernel is measured in two forms that must agree. ``stretch_s`` is how long each kernel runs on
+    end after the rounds, for its rate on a warm machine (0: it does not).
     """
 
     budget_s: float
@@ -83,7 +83,7 @@ _LEAST_ROUNDS = 3
 
 
 def repeats_for(run: Callable[[int], float], target_s: float, *, most: int) -> int:
-    """How many repeats, `most` at most, make a burst of `target_s`.
+    """The repeats, `most` at most, that make a burst of `target_s`.
 
     They are doubled until `run`, which returns the seconds that so many took, takes a quarter of
     the target; then they are scaled.
@@ -156,9 +156,8 @@ BUSY = 0.95
 class Burst:
     """One timed burst of a team: from its first start to its last end, in seconds.
 
-    ``cpu_s`` is the most CPU time that any of the threads took. ``busy`` is the smallest fraction
-    of the time from the team's start to its own end that any of them had a CPU: a thread that came
-    late, or was interrupted, lost some; one that was done early did not.
+    ``cpu_s`` is the most CPU time that any of the threads took, ``busy`` the smallest fraction of
+    the time from the team's start to its own end that any of them had a CPU.
     """
 
     wall_s: float
@@ -175,8 +174,8 @@ class Burst:
 class Estimate:
     """Work per second over many bursts; ``spread`` is interquartile range over median.
 
-    ``disturbed`` of ``bursts`` bursts lost the CPU to others. They are left out, unless there are
-    no others: then ``only_disturbed`` is True and the rates are too low.
+    ``disturbed`` of ``bursts`` bursts lost the CPU to others and are left out, unless there are no
+    others: then ``only_disturbed`` is True and the rates are too low.
     """
 
     peak: float
@@ -194,11 +193,7 @@ class Estimate:
 
 
 def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
-    """The rates at which bursts of `work` (flop or byte, all threads together) were done.
-
-    Raises:
-        MeasurementError: there is no burst, or one took no time.
-    """
+    """The rates of bursts of `work` (flop or byte, all threads together)."""
     clean = [burst for burst in bursts if burst.is_clean]
     times_s = tuple(burst.wall_s for burst in clean or bursts)
     if not times_s or min(times_s) <= 0:
@@ -224,10 +219,9 @@ def method(burst: str) -> str:
 
 
 def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
-    """The bursts of a team from each thread's clock readings in ns.
+    """The bursts of a team from each thread's wall start, wall end, CPU start and CPU end in ns.
 
-    Per thread and burst these are wall start, wall end, CPU start, CPU end. Threads that were
-    stopped have fewer bursts; only those that all threads finished count.
+    Only bursts count that all threads finished.
     """
     bursts: list[Burst] = []
     for rows in zip(*readings, strict=False):
@@ -272,11 +266,10 @@ _WHOLE_NS = 1e6
 class Series:
     """The bursts of one trial in the order they were timed.
 
-    Each did ``work`` of ``quantity``, all threads together, so that rate = work / wall time. A
-    burst's ``cpu_s`` and ``busy`` are NaN where only its rate was kept.
-    ``hops_s`` says of each how long a cache line took from core to core just before (NaN: not
-    known); empty where that does not matter. What is sustained is that of the bursts whose hop is
-    above the first and up to the second of ``mostly_s`` (None: no bound).
+    Each did ``work`` of ``quantity``, all threads together. A burst's ``cpu_s`` and ``busy`` are
+    NaN where only its rate was kept. ``hops_s`` is the core-to-core latency just before each (NaN:
+    not known); sustained is that of the bursts whose hop is above the first and up to the second of
+    ``mostly_s`` (None: no bound).
     """
 
     label: str
@@ -335,9 +328,7 @@ def _ns(seconds: float) -> float | None:
 class Findings:
     """What our own kernels found, or the library: a part of a profile, and the bursts behind it.
 
-    ``bandwidth`` is the library's, by memory level, only of levels that it can be measured at;
-    ``sets`` are the working sets that levels were measured with. ``conditions`` say in words what
-    is missing and why.
+    ``bandwidth`` is the library's, by memory level; ``sets`` are the working sets of the levels.
     """
 
     compute: tuple[ComputeCeiling, ...] = ()

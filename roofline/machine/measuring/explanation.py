@@ -29,12 +29,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPlan:
-    """Which kernels this host gets, by the names that tables use.
+    """Kernels of this host, by the names that tables use.
 
-    ``measured`` are those that will run; ``lacking`` are units that this CPU does not have, each
-    with the instruction sets it lacks; ``refused`` are those that it should run and does not, each
-    with the reason (the compiler, the operating system). ``used_sets`` are the instruction sets
-    that some kernel uses.
+    ``lacking`` are units that this CPU does not have, each with the instruction sets it lacks;
+    ``refused`` those that should run and do not, each with the reason. ``used_sets`` are the
+    instruction sets that some kernel uses.
     """
 
     measured: tuple[str, ...]
@@ -54,8 +53,8 @@ def explain(
 ) -> tuple[Section, ...]:
     """How this host will be measured, in words.
 
-    ``threads`` is what "all threads" means; ``array_bytes`` what all threads together go over in
-    DRAM (None: it cannot be measured); ``last`` the profile in ``profile_file``, if there is one.
+    ``array_bytes`` are those of all threads together in DRAM (None: it cannot be measured);
+    ``last`` is the profile in ``profile_file``.
     """
     return (
         Section(title="Cores", lines=_cores(situation, threads)),
@@ -221,5 +220,4 @@ def _profile(file: Path, last: HardwareProfile | None) -> tuple[str, ...]:
 
 
 def _sentence(text: str) -> str:
-    """A condition as a line with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

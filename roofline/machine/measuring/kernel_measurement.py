@@ -5,12 +5,20 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_bytes, format_si
-from roofline.machine.hardware import HUGE_PAGE_FAULT, PAGE_FAULT, Clock, Overhead, Provenance
+from roofline.machine.hardware import (
+    HUGE_PAGE_FAULT,
+    PAGE_FAULT,
+    Clock,
+    MemoryLevel,
+    Overhead,
+    Provenance,
+)
 from roofline.machine.hierarchy import working_sets
 from roofline.machine.hierarchy.exploration import explore
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
@@ -73,13 +81,10 @@ def measure_kernels(
     found: Callable[[Finding], None],
     before_timing: Callable[[], object],
 ) -> Findings:
-    """Compiles all kernels that this host can run, and measures what they reach.
+    """Compiles all kernels that this host can run, and measures their ceilings.
 
     ``teams`` are numbers of threads, the largest last. Rounds end at ``deadline`` by ``clock``;
     ``before_timing`` is called when all is compiled, before the first kernel is timed.
-
-    Raises:
-        MeasurementError: threads cannot be started, or a ceiling has no usable timing.
     """
 
     def say(what: str) -> None:
@@ -156,25 +161,28 @@ def measure_kernels(
     core_clock = measured_clock(by_quantity["cycle"][0].rate) if by_quantity["cycle"] else None
     core = identify_core(cpus=topology.cores[: teams[-1]] or (0,))
     on_paper = ceilings.OnPaper(core, core_clock)
-    levels = {
-        level.name: ceilings.LevelFacts(capacity_provenance=level.provenance, latency=level.latency)
-        for level in explored.hierarchy.levels
-    }
+    caches = {cache.name: cache for cache in explored.hierarchy.levels}
     capacity_bytes, capacity_provenance = _memory_capacity(
         situation, caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0)
     )
-    levels[DRAM] = ceilings.LevelFacts(
-        capacity_bytes=capacity_bytes,
-        capacity_provenance=capacity_provenance,
-        latency=explored.hierarchy.memory_latency,
-    )
+    memory_latency = explored.hierarchy.memory_latency
+
+    def known(level: MemoryLevel) -> MemoryLevel:
+        if cache := caches.get(level.name):
+            return replace(level, capacity_provenance=cache.provenance, latency=cache.latency)
+        return replace(
+            level,
+            capacity_bytes=capacity_bytes,
+            capacity_provenance=capacity_provenance,
+            latency=memory_latency,
+        )
+
+    levels = ceilings.memory_levels(by_quantity["byte"], on_paper, theoretical_memory())
     return Findings(
         compute=ceilings.without_lower_mixes(
             [ceilings.compute_ceiling(each, on_paper) for each in by_quantity["flop"]]
         ),
-        memory=tuple(
-            ceilings.memory_levels(by_quantity["byte"], levels, on_paper, theoretical_memory())
-        ),
+        memory=tuple(map(known, levels)),
         clock=core_clock,
         overheads=(*rounds.overheads, *page_faults),
         links=links.links,
@@ -205,8 +213,8 @@ def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, Compil
     """The kernels that need nothing of a CPU but its architecture, by their labels."""
     compiled: dict[str, CompiledKernel] = {}
     if architecture in ("x86_64", "aarch64"):
-        clock = chase.ClockKernel(architecture=architecture)
-        for kernel in (clock, chase.chase_kernel(architecture), chase.hop_kernel(architecture)):
+        for make in (chase.clock_kernel, chase.chase_kernel, chase.hop_kernel):
+            kernel = make(architecture)
             try:
                 compiled[kernel.label] = compiler.compile_kernel(kernel)
             except MeasurementError as error:
@@ -228,7 +236,7 @@ def _memory(crew: Crew, sets: Sequence[WorkingSet]) -> list[Array]:
 def _memory_capacity(
     situation: Situation, *, caches_bytes: int
 ) -> tuple[int | None, Provenance | None]:
-    """The size of the memory that the system tells, within the limit of the container.
+    """The size of memory within the limit of the container.
 
     Unknown where not told, and where the limit is below the largest cache, of `caches_bytes`.
     """
@@ -244,7 +252,7 @@ def _memory_capacity(
 
 
 def measured_clock(rate: Estimate) -> Clock:
-    """The clock that the trial of one thread found."""
+    """The clock from the rate of its trial."""
     return Clock(
         peak_hz=rate.peak,
         median_hz=rate.sustained,
@@ -256,7 +264,7 @@ def measured_clock(rate: Estimate) -> Clock:
 
 
 def clock_conditions(clock: Clock, reported_hz: float | None) -> list[str]:
-    """That the measured clock is not the highest that the system reports (None: none), in words."""
+    """A line where the measured clock is not the highest that the system reports (None: none)."""
     if reported_hz is None or abs(clock.peak_hz / reported_hz - 1) <= _APART:
         return []
     way = "above" if clock.peak_hz > reported_hz else "below"

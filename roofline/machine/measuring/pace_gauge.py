@@ -15,12 +15,10 @@ import numpy as np
 from roofline.errors import MeasurementError
 from roofline.machine.kernels.assembly import Architecture
 from roofline.machine.kernels.chase import (
-    CLOCK_STATE_BYTE,
     FAILED_BYTE,
     HOP_STATE_BYTE,
     TURN_BYTE,
-    ClockKernel,
-    HopKernel,
+    clock_kernel,
     hop_kernel,
 )
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
@@ -44,31 +42,18 @@ _HOPS = 3
 
 def clock_trial(compiled: CompiledKernel) -> Trial:
     """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
-    kernel = compiled.kernel
-    assert isinstance(kernel, ClockKernel)
-    state = np.array([3, 5], dtype=np.uint64)
-    assert state.nbytes == CLOCK_STATE_BYTE
-    return Trial(compiled=compiled, states=(state,), work=kernel.cycles)
+    return Trial(compiled=compiled, states=(np.array([3, 5], dtype=np.uint64),))
 
 
 class HopTimer:
-    """Times the hop between the first two workers of a crew, by a compiled `HopKernel`."""
+    """Times the hop between the first two workers of a crew, by a compiled `hop_kernel`."""
 
     def __init__(self, compiled: CompiledKernel) -> None:
-        kernel = compiled.kernel
-        assert isinstance(kernel, HopKernel)
         self._line = aligned(_LINE_BYTE, _LINE_BYTE)
         self._states = tuple(aligned(HOP_STATE_BYTE, _LINE_BYTE) for _ in range(2))
         for state in self._states:
             state.view(np.uint64)[0] = self._line.ctypes.data
-        self._trial = Trial(
-            compiled=compiled,
-            threads=2,
-            states=self._states,
-            work=kernel.hops,
-            most_repeats=HOP_TURNS,
-            repeats=HOP_TURNS,
-        )
+        self._trial = Trial(compiled=compiled, states=self._states, repeats=HOP_TURNS)
 
     def __call__(self, crew: Crew) -> float | None:
         """Seconds of a hop, after one burst that is not counted; None: a thread lost its CPU."""
@@ -90,11 +75,7 @@ def pace_gauge(
     """Reads the pace of `cores` whenever it is called; what cannot be read here stays unknown.
 
     Takes less than a millisecond. The clock is that of the core which the calling thread runs on,
-    the hop that between the first two of `cores`, where there are as many.
-
-    Args:
-        cores: CPUs that compute together, one for each physical core.
-        clock: seconds.
+    the hop that between the first two of `cores`, one for each physical core.
     """
     kernels = compile_gauge()
     if kernels is None:
@@ -102,7 +83,7 @@ def pace_gauge(
         return
     ticking, hopping = kernels
     trial = clock_trial(ticking)
-    state, cycles = trial.states[0], trial.work(_ITERATIONS)
+    state, cycles = trial.states[0], ticking.kernel.work(_ITERATIONS)
 
     def clock_hz() -> float:
         best_s = float("inf")
@@ -131,14 +112,11 @@ def pace_gauge(
 
 @functools.cache
 def compile_gauge() -> tuple[CompiledKernel, CompiledKernel] | None:
-    """The clock and the hop; None where nothing can be compiled for this CPU.
-
-    Processes that are forked from now on have what `pace_gauge` runs.
-    """
+    """The clock and the hop, for processes forked later too; None: nothing can be compiled."""
     if architecture() not in ("x86_64", "aarch64") or not is_available():
         return None
     here = cast("Architecture", architecture())
     try:
-        return (compile_kernel(ClockKernel(architecture=here)), compile_kernel(hop_kernel(here)))
+        return compile_kernel(clock_kernel(here)), compile_kernel(hop_kernel(here))
     except MeasurementError:
         return None

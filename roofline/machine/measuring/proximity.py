@@ -56,9 +56,8 @@ _LEAST_SHARE = 0.02
 def drift(rates: Sequence[float]) -> Drift:
     """What changed over a series of rates in the order they were measured; ``""``: nothing.
 
-    Two phases: rates around two values, each kept up for a while (neighbours on the host, a clock
-    that switches). Drift: the last third is faster or slower than the first (heat, a clock that
-    rises). Noise, single outliers and fewer than twelve rates are neither.
+    Two phases: rates around two values, each kept up for a while. Drift: the last third is faster
+    or slower than the first. Noise, single outliers and fewer than twelve rates are neither.
     """
     usable = [rate for rate in rates if math.isfinite(rate) and rate > 0]
     if len(usable) < _LEAST_RATES:
@@ -101,7 +100,7 @@ def _phases(rates: Sequence[float]) -> Drift:
 def _cut(ordered: Sequence[float]) -> int:
     """The size of the lower of the two groups whose means differ most for their sizes (Otsu 1979).
 
-    0: all are equal. Whether two groups make sense, their distance has to say.
+    0: all are equal.
     """
     total, count = math.fsum(ordered), len(ordered)
     below, best, cut = 0.0, 0.0, 0
@@ -116,10 +115,9 @@ def _cut(ordered: Sequence[float]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proximity:
-    """Seconds of hops (NaN: not known), and which of them are of the placement figures are from.
+    """Seconds of hops (NaN: not known), and bounds of the placement that was met more often.
 
-    ``low_s`` and ``high_s`` bound the hops of the placement that was met more often; None on both
-    sides where there was only one.
+    Both bounds are None where there was only one placement.
     """
 
     hops_s: tuple[float, ...]

@@ -37,11 +37,11 @@ _HEAT = 0.03
 
 
 class RoundsTrial(Protocol):
-    """What rounds must know of a trial, whose bursts have their length already.
+    """A trial for rounds, whose bursts have their length already.
 
     ``label`` names it in progress, conditions and samples, ``name`` in findings, without its
-    threads. ``work_per_burst`` is of all threads together. ``burst_s`` is about how long a burst
-    takes; ``most_bursts`` are as many as one call may have (None: any number).
+    threads. ``work_per_burst`` is of all threads together; ``most_bursts`` are those of one call
+    (None: any number).
     """
 
     @property
@@ -67,8 +67,8 @@ T = TypeVar("T", bound=RoundsTrial)
 class Candidate(Generic[T]):
     """A figure to be measured: one trial for each form of its kernel; the fastest will count.
 
-    ``kind`` is alike for candidates that differ only in their team: one's calibration does for
-    all. ``reservation`` says what speaks against the figure from the start; ``""``: nothing.
+    ``kind`` is alike for candidates that differ only in their team: one's calibration does for all.
+    ``reservation`` says what speaks against the figure from the start.
     """
 
     trials: tuple[T, ...]
@@ -78,12 +78,11 @@ class Candidate(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached(Generic[T]):
-    """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
+    """The faster form of a kernel: ``trial`` ran that, ``rate`` is its rate, with the peak of all
+    forms.
 
-    The peak of ``rate`` is the highest of all forms. ``other`` is the rate of the other form (None:
-    there was none); ``reservation`` is what speaks against the figure from the start, such as
-    arrays that are too small; ``moved`` is whether the host moved the CPUs that it ran on, near
-    each other and apart.
+    ``other`` is the rate of the other form (None: there was none); ``moved`` is whether the host
+    moved the CPUs that it ran on, near each other and apart.
     """
 
     trial: T
@@ -96,10 +95,7 @@ class Reached(Generic[T]):
 def faster(
     forms: Sequence[tuple[T, Estimate]], reservation: str = "", *, moved: bool = False
 ) -> Reached[T]:
-    """The form of one kernel that sustains more, with the highest peak of all of them.
-
-    A ceiling is as high as the best that reaches it, whichever form that was.
-    """
+    """The form of one kernel that sustains more, with the highest peak of all of them."""
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
     rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
     other = others[0][1] if others else None
@@ -108,11 +104,10 @@ def faster(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds(Generic[T]):
-    """What the rounds found: a figure a candidate, the bursts, and what was noticed, in words.
+    """Result of the rounds: a figure a candidate, the bursts, and conditions in words.
 
-    What never finished a burst has no series; where that leaves a candidate without a figure, the
-    conditions say so. ``settled`` are the bursts of each trial while the CPUs were where they
-    mostly were.
+    A trial that never finished a burst has no series. ``settled`` are the bursts of each trial
+    while the CPUs were where they mostly were.
     """
 
     reached: tuple[Reached[T], ...]
@@ -134,9 +129,8 @@ class _Call:
 class Runner(Generic[T]):
     """How trials are run: ``run`` makes so many bursts of one.
 
-    ``hop`` times the way of a cache line between two threads (None: there is only one, or it is
-    not a CPU); ``clock`` gives seconds, ``report`` is told what is next, ``found`` of rates.
-    ``rounds`` shall fit into the time, each with at least so many bursts of a trial.
+    ``hop`` times the core-to-core latency (None: one thread, or no CPU). ``rounds`` shall fit into
+    the time, each with at least ``least_bursts`` of a trial.
     """
 
     run: Callable[[T, int], Sequence[Burst]]
@@ -170,7 +164,7 @@ def run_rounds(
 ) -> Rounds[T]:
     """Runs all trials of all candidates in turn until `deadline` by the runner's clock.
 
-    A hop is timed before whatever moves data on several threads, to tell where their CPUs are.
+    A hop is timed before all that moves data on several threads, to tell where their CPUs are.
     """
     trials = [trial for candidate in candidates for trial in candidate.trials]
     budget_s = deadline - runner.clock()
@@ -256,9 +250,9 @@ def _series(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Ser
 def run_stretches(
     reached: Sequence[Reached[T]], runner: Runner[T], *, stretch_s: float
 ) -> Rounds[T]:
-    """Runs each kernel on end for `stretch_s`: what it sustains once the machine is warm.
+    """Runs each kernel on end for `stretch_s`: its sustained rate once the machine is warm.
 
-    The peak is the higher of both ways to run it, the sustained rate that of the stretch.
+    The peak is the higher of both ways to run it.
     """
     warm: list[Reached[T]] = []
     series: list[Series] = []
@@ -305,10 +299,7 @@ _DRIFTS = {
 
 
 def drift_conditions(settled: Iterable[tuple[str, float, Sequence[Burst]]]) -> list[str]:
-    """What changed while it was measured: each sentence once, with where it is true.
-
-    ``settled`` is of each trial where it ran, the work of a burst, and the bursts.
-    """
+    """What changed while it was measured; of each trial its place, work of a burst, and bursts."""
     about: dict[str, dict[str, int]] = {}
     totals: dict[str, int] = {}
     for place, work, bursts in settled:

@@ -26,10 +26,9 @@ from roofline.machine.measuring.trials import Cursor, Trial, compute_trial, stre
 def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
     """Why attempts fail that end their process, by their number; those that work are not in it.
 
-    Each is made in order in a forked child, which reports what it has behind it; after one that
-    killed the child, another child goes on with the next. Nothing can be said where processes
-    cannot be forked: then all are held to work. So is an attempt that a child fails at without
-    dying of it (no memory, no files): that says nothing of the instructions.
+    Each is made in order in a forked child; after one that killed the child, another child goes on
+    with the next. Where processes cannot be forked, and where a child fails without dying of it (no
+    memory, no files), attempts are held to work: that says nothing of the instructions.
     """
     found: dict[int, str] = {}
     first = 0
@@ -113,11 +112,7 @@ def compile_forms(
     second_forms: bool,
     report: Callable[[str], None],
 ) -> tuple[list[Forms], list[str]]:
-    """The kernels compiled, and a line for each that could not be, or cannot run here.
-
-    ``kernels`` are what the host's instruction sets promise; ``second_forms`` is whether each is
-    compiled in its second form as well.
-    """
+    """The kernels compiled, and a line for each that could not be, or cannot run here."""
     compiled: list[Forms] = []
     conditions: list[str] = []
     for kernel in kernels:

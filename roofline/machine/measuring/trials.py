@@ -13,7 +13,7 @@ from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.kernels.compiler import TIMES, CompiledKernel, Plan, clocks
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel, random_state, stream_state
-from roofline.machine.measuring.crew import Array, Crew, Layout, lay_out
+from roofline.machine.measuring.crew import Array, Crew, lay_out
 from roofline.machine.measuring.estimation import (
     BURST_S,
     CALL_LIMIT_S,
@@ -45,9 +45,9 @@ class Shape:
     period: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Cursor:
-    """How far trials have come in the memory that they share, as a fraction of it.
+    """Position of trials in the memory that they share, as a fraction of it.
 
     Who goes on where the last one stopped comes upon what was touched longest ago: a trial with a
     place of its own would find in the last cache what another has just brought there.
@@ -58,27 +58,28 @@ class Cursor:
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """A kernel on the first `threads` workers of a crew, at a memory level (None: registers only).
+    """A kernel on the first workers of a crew, one for each state, at a memory level.
 
-    ``shape`` gives the burst for a number of repeats; ``work`` the flop or byte of one kernel call
-    of a given length on one thread. ``buffers`` keeps the memory alive whose addresses are in the
-    states. ``cursor`` is where in its streams the next call goes on; ``faults`` counts the page
-    faults that happened while it was timed.
+    The level is None where it stays in registers. ``shape`` gives the burst for a number of
+    repeats; ``buffers`` keeps the memory alive whose addresses are in the states. ``cursor`` is
+    where the next call goes on; ``page_faults`` happened while it was timed.
     """
 
     compiled: CompiledKernel
-    threads: int = 1
-    working_set: WorkingSet | None = None
     states: tuple[Array, ...]
+    working_set: WorkingSet | None = None
     buffers: tuple[Array, ...] = ()
     shape: Callable[[int], Shape] = lambda repeats: Shape(1, repeats, 0)
-    work: Callable[[int], int]
     most_repeats: int = 1 << 40
     repeats: int = 1
     burst_s: float = BURST_S
     cursor: Cursor = field(default_factory=Cursor)
     page_faults: int = 0
-    clocks: tuple[int, int, int] = field(default_factory=clocks)
+
+    @property
+    def threads(self) -> int:
+        """Workers that run it."""
+        return len(self.states)
 
     @property
     def label(self) -> str:
@@ -88,7 +89,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What it measures, without its threads: ``"float32 avx512 fma"``, ``"L2 triad"``."""
+        """How findings name it, without threads: ``"float32 avx512 fma"``, ``"L2 triad"``."""
         kernel = self.compiled.kernel
         if isinstance(kernel, ComputeKernel):
             return f"{kernel.dtype} {kernel.unit.name} {kernel.name}"
@@ -98,7 +99,7 @@ class Trial:
 
     @property
     def place(self) -> str:
-        """What serves it, and its threads: ``"DRAM on 2 threads"``, ``"compute on 1 thread"``.
+        """Its level and threads: ``"DRAM on 2 threads"``, ``"compute on 1 thread"``.
 
         Stores past the caches go to memory, whichever level the loads come from.
         """
@@ -110,21 +111,18 @@ class Trial:
 
     @property
     def quantity(self) -> Literal["flop", "byte", "cycle"]:
-        """What its work counts."""
-        kernel = self.compiled.kernel
-        if isinstance(kernel, ComputeKernel):
-            return "flop"
-        return "byte" if isinstance(kernel, StreamKernel) else "cycle"
+        """Unit of its work."""
+        return self.compiled.kernel.quantity
 
     @property
     def work_per_burst(self) -> int:
-        """Flop or byte of one burst, all threads together."""
+        """Flop, byte or cycles of one burst, all threads together."""
         shape = self.shape(self.repeats)
-        return self.work(shape.length) * shape.passes * self.threads
+        return self.compiled.kernel.work(shape.length) * shape.passes * self.threads
 
     @property
     def most_bursts(self) -> int | None:
-        """Bursts in one call that come upon nothing twice; None: they shall (a level holds it)."""
+        """Bursts in one call that come upon nothing twice; None: any number."""
         shape = self.shape(self.repeats)
         slices = shape.period // shape.length
         return slices - 1 if slices > 1 else None
@@ -141,7 +139,7 @@ class Trial:
         self.page_faults = 0
 
     def calibrate_like(self, other: Trial) -> None:
-        """Takes over what `other`, of the same kind, needs for a burst; saves finding it anew."""
+        """Scales the repeats that `other`, of the same kind, needs for a burst."""
         mine, its = (each.work_per_burst / each.repeats / each.threads for each in (self, other))
         wanted = round(other.repeats * its / mine)
         self.repeats = max(1, min(self.most_repeats, wanted))
@@ -156,12 +154,8 @@ class Trial:
 
     def run(self, crew: Crew, bursts: int) -> list[Burst]:
         """Runs that many bursts, after one that brings the data to its level and is not counted."""
-        return team_bursts(self.readings(crew, bursts))
-
-    def readings(self, crew: Crew, bursts: int) -> list[list[list[int]]]:
-        """As `run`, but each thread's clock readings of each burst, in ns (see `team_bursts`)."""
         shape = self.shape(self.repeats)
-        address, wall_clock, cpu_clock = self.clocks
+        address, wall_clock, cpu_clock = clocks()
         rows = bursts + 1
         slices = max(1, shape.period // shape.length) if shape.length else 1
         first = int(self.cursor.fraction * slices + _ROUNDING) % slices
@@ -190,70 +184,59 @@ class Trial:
         outcomes = crew.each(work, self.threads)
         self.page_faults += sum(page_faults for _, page_faults in outcomes)
         self.cursor.fraction = (first + rows) / slices % 1.0
-        return [readings for readings, _ in outcomes]
+        return team_bursts([readings for readings, _ in outcomes])
 
 
 def compute_trial(compiled: CompiledKernel, threads: int) -> Trial:
     """A trial of a compute kernel with finite random operands in registers."""
     kernel = compiled.kernel
     assert isinstance(kernel, ComputeKernel)
-    return Trial(
-        compiled=compiled,
-        threads=threads,
-        states=tuple(random_state(kernel) for _ in range(threads)),
-        work=kernel.flop,
-    )
+    return Trial(compiled=compiled, states=tuple(random_state(kernel) for _ in range(threads)))
 
 
-def stream_trial(
-    compiled: CompiledKernel,
-    working_set: WorkingSet,
-    buffers: list[Array],
-    cursor: Cursor | None = None,
+def memory_trial(
+    compiled: CompiledKernel, byte: int, buffers: Sequence[Array], *, again: bool
 ) -> Trial:
-    """A trial of a stream kernel over a working set at the start of each worker's buffer.
+    """A trial of a stream kernel over `byte` bytes at the start of each worker's buffer.
 
-    Trials in memory that share `buffers` should share a `cursor`, too.
+    A burst goes over all of it ``again`` and again, or else over the next part, so that it comes
+    upon nothing that the one before had.
     """
-    trial, layout = _streaming(
-        compiled, working_set.bytes_per_thread, buffers[: working_set.threads]
-    )
-    trial.working_set = working_set
-    if cursor:
-        trial.cursor = cursor
-    if working_set.level != DRAM:
-        trial.shape = lambda repeats: Shape(repeats, layout.length, layout.length)
-        trial.most_repeats = 1 << 40
-    return trial
-
-
-def part_trial(compiled: CompiledKernel, memory: list[Array]) -> Trial:
-    """A trial of a stream kernel that goes over a part of a memory with each worker, and on."""
-    return _streaming(compiled, min(part.size for part in memory), memory)[0]
-
-
-def _streaming(
-    compiled: CompiledKernel, byte: int, buffers: Sequence[Array]
-) -> tuple[Trial, Layout]:
-    """Bursts that come upon nothing that the one before had."""
     kernel = compiled.kernel
     assert isinstance(kernel, StreamKernel)
     layout = lay_out(byte, kernel.streams, kernel.block_bytes)
 
     def shape(repeats: int) -> Shape:
+        if again:
+            return Shape(repeats, layout.length, layout.length)
         length = repeats * _SLICE_BYTE
         return Shape(1, length, layout.length // length * length)
 
-    trial = Trial(
+    return Trial(
         compiled=compiled,
-        threads=len(buffers),
         states=tuple(
             stream_state(tuple(int(each.ctypes.data) + at for at in layout.starts), _FACTOR)
             for each in buffers
         ),
         buffers=tuple(buffers),
         shape=shape,
-        work=kernel.byte,
-        most_repeats=max(1, layout.length // 4 // _SLICE_BYTE),
+        most_repeats=1 << 40 if again else max(1, layout.length // 4 // _SLICE_BYTE),
     )
-    return trial, layout
+
+
+def stream_trial(
+    compiled: CompiledKernel,
+    working_set: WorkingSet,
+    buffers: Sequence[Array],
+    cursor: Cursor | None = None,
+) -> Trial:
+    """A trial over a working set; those in memory that share `buffers` should share a `cursor`."""
+    trial = memory_trial(
+        compiled,
+        working_set.bytes_per_thread,
+        buffers[: working_set.threads],
+        again=working_set.level != DRAM,
+    )
+    trial.working_set = working_set
+    trial.cursor = cursor or trial.cursor
+    return trial

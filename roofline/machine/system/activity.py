@@ -31,13 +31,13 @@ _DECIMAL = re.compile(r"[0-9]{1,20}\.[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Running counters of the host: what they moved by between two readings is what happened.
+    """Running counters of the host.
 
-    ``steal_s`` is CPU time that the hypervisor gave to others, summed over CPUs; ``throttled`` is
-    the number of scheduler periods cut short by the CPU quota, and ``throttled_s`` how long tasks
-    waited for that; ``load`` is the average number of runnable tasks in the last minute. ``busy_s``
-    is the CPU time that all processes together took on the `watched` CPUs, ``own_s`` what this
-    process took of it. None where that is not reported.
+    ``steal_s`` is CPU time that the hypervisor gave to others, summed over CPUs; ``throttled`` the
+    number of scheduler periods cut short by the CPU quota, and ``throttled_s`` how long tasks
+    waited for that; ``load`` the average number of runnable tasks in the last minute; ``busy_s``
+    the CPU time of all processes on the `watched` CPUs, ``own_s`` that of this process. None: not
+    reported.
     """
 
     steal_s: float
@@ -54,13 +54,11 @@ def read_activity(
     cpus: tuple[int, ...] = (),
     own_clock: Callable[[], float] = time.process_time,
 ) -> Activity:
-    """The counters now, from ``/proc`` and ``/sys``; zero or None where there are none.
+    """The counters now, from ``/proc`` and ``/sys`` under `root`; zero or None where there are
+    none.
 
-    Args:
-        root: stands for ``/``.
-        cpus: those to watch for other processes; all that may be used, siblings of the cores that
-            are used too, since who computes there takes half of a core. Empty: none is watched.
-        own_clock: CPU seconds that this process took so far.
+    ``cpus`` are watched for other processes, siblings of the cores in use too: who computes there
+    takes half of a core.
     """
     rows = {
         words[0]: [whole_number(word) or 0 for word in words[1:]]
@@ -102,14 +100,7 @@ def competition(before: Activity, after: Activity, *, elapsed_s: float) -> float
 
 
 def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: int) -> list[str]:
-    """What a reader must know about the time between two readings, in words; empty: nothing.
-
-    Args:
-        before: the counters at the start.
-        after: the counters at the end.
-        elapsed_s: seconds between them.
-        cpus: CPUs that the measurement could use.
-    """
+    """Disturbances between two readings, `elapsed_s` apart, of a measurement on so many CPUs."""
     found: list[str] = []
     stolen_s = after.steal_s - before.steal_s
     if stolen_s > _NOTABLE_STEAL * elapsed_s * cpus:
@@ -158,18 +149,7 @@ def check_quiet(
 ) -> tuple[str, ...]:
     """Looks whether others compute on the CPUs that are to be measured.
 
-    Args:
-        topology: the CPUs.
-        force: measure all the same; the answer then says who disturbs.
-        read_now: reads the counters of the host.
-        clock: seconds.
-        sleep: waits for some seconds.
-
-    Returns:
-        What to know about the measurement, in words; empty if nothing.
-
-    Raises:
-        MeasurementError: they do, and `force` is not set.
+    With `force` it only says so; else a MeasurementError.
     """
     cpus = topology.allowed_cpus or topology.cores
     look = read_now or partial(read_activity, cpus=cpus)
@@ -189,7 +169,7 @@ def check_quiet(
 
 
 def memory_pressure(root: Path = ROOT) -> tuple[str, ...]:
-    """Whether tasks have waited for memory lately, in words; empty if not, or if nobody tells."""
+    """Whether tasks have waited for memory lately, in words."""
     for line in read(root / "proc/pressure/memory").splitlines():
         found = re.match(r"some avg10=(\d+(?:\.\d+)?)\b", line)
         if found is None:

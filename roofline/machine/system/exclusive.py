@@ -21,14 +21,10 @@ from roofline.foundation.units import format_s
 
 
 def end_with(pipe: int) -> None:
-    """Ends this process once the other end of a pipe is closed, and its whole session if it leads
-    one.
+    """Ends this process, and its session if it leads one, once the other end of a pipe is closed.
 
-    The system closes it with the process that holds it. What comes through the pipe is left there.
-
-    Args:
-        pipe: a file descriptor of either end, whose other end is held by that process alone; on
-            Windows the handle of the process.
+    The system closes that with the process that holds it, which must be one alone. On Windows the
+    pipe is the handle of the process.
     """
 
     def wait_and_end() -> None:
@@ -70,19 +66,10 @@ def alone_on_this_machine(
 ) -> Generator[None]:
     """A context in which no other measurement of this user runs on this machine.
 
-    It rests on a lock that ends with the processes that hold it, so none is ever left behind: this
-    one, and those that it starts with `held_locks`. Where there are no such locks, or the folder
-    cannot be written, it says so and goes on without.
-
-    Args:
-        say: called with a line where it has to wait, or goes on without.
-        folder: where the lock's file is; the system's folder for temporary files by default.
-        wait_limit_s: seconds to wait for another measurement; None: as long as that takes.
-        sleep: waits for some seconds.
-        clock: seconds, for the limit.
-
-    Raises:
-        MeasurementError: another measurement took longer than the limit.
+    It rests on a lock that ends with the processes that hold it: this one, and those that it starts
+    with `held_locks`. Where there are no such locks, or the folder cannot be written, it says so
+    and goes on without. A MeasurementError after `wait_limit_s` of waiting for another measurement
+    (None: as long as that takes).
     """
     without = "cannot make sure that no other roofline measurement is running"
     # Others may write to the folder too: what they put there under that name is not followed.

@@ -42,8 +42,7 @@ class MemoryModule:
 def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
     """The bandwidth of all populated channels; `root` stands for ``/``.
 
-    Returns:
-        None where the tables cannot be read, or do not name every module's channel and speed.
+    None where the tables cannot be read, or do not name every module's channel and speed.
     """
     try:
         tables = (root / _TABLES).read_bytes()
@@ -205,9 +204,8 @@ def describe_host(root: Path = ROOT, compiler_features: CompilerFeatures | None 
     """This host; `root` stands for ``/`` (a fake one in tests). Takes a few milliseconds.
 
     Instruction sets are those that the CPU has and the operating system enabled, by the kernel's
-    names; nothing is deduced from the name of the CPU. Where the system shows none (no ``/proc``),
-    `compiler_features` is asked; without it, or where it knows none either, they are those that
-    the architecture demands of every CPU.
+    names. Where the system shows none (no ``/proc``) they are LLVM's, else those that the
+    architecture demands of every CPU.
     """
     macos = sys.platform == "darwin" and root == ROOT
     if macos:
@@ -283,8 +281,7 @@ def available_memory_bytes(
 ) -> int:
     """Bytes that can be allocated without swapping, within the limits of container and process.
 
-    `ask_system` is asked where ``/proc/meminfo`` does not say; `address_limit` for the bytes of
-    addresses that this process may have (``ulimit -v``), None: no limit.
+    `ask_system` is asked where ``/proc/meminfo`` does not say; `address_limit` for ``ulimit -v``.
     """
     if sys.platform == "darwin" and root == ROOT:
         import psutil

@@ -30,9 +30,8 @@ _LATE_GOVERNORS = ("ondemand", "conservative", "schedutil")
 class Frequency:
     """How the clock of some cores is governed; fields are empty or None where it is not told.
 
-    ``limit_hz`` is the most that the settings permit, ``most_hz`` the most that the hardware is
-    said to reach, both of the fastest of the cores; ``boost`` whether clocks above the base are
-    permitted. ``hypervisor`` is True in a virtual machine, whose host governs the clock.
+    ``limit_hz`` is the most that the settings permit, ``most_hz`` that of the hardware, both of the
+    fastest of the cores; ``boost`` whether clocks above the base are permitted.
     """
 
     governors: tuple[str, ...]
@@ -94,11 +93,10 @@ def frequency_conditions(frequency: Frequency) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the system tells about this host.
+    """This host as the system reports it.
 
-    ``memory_bytes`` is all that the operating system has (None: not told); ``memory_limit_bytes``
-    is the container's (None: there is none); ``huge_pages`` is whether memory gets them:
-    ``always``, ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
+    ``memory_limit_bytes`` is the container's (None: no limit); ``huge_pages`` is ``always``,
+    ``madvise``, ``never``, or ``""`` where not told.
     """
 
     host: Host
@@ -137,14 +135,7 @@ def circumstances(
     frequency: Frequency | None = None,
     memory_limit_bytes: int | None = None,
 ) -> list[str]:
-    """Which CPUs are used and why, what limits them, and what the system does not tell.
-
-    Args:
-        host: this host.
-        topology: its CPUs.
-        frequency: what the system says about their clock; None: it was not asked.
-        memory_limit_bytes: the container's; None: there is none.
-    """
+    """CPUs in use and why, their limits, and what the system does not tell."""
     found = [*core_conditions(topology), *unknown_conditions(host, topology)]
     if frequency is not None:
         found += frequency_conditions(frequency)

@@ -77,7 +77,7 @@ _UNLIMITED_BYTE = 1 << 60
 class ControlGroup:
     """The folders of this process's control group, from its own up to the visible root.
 
-    ``cpu`` and ``memory`` are the folders to look for limits in; a limit of any of them holds.
+    A limit of any of them holds.
     """
 
     cpu: tuple[Path, ...]

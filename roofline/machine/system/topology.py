@@ -70,10 +70,7 @@ _X86_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreKind:
-    """Cores of about the same speed: one CPU of each that this process may use, fastest first.
-
-    ``cores`` is empty where the host has such cores but this process may not use them.
-    """
+    """Cores of about the same speed: one CPU of each that this process may use (perhaps none)."""
 
     name: str
     cores: tuple[int, ...]
@@ -116,10 +113,9 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """One data or unified cache, as the operating system reports it.
+    """One data or unified cache, as the operating system reports it; its CPUs share it.
 
-    ``cpus`` are those that share it; empty where that is not known. Sizes reported inside guests
-    can be wrong, so they are hints for working sets and not results.
+    Sizes reported inside guests can be wrong, so they are hints for working sets and not results.
     """
 
     level: int
@@ -131,12 +127,11 @@ class Cache:
 class Topology:
     """The CPUs that this process may use.
 
-    ``cores`` has one CPU per physical core, to pin to, the fastest first; ``available_cpus`` is the
-    smallest of these, of the affinity mask and of the whole CPUs in the container's quota;
-    ``quota_cpus`` is that quota (None: no limit). ``hidden_siblings`` counts the CPUs left out
-    because another one shares their core. Where cores differ in speed ``kinds`` says which are
-    which, and ``cores`` has those of the fastest kind that may be used. ``allowed_cpus`` are all of
-    the affinity mask, siblings and slower cores too; ``online_cpus`` counts the host's (None: not
+    ``cores`` has one CPU per physical core, to pin to, of the fastest kind that may be used;
+    ``available_cpus`` is the smallest of these, of the affinity mask and of the whole CPUs in the
+    container's quota, ``quota_cpus`` (None: no limit). ``hidden_siblings`` counts the CPUs left out
+    because another one shares their core. ``kinds`` are there where cores differ in speed.
+    ``allowed_cpus`` are all of the affinity mask; ``online_cpus`` counts the host's (None: not
     told).
     """
 
@@ -243,8 +238,8 @@ def sysctl(name: str) -> str:
 def macos_topology(ask: Callable[[str], str]) -> Topology:
     """The performance cores of a Mac and their caches; `ask` answers like ``sysctl -n``.
 
-    Threads cannot be pinned there. Efficiency cores are left out: bursts start and end together, so
-    one slow core would set the pace of all.
+    Efficiency cores are left out: bursts start and end together, so one slow core would set the
+    pace of all.
     """
 
     def number(name: str) -> int:
