@@ -24,9 +24,6 @@ class CompiledKernel:
     graph, each once for every module; ``modules`` the paths of the modules that called them.
     ``read_bytes`` and ``written_bytes`` are those of the schedule: every buffer once for each loop
     nest, but for what stays inside it; None where Inductor does not know them.
-
-    Raises:
-        ValueError: a negative number, or no loop.
     """
 
     name: str
@@ -61,9 +58,6 @@ class CompiledGraph:
     has, ``reused`` how many of them take the memory of one that is no longer needed;
     ``allocated_bytes`` is what it allocates in all, ``peak_bytes`` the most of that which is alive
     at once, results included and inputs not.
-
-    Raises:
-        ValueError: a negative number, or a peak above what is allocated.
     """
 
     phase: Phase
@@ -102,9 +96,6 @@ class CompiledPass:
     ``breaks`` are the reasons for which the model became several graphs, as torch tells them;
     ``outside`` what runs outside of graphs. ``notes`` say how it was compiled. Where ``why_not``
     says something, everything else is empty.
-
-    Raises:
-        ValueError: graphs beside a reason that there are none.
     """
 
     compiler: str
@@ -117,13 +108,6 @@ class CompiledPass:
     def __post_init__(self) -> None:
         if self.why_not and self.graphs:
             raise ValueError("what is not available has no graphs")
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those that have graphs, in the order in which they run."""
-        found = {each.phase for each in self.graphs}
-        order: tuple[Phase, ...] = ("forward", "backward")
-        return tuple(each for each in order if each in found)
 
     def launches(self, phase: Phase | None = None) -> int:
         """How many kernels a pass launches from its graphs; those of one phase where given."""
@@ -155,9 +139,8 @@ class CompiledPass:
 def peak_bytes(steps: Sequence[tuple[str, int]]) -> int:
     """The most bytes that are alive at once, of buffers that come and go.
 
-    Args:
-        steps: in their order, the name of a buffer and its bytes as it comes, or its name and -1 as
-            it goes. One that goes and never came is no buffer of the graph, such as an input.
+    ``steps`` are in their order the name of a buffer and its bytes as it comes, or its name and -1
+    as it goes. One that goes and never came is no buffer of the graph, such as an input.
     """
     alive: dict[str, int] = {}
     most = now = 0

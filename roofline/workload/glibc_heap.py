@@ -64,23 +64,12 @@ class MallocSettings:
         return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
 
 
-_VARIABLES = {
-    "mmap_threshold": "mmap_threshold_bytes",
-    "trim_threshold": "trim_threshold_bytes",
-    "top_pad": "top_pad_bytes",
-    "mmap_max": "mmap_max",
-}
-
-
 def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> MallocSettings:
     """The settings of a process with these environment variables.
 
     ``GLIBC_TUNABLES`` and the ``MALLOC_…_`` variables are read as glibc does it: what is no number
-    is passed over, and any setting turns the dynamic thresholds off.
-
-    Args:
-        environment: the variables.
-        huge_pages: what ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
+    is passed over, and any setting turns the dynamic thresholds off. `huge_pages` is what
+    ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
     """
     found: dict[str, int] = {}
     huge = "[always]" in huge_pages
@@ -94,8 +83,10 @@ def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> Mal
         given.append((name.removeprefix("glibc.malloc."), value))
     for name, value in given:
         with contextlib.suppress(ValueError):
-            if name in _VARIABLES:
-                found[_VARIABLES[name]] = int(value, 0)
+            if name in ("mmap_threshold", "trim_threshold", "top_pad"):
+                found[f"{name}_bytes"] = int(value, 0)
+            elif name == "mmap_max":
+                found[name] = int(value, 0)
             # 1: malloc asks for transparent huge pages, which "madvise" gives to those who ask.
             huge |= name == "hugetlb" and int(value, 0) == 1 and "[madvise]" in huge_pages
     return replace(MallocSettings(is_dynamic=not found, has_huge_pages=huge), **found)
@@ -202,12 +193,9 @@ class Heap:
         """Frees what `malloc` or `memalign` gave."""
         if chunk < 0:
             size = self._mapped.pop(chunk)
-            if (
-                self._settings.is_dynamic
-                and self.mmap_threshold_bytes < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
-            ):
-                self.mmap_threshold_bytes = size
-                self.trim_threshold_bytes = 2 * size
+            is_more = self.mmap_threshold_bytes < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
+            if self._settings.is_dynamic and is_more:
+                self.mmap_threshold_bytes, self.trim_threshold_bytes = size, 2 * size
             return
         size = self._sizes[chunk]
         if self._is_cached(chunk, size):
@@ -223,13 +211,9 @@ class Heap:
 
     def _is_cached(self, chunk: int, size: int) -> bool:
         """Puts a chunk into the thread's cache, if it belongs there and has room."""
-        if size > _CACHED_BYTE:
-            return False
-        cached = self._cached.setdefault(size, [])
-        if len(cached) >= _CACHED:
-            return False
-        cached.append(chunk)
-        return True
+        if has_room := self._has_room(size):
+            self._cached.setdefault(size, []).append(chunk)
+        return has_room
 
     def _consolidate(self) -> None:
         """Empties the fast bins."""
@@ -240,9 +224,8 @@ class Heap:
 
     def _touched(self, chunk: int, byte: int, lead: int) -> int:
         if chunk < 0:
-            page = self._pages.page_bytes
             # Mappings lie anywhere: of huge pages, those that are there in every case.
-            self._mapped_faults += -(-(byte + lead + _GRAIN_BYTE) // page)
+            self._mapped_faults += -(-(byte + lead + _GRAIN_BYTE) // self._settings.page_bytes)
         else:
             self._pages.touch(chunk, chunk + self._sizes[chunk] + _GRAIN_BYTE)
         return chunk
@@ -275,11 +258,12 @@ class Heap:
             if self._end - self._top >= size + _LEAST_BYTE:
                 break
             if not self._fast:
-                if (
-                    size >= self.mmap_threshold_bytes
-                    and len(self._mapped) < self._settings.mmap_max
-                ):
-                    return self._map(size)
+                has_mappings = len(self._mapped) < self._settings.mmap_max
+                if size >= self.mmap_threshold_bytes and has_mappings:
+                    chunk = self._next_mapping
+                    self._next_mapping -= 1
+                    self._mapped[chunk] = -(-(size + _HEADER_BYTE) // PAGE_BYTE) * PAGE_BYTE
+                    return chunk
                 more = size + self._settings.top_pad_bytes + _LEAST_BYTE - (self._end - self._top)
                 self._end += -(-more // PAGE_BYTE) * PAGE_BYTE
                 break
@@ -338,12 +322,6 @@ class Heap:
         is_own = size >= _SMALL_BYTE and _bin_number(found) == _bin_number(size)
         which = min(1, len(self._bins[found]) - 1) if is_own else -1
         return self._split(self._out_of_bin(found, which), size)
-
-    def _map(self, size: int) -> int:
-        chunk = self._next_mapping
-        self._next_mapping -= 1
-        self._mapped[chunk] = -(-(size + _HEADER_BYTE) // PAGE_BYTE) * PAGE_BYTE
-        return chunk
 
     def _whole(self, chunk: int) -> int:
         """Takes a free chunk as it is."""

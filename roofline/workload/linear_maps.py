@@ -19,7 +19,7 @@ from roofline.workload.formulas.convolution import Dimension
 from roofline.workload.work import FLOP_PER_FMA
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LinearMap:
     """A product with constant weights, seen as a map of ``inputs`` to ``outputs`` elements.
 
@@ -39,15 +39,8 @@ class LinearMap:
     @cached_property
     def back(self) -> LinearMap:
         """The map from its outputs to its inputs."""
-        return replace(
-            self,
-            inputs=self.outputs,
-            outputs=self.inputs,
-            fan_in=self.fan_out,
-            most_in=self.most_out,
-            fan_out=self.fan_in,
-            most_out=self.most_in,
-        )
+        fans = (self.fan_out, self.most_out, self.fan_in, self.most_in)
+        return LinearMap(self.flop, self.weight_bytes, self.outputs, self.inputs, *fans)
 
     def then(self, behind: Edge, size: int) -> LinearMap:
         """The least that this map can be together with what reads its result, of `size` elements.
@@ -60,24 +53,18 @@ class LinearMap:
         fan_out = 0 if lost else self.fan_out
         pairs = max(self.fan_in * carried, self.flop // FLOP_PER_FMA - self.most_in * lost)
         if not isinstance(behind, LinearMap):
-            return (
-                replace(self, flop=FLOP_PER_FMA * pairs, outputs=carried, fan_out=fan_out)
-                if lost
-                else self
-            )
+            if not lost:
+                return self
+            return replace(self, flop=FLOP_PER_FMA * pairs, outputs=carried, fan_out=fan_out)
         # What reaches the same results is counted once.
         reached = -(-carried * behind.fan_out // max(1, behind.most_in))
         if carried >= behind.inputs and behind.fan_in:
             reached = behind.outputs
         fan_out = min(1, fan_out) * behind.fan_out
-        pairs = max(
-            self.fan_in * reached,
-            self.inputs * fan_out,
-            pairs * behind.fan_out // max(1, behind.most_in),
-        )
+        pairs = pairs * behind.fan_out // max(1, behind.most_in)
         return replace(
             self,
-            flop=FLOP_PER_FMA * pairs,
+            flop=FLOP_PER_FMA * max(self.fan_in * reached, self.inputs * fan_out, pairs),
             outputs=reached,
             fan_out=fan_out,
             most_in=self.most_in * behind.most_in,
@@ -97,16 +84,7 @@ Edge = LinearMap | Link
 def matrix_map(flop: int, weight_bytes: int, inputs: int, outputs: int) -> LinearMap:
     """A matrix product: all elements of a row of it depend on all of a row of what is given."""
     fan_in, fan_out = (flop // (FLOP_PER_FMA * size) for size in (outputs, inputs))
-    return LinearMap(
-        flop=flop,
-        weight_bytes=weight_bytes,
-        inputs=inputs,
-        outputs=outputs,
-        fan_in=fan_in,
-        most_in=fan_in,
-        fan_out=fan_out,
-        most_out=fan_out,
-    )
+    return LinearMap(flop, weight_bytes, inputs, outputs, fan_in, fan_in, fan_out, fan_out)
 
 
 def convolution_map(
@@ -117,30 +95,19 @@ def convolution_map(
     *,
     channels: tuple[int, int],
     dimensions: Sequence[Dimension],
-    is_transposed: bool,
 ) -> LinearMap:
     """A convolution; `channels` are those of a group: of the windows' results, and under them."""
-    if is_transposed:
-        inputs, outputs = outputs, inputs
     reach = [_reach(*each) for each in dimensions]
     fan_in, most_in, fan_out, most_out = (math.prod(each) for each in zip(*reach, strict=True))
-    found = LinearMap(
-        flop=flop,
-        weight_bytes=weight_bytes,
-        inputs=inputs,
-        outputs=outputs,
-        fan_in=channels[1] * fan_in,
-        most_in=channels[1] * most_in,
-        fan_out=channels[0] * fan_out,
-        most_out=channels[0] * most_out,
-    )
-    return found.back if is_transposed else found
+    above, under = channels
+    fans = (under * fan_in, under * most_in, above * fan_out, above * most_out)
+    return LinearMap(flop, weight_bytes, inputs, outputs, *fans)
 
 
 @lru_cache(maxsize=1000)
 def _reach(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
-) -> tuple[int, int, int, int]:
+) -> tuple[int, ...]:
     """Places under a window, at least and at most, and windows over a place, along a dimension."""
     pairs = [
         (window, place)
@@ -148,15 +115,15 @@ def _reach(
         for tap in range(kernel)
         if 0 <= (place := window * stride - padding + tap * dilation) < size
     ]
-    return (
-        *_fewest_and_most(Counter(window for window, _ in pairs), windows),
-        *_fewest_and_most(Counter(place for _, place in pairs), size),
-    )
-
-
-def _fewest_and_most(counts: Counter[int], of: int) -> tuple[int, int]:
-    """The smallest and the largest of so many counts; those that are not there are 0."""
-    return min(counts.values()) if len(counts) == of else 0, max(counts.values(), default=0)
+    found: list[int] = []
+    for counts, of in (
+        (Counter(window for window, _ in pairs), windows),
+        (Counter(place for _, place in pairs), size),
+    ):
+        # Those that are not there are 0.
+        fewest = min(counts.values()) if len(counts) == of else 0
+        found += (fewest, max(counts.values(), default=0))
+    return tuple(found)
 
 
 Ways = Mapping[int, Sequence[tuple[int, Edge]]]

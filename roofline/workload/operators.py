@@ -18,9 +18,6 @@ class Trained:
     """A parameter that is trained, whether or not a gradient reaches it.
 
     ``parameter`` is the qualified name, the first where it has several.
-
-    Raises:
-        ValueError: a negative number.
     """
 
     parameter: str
@@ -42,12 +39,9 @@ class Gradient:
     """The gradient of one parameter, as the backward pass finished it.
 
     ``parameter`` is the qualified name, the first where it has several; ``after`` how many
-    operators of the pass had run when it was done; ``storage`` is the number of the
-    storage that it lies in, as in records; ``state_bytes`` what the optimizer keeps for the
-    parameter from step to step.
-
-    Raises:
-        ValueError: a negative number.
+    operators of the pass had run when it was done; ``storage`` is the number of the storage that it
+    lies in, as in records; ``state_bytes`` what the optimizer keeps for the parameter from step to
+    step.
     """
 
     parameter: str
@@ -75,9 +69,6 @@ class Module:
     ``kind`` the name of its class. ``calls`` is how often it ran, also when it ran again for the
     backward pass (0: it was not called, as containers are not). ``parameters`` counts the elements
     of its own, without those of modules in it; what several modules share is the first one's.
-
-    Raises:
-        ValueError: a negative number.
     """
 
     path: str

@@ -63,10 +63,7 @@ class Scratch:
 def scratch(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scratch | None:
     """The blocks that a call takes besides its results; None: it takes some that are not known.
 
-    Args:
-        record: the call.
-        threads: how many threads torch computes with.
-        lanes: float32 elements in a vector register; oneDNN rounds channels up to that.
+    ``lanes`` are float32 elements in a vector register: oneDNN rounds channels up to that.
     """
     if record.op == "aten.convolution":
         is_float = all(each.dtype.name == "float32" for each in record.inputs)
@@ -128,21 +125,17 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
 
 def _takes_onednn(record: OperatorRecord, threads: int) -> bool:
     """Whether torch gives a convolution of float32 to oneDNN; else it is a product of columns."""
-    image, weight = record.inputs[0], record.inputs[1]
-    batch, kernel = image.shape[0], weight.shape[2:]
-    attributes = record.attributes
-    return (
+    image, kernel = record.inputs[0], record.inputs[1].shape[2:]
+    batch, attributes = image.shape[0], record.attributes
+    is_plain = not (
         _differs(attributes.get("stride"), 1)
         or _differs(attributes.get("dilation"), 1)
-        or batch >= _MANY_IMAGES
         or _differs(kernel, 1)
-        or threads > 1
-    ) and (
-        attributes.get("groups", 1) > 1
-        or min(kernel[-2:]) > 3
-        or batch > 1
-        or image.elements > _LARGE_INPUT
     )
+    is_small = batch <= 1 and image.elements <= _LARGE_INPUT and min(kernel[-2:]) <= 3
+    if is_small and attributes.get("groups", 1) == 1:
+        return False
+    return not is_plain or batch >= _MANY_IMAGES or threads > 1
 
 
 def _differs(values: object, value: int) -> bool:
@@ -208,13 +201,10 @@ def count_page_faults(
     threads: int = 1,
     lanes: int = 16,
 ) -> PageFaults:
-    """The page faults of one pass of a warm process.
+    """The page faults of one pass of a warm process, of its operators on a CPU.
 
-    Args:
-        records: the operators of a pass, on a CPU.
-        settings: what the allocator is told.
-        threads: how many threads torch computes with.
-        lanes: float32 elements in a vector register of the machine (AVX-512: 16, AVX2: 8).
+    ``settings`` are what the allocator is told; ``threads`` compute, with vector registers of
+    ``lanes`` float32 elements (AVX-512: 16, AVX2: 8).
     """
     settings = settings or MallocSettings()
     known = [scratch(record, threads=threads, lanes=lanes) for record in records]
@@ -312,9 +302,9 @@ class _Process:
         for record, each in zip(self._records, self._known, strict=True):
             self._call(record, each)
             # The tensors of inner calls, which are made last, go first.
-            gone = (each for each in reversed(record.freed) if each in self._alive)
-            for storage in gone:
-                self.heap.free(self._alive.pop(storage))
+            for storage in reversed(record.freed):
+                if storage in self._alive:
+                    self.heap.free(self._alive.pop(storage))
         for block in self._alive.values():
             self.heap.free(block)
         self._alive.clear()
@@ -351,15 +341,13 @@ class _Process:
 
     def _keep(self, primitive: object, sizes: Sequence[int]) -> None:
         """What oneDNN keeps of a primitive when it meets it first."""
+        heap = self.heap
         if primitive not in self._primitives:
             self._primitives.add(primitive)
-            building = self.heap.memalign(_BUILDING_BYTE)
+            building = heap.memalign(_BUILDING_BYTE)
             for byte in sizes:
-                if byte >= _ALIGNED_BYTE:
-                    self.heap.memalign(byte)
-                else:
-                    self.heap.malloc(byte)
-            self.heap.free(building)
+                (heap.memalign if byte >= _ALIGNED_BYTE else heap.malloc)(byte)
+            heap.free(building)
 
     def _free(self, blocks: Sequence[int]) -> None:
         for block in reversed(blocks):
@@ -375,11 +363,7 @@ def _in_place(records: Sequence[OperatorRecord]) -> set[int]:
             products.add(record.outputs[0].storage)
         elif record.op == "aten.add" and len(record.inputs) == 2:
             product, bias = record.inputs
-            if (
-                product.storage in products
-                and product.storage in record.freed
-                and bias.role is Role.PARAMETER
-                and len(bias.shape) == 1
-            ):
+            is_bias = bias.role is Role.PARAMETER and len(bias.shape) == 1
+            if is_bias and product.storage in products and product.storage in record.freed:
                 found.add(record.index)
     return found

@@ -69,7 +69,8 @@ def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) 
         for n in working:
             memory.touch(n, records[n], regions.inputs_of(n, shares))
             if any(value.must_be_stored and value.storage in kept for _, value in flow.written[n]):
-                regions.keep(n)
+                # What it makes is there, whatever is merged.
+                regions.kept.add(regions.same.get(n, n))
         products = regions.settle(memory)
     read, written = memory.least()
     return ModelWork(
@@ -187,9 +188,9 @@ def _constants(records: Sequence[OperatorRecord], flow: Dataflow, made_by: Maker
     specs = [spec for record in records for spec in (*record.inputs, *record.outputs)]
     persists = {spec.storage for spec in specs if spec.role.persists}
     written = {value.storage for values in flow.written for _, value in values}
-    found = _Constants(made_by=made_by, changed=frozenset(persists & written))
     if any(record.phase != "forward" for record in records):
         return _Constants(made_by=made_by, changed=frozenset(persists | written))
+    found = _Constants(made_by=made_by, changed=frozenset(persists & written))
     for n, record in enumerate(records):
         found.fold(n, record)
     return found
@@ -209,11 +210,10 @@ def _dense_views(records: Sequence[OperatorRecord]) -> Views:
         if record.state is State.FREE and record.op in _PERMUTING and len(record.inputs) == 1:
             (given,) = record.inputs
             for spec in record.outputs:
-                is_same = (
-                    spec.elements == given.elements and spec.offset_bytes == given.offset_bytes
-                )
-                if is_same and spec.storage == given.storage and _is_dense(given, dense):
-                    dense.add((spec.storage, spec.offset_bytes, spec.shape))
+                start = (spec.storage, spec.offset_bytes)
+                is_same = start == (given.storage, given.offset_bytes)
+                if is_same and spec.elements == given.elements and _is_dense(given, dense):
+                    dense.add((*start, spec.shape))
     return dense
 
 
@@ -390,19 +390,19 @@ class _Product:
             return matrix_map(*numbers)
         kernel, dilation = weight.shape[2:], attributes["dilation"]
         given, result = batched(self.given, weight), batched(result, weight)
-        is_transposed = attributes.get("transposed") or "transpose" in self.record.op
-        return convolution_map(
+        if is_transposed := attributes.get("transposed") or "transpose" in self.record.op:
+            given, result = result, given
+            flop, byte, inputs, outputs = numbers
+            numbers = (flop, byte, outputs, inputs)
+        padding = leading_padding(attributes["padding"], kernel, dilation)
+        found = convolution_map(
             *numbers,
             channels=(weight.shape[0] // attributes["groups"], weight.shape[1]),
             dimensions=spatial_dimensions(
-                *((result, given) if is_transposed else (given, result)),
-                kernel,
-                attributes["stride"],
-                leading_padding(attributes["padding"], kernel, dilation),
-                dilation,
+                given, result, kernel, attributes["stride"], padding, dilation
             ),
-            is_transposed=bool(is_transposed),
         )
+        return found.back if is_transposed else found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -425,10 +425,6 @@ class _Regions:
     data: dict[int, list[TensorSpec]] = field(default_factory=dict[int, list[TensorSpec]])
     together: _Sets = field(default_factory=_Sets)
     shares: dict[int, float] = field(default_factory=dict[int, float])
-
-    def keep(self, n: int) -> None:
-        """What an operator makes is there, whatever is merged."""
-        self.kept.add(self.same.get(n, n))
 
     @property
     def region_shares(self) -> dict[int, float]:

@@ -39,9 +39,6 @@ class TensorSpec:
     share memory, and ``offset_bytes`` is where in it this one begins. ``min_elements`` are those
     that no kernel can avoid touching where that is not all of them (None: it is): a convolution
     whose stride passes over elements, say. They enter bounds; traffic counts the distinct ones.
-
-    Raises:
-        ValueError: a negative size, number or offset.
     """
 
     shape: tuple[int, ...]

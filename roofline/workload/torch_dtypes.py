@@ -19,11 +19,7 @@ def dtype_of(torch_dtype: torch.dtype) -> DType:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """torch's data type called `name`.
-
-    Raises:
-        InputError: torch has no tensors of that type.
-    """
+    """torch's data type called `name`."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise InputError(f"torch has no dtype '{name}'; try float32, bfloat16, float16 or float64")
@@ -31,15 +27,8 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def dtype_for(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
-    """The type of an input: as asked, else that of the given tensor, else floating.
-
-    Args:
-        request: what was asked for.
-        change: the type of floating inputs for which none was asked.
-
-    Raises:
-        InputError: torch has no such type, or no way to make such a tensor.
-    """
+    """The type of an input: as asked, else that of the given tensor, else `change` or the
+    default."""
     if request.dtype is not None:
         kind = torch_dtype(request.dtype.name)
         if request.like is None and request.dtype.name.startswith(("qint", "quint")):
@@ -51,11 +40,7 @@ def dtype_for(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
 
 
 def input_specs(inputs: Inputs, change: torch.dtype | None) -> tuple[InputSpec, ...]:
-    """Name, shape and data type of every tensor that the model will be given.
-
-    Raises:
-        InputError: as `dtype_for`.
-    """
+    """Name, shape and data type of every tensor that the model will be given."""
     return tuple(
         InputSpec(name=name, shape=request.shape, dtype=dtype_of(dtype_for(request, change)))
         for name, request in inputs.requests()

@@ -134,11 +134,7 @@ class _Watch(Listener):
         return call
 
     def result(self, breaks: Sequence[str], first: int, notes: Sequence[str]) -> CompiledPass:
-        """What was seen of the second pass; the first one compiled so many graphs.
-
-        Raises:
-            UnknownScheduleError: nothing was compiled.
-        """
+        """What was seen of the second pass; the first one compiled so many graphs."""
         if not self.calls:
             raise UnknownScheduleError(
                 "torch.compile left the whole model to eager torch"
@@ -227,8 +223,7 @@ _UNKNOWN = object()
 def _settings() -> Iterator[tuple[str, ...]]:
     """Inductor's settings of this process, but for those that hide what it does.
 
-    Yields:
-        Which settings were left out, and what the environment sets.
+    Yields which settings were left out, and what the environment sets.
     """
     import torch._dynamo
     import torch._dynamo.config as dynamo_config
@@ -266,14 +261,10 @@ def _settings() -> Iterator[tuple[str, ...]]:
 def _notes(left_out: dict[str, str]) -> Iterator[str]:
     for name, why in left_out.items():
         yield f"torch._inductor.config.{name} is on here and was left out: {why}"
-    found = [
-        f"{name}={value}"
-        for name, value in sorted(os.environ.items())
-        if name.startswith(_OF_THE_ENVIRONMENT)
-        and not any(each in name for each in _WITHOUT_EFFECT)
-    ]
+    names = (each for each in sorted(os.environ) if each.startswith(_OF_THE_ENVIRONMENT))
+    found = [each for each in names if not any(part in each for part in _WITHOUT_EFFECT)]
     if found:
-        yield f"the environment sets {', '.join(found)}"
+        yield f"the environment sets {', '.join(f'{each}={os.environ[each]}' for each in found)}"
 
 
 def _forget_compiler() -> None:
@@ -306,18 +297,11 @@ def compiled_pass(
     teaching: Teaching | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
 ) -> CompiledPass:
-    """What `torch.compile(model)` makes of one pass of `model` on a CPU.
+    """What `torch.compile(model)` makes of one pass of `model` on a CPU; arguments as of `capture`.
 
     The model runs twice on fake tensors (where that fails, on real ones): once to be compiled, and
     once more to see which graphs a repeated pass calls. Where Inductor's schedule cannot be had,
     ``why_not`` says why. What torch has compiled before in this process is forgotten.
-
-    Args:
-        model: any module; it is left as it was.
-        inputs: what it is called with.
-        run: in which types and layout it is run, and whether it is trained.
-        teaching: how it is trained, if it is.
-        rebuild: makes the model with its weights, where `model` has none.
 
     Raises:
         ModelError: it is compiled already.
@@ -331,16 +315,21 @@ def compiled_pass(
     def unknown(why_not: str) -> CompiledPass:
         return CompiledPass(compiler=_COMPILER, why_not=why_not)
 
-    if run.device != "cpu":
-        return unknown(_OTHER_DEVICES[run.device])
-    with one_at_a_time:
+    def tried(model: torch.nn.Module, tensors: StandIns) -> CompiledPass:
         try:
-            return _compiled(model, inputs, run, teaching, Fakes(run))
+            return _compiled(model, inputs, run, teaching, tensors)
         except KeyboardInterrupt:
             raise
         # A compiler may raise anything; none of it may end in a traceback.
         except BaseException as error:
-            reason = _reason(error)
+            return unknown(_reason(error))
+
+    if run.device != "cpu":
+        return unknown(_OTHER_DEVICES[run.device])
+    with one_at_a_time:
+        found = tried(model, Fakes(run))
+        if not (reason := found.why_not):
+            return found
         byte = weights_bytes(model)
         if not has_room_for(byte):
             return unknown(
@@ -348,15 +337,12 @@ def compiled_pass(
             )
         real = with_weights(model, rebuild)
         if real is None:
-            return unknown(reason)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                found = _compiled(real, inputs, run, teaching, Reals(run))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return unknown(_reason(error))
+            return found
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            found = tried(real, Reals(run))
+    if found.why_not:
+        return found
     return replace(found, notes=(f"compiled on real tensors: on fakes, {reason}", *found.notes))
 
 

@@ -1,7 +1,7 @@
 """What Inductor's scheduler and wrapper say of a graph: its launches, their bytes, its buffers.
 
 Launches and buffers are those that the generated wrapper calls and allocates; bytes are the
-scheduler's, as `inductor_traffic` reads them.
+scheduler's, but where its dependencies tell more narrowly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._inductor import dependencies, ir
+from torch._inductor.codegen import wrapper
 
 from roofline.workload.capture.module_stack import path_of_own
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_bytes
@@ -29,15 +31,10 @@ def graph_of(
 ) -> CompiledGraph:
     """A graph after its code was generated, called once.
 
-    Args:
-        graph: the `GraphLowering`, while it is the one that Inductor works on.
-        generated: the name of each function that was written, and the scheduler's nodes in it, in
-            the order of their calls.
-        phase: of the pass that it belongs to.
-
-    Raises:
-        UnknownScheduleError: it has launches that its schedule does not explain, or sizes that
-            depend on values.
+    ``graph`` is the `GraphLowering`, while it is the one that Inductor works on; ``generated`` are
+    the name of each function that was written, and the scheduler's nodes in it, in the order of
+    their calls. UnknownScheduleError: it has launches that its schedule does not explain, or sizes
+    that depend on values.
     """
     for node in graph.scheduler.nodes:
         if any(map(_has_unknown_size, (*node.read_writes.reads, *node.read_writes.writes))):
@@ -62,10 +59,7 @@ def graph_of(
 def _kernels(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]]
 ) -> Iterator[CompiledKernel]:
-    from torch._inductor import ir
-    from torch._inductor.codegen.wrapper import EnterSubgraphLine, KernelCallLine
-
-    if any(isinstance(line, EnterSubgraphLine) for line in graph.wrapper_code.lines):
+    if any(isinstance(line, wrapper.EnterSubgraphLine) for line in graph.wrapper_code.lines):
         raise UnknownScheduleError(_NESTED)
 
     nodes = list(graph.scheduler.nodes)
@@ -79,7 +73,7 @@ def _kernels(
         if not loops:
             raise UnknownScheduleError(f"the function {name} has no loop")
         functions[id(loops[0])] = name, loops
-    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
+    calls = sum(isinstance(line, wrapper.KernelCallLine) for line in graph.wrapper_code.lines)
     if calls != len(generated):
         raise UnknownScheduleError(
             f"the generated code calls {calls} functions, of which {len(generated)} are explained"
@@ -174,32 +168,24 @@ def module_path(said: str) -> str:
 
 def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
     """What comes (with its bytes) and goes (-1), how many buffers there are, how many of reuse."""
-    from torch._inductor.codegen.wrapper import (
-        AllocateLine,
-        ExternKernelAllocLine,
-        FreeIfNotReusedLine,
-        MultiOutputLine,
-        ReuseLine,
-    )
-
     steps: list[tuple[str, int]] = []
     memory_of: dict[str, str] = {}
     buffers = reused = 0
     for line in graph.wrapper_code.lines:
         made: Any = None
-        if isinstance(line, AllocateLine):
+        if isinstance(line, wrapper.AllocateLine):
             made = line.node
-        elif isinstance(line, ExternKernelAllocLine):
+        elif isinstance(line, wrapper.ExternKernelAllocLine):
             # Others change a tensor, or give a view of one.
             changes = line.node.get_inputs_that_alias_output() or line.node.get_mutation_names()
             made = None if changes else line.node
-        elif isinstance(line, MultiOutputLine):
+        elif isinstance(line, wrapper.MultiOutputLine):
             made = graph.name_to_buffer.get(line.result_name)
-        elif isinstance(line, ReuseLine):
+        elif isinstance(line, wrapper.ReuseLine):
             old, new = str(line.node.get_name()), str(line.reused_as.get_name())
             memory_of[new] = memory_of.get(old, old)
             buffers, reused = buffers + 1, reused + 1
-        elif isinstance(line, FreeIfNotReusedLine) and not line.is_reused:
+        elif isinstance(line, wrapper.FreeIfNotReusedLine) and not line.is_reused:
             name = str(line.node.get_name())
             steps.append((memory_of.get(name, name), -1))
         if made is not None and (byte := _byte_of(graph, made)) is not None:
@@ -210,8 +196,6 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
 
 def _byte_of(graph: Any, buffer: Any) -> int | None:
     """The bytes of a buffer's memory; None where it has none of its own, as a tuple of results."""
-    from torch._inductor import ir
-
     if not isinstance(buffer.layout, ir.Layout) or isinstance(buffer.layout, ir.NonOwningLayout):
         return None
     elements = graph.sizevars.optimization_hint(
@@ -275,9 +259,7 @@ def _chosen_by(graph: Any, leaf: Any, place: int) -> object:
 
     Where that is not clear, they are different.
     """
-    from torch._inductor.dependencies import MemoryDep
-
-    read = [each for each in leaf.read_writes.reads if isinstance(each, MemoryDep)]
+    read = [each for each in leaf.read_writes.reads if isinstance(each, dependencies.MemoryDep)]
     types = {each: graph.get_dtype(each.name) for each in read}
     whole = [each for each in read if not (types[each].is_floating_point or types[each].is_complex)]
     return whole[0] if len(whole) == 1 and _is_direct(whole[0]) else place
@@ -289,18 +271,14 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _is_direct(dependency: Any) -> bool:
-    from torch._inductor.dependencies import MemoryDep
-
-    return isinstance(dependency, MemoryDep) and not dependency.is_indirect()
+    return isinstance(dependency, dependencies.MemoryDep) and not dependency.is_indirect()
 
 
 def _elements(graph: Any, leaf: Any, dependency: Any) -> int | None:
     """How many elements a node touches by one of its dependencies; None: any."""
-    from torch._inductor.dependencies import MemoryDep, StarDep
-
-    if isinstance(dependency, MemoryDep):
+    if isinstance(dependency, dependencies.MemoryDep):
         return _steps(graph, leaf) if dependency.is_indirect() else int(dependency.numel_hint())
-    if isinstance(dependency, StarDep):
+    if isinstance(dependency, dependencies.StarDep):
         if not _is_overwritten(graph, leaf, dependency.name):
             return None
         # Who adds to an element reads it; any other write does not.
@@ -322,11 +300,9 @@ def _is_overwritten(graph: Any, leaf: Any, name: str) -> bool:
 
 def _given(node: Any) -> dict[str, int | None]:
     """By buffer, the elements of it that a library is given; None: any."""
-    from torch._inductor.dependencies import WeakDep
-
     elements: dict[str, int | None] = {}
     for each in node.read_writes.reads:
-        if not isinstance(each, WeakDep):
+        if not isinstance(each, dependencies.WeakDep):
             elements[each.name] = None
         else:
             elements.setdefault(each.name, 0)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from roofline.errors import InputError, ModelError, nearest, said_by
+from roofline.errors import InputError, ModelError, argument, nearest, said_by
 from roofline.workload.capture.failures import OF_FAKES
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import StandIns
@@ -27,12 +27,7 @@ BLOCKS = "blocks"
 def chosen_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
     """The paths of the modules that are meant, none of them inside another one.
 
-    Args:
-        model: any module.
-        what: `BLOCKS`, or a path with ``*`` and ``?`` in it as file names have them.
-
-    Raises:
-        InputError: it has no such modules.
+    ``what`` is `BLOCKS`, or a path with ``*`` and ``?`` in it as file names have them.
     """
     outermost: list[str] = []
     for path in _blocks(model) if what == BLOCKS else _matching(model, what):
@@ -42,11 +37,13 @@ def chosen_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
         return tuple(outermost)
     if what == BLOCKS:
         raise InputError(
-            f"--checkpoint {BLOCKS}: {type(model).__name__} has no lists of modules made of"
-            " modules; name some, such as --checkpoint 'layer*.*'"
+            f"{argument('checkpoint', BLOCKS)}: {type(model).__name__} has no lists of modules made"
+            " of modules; name some, such as 'layer*.*'"
         )
     names = [path for path, _ in model.named_modules() if path]
-    raise InputError(f"--checkpoint {what}: no module is called that{nearest(what, names)}")
+    raise InputError(
+        f"{argument('checkpoint', what)}: no module is called that{nearest(what, names)}"
+    )
 
 
 def _blocks(model: torch.nn.Module) -> Iterator[str]:
@@ -69,12 +66,7 @@ def _matching(model: torch.nn.Module, pattern: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[None]:
-    """While this is open, these modules of `model` run again when the backward pass needs them.
-
-    Args:
-        model: any module.
-        paths: of those that forget what they computed.
-    """
+    """While this is open, modules at these paths run again when the backward pass needs them."""
     with contextlib.ExitStack() as after:
         for path in paths:
             module = model.get_submodule(path)
@@ -115,17 +107,13 @@ _MAKERS: Mapping[str, MakeOptimizer] = {
 
 
 def maker_of(optimizer: str | MakeOptimizer) -> MakeOptimizer:
-    """What makes the optimizer of that name, with torch's defaults, or `optimizer` itself.
-
-    Raises:
-        InputError: there is no such name.
-    """
+    """What makes the optimizer of that name, with torch's defaults, or `optimizer` itself."""
     if callable(optimizer):
         return optimizer
     if optimizer not in _MAKERS:
         raise InputError(
-            f"--optimizer {optimizer}: give one of {', '.join(_MAKERS)}, or none; in Python, what"
-            " makes one of the parameters"
+            f"{argument('optimizer', optimizer)}: give one of {', '.join(_MAKERS)}, or none; in"
+            " Python, what makes one of the parameters"
         )
     return _MAKERS[optimizer]
 
@@ -151,9 +139,6 @@ def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
 
     The model's own loss if it returns one; else of every output that has a gradient the cross
     entropy if it is a table of classes, and the mean squared error if it is of another shape.
-
-    Raises:
-        ModelError: no output has a gradient.
     """
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor) and own.requires_grad:
@@ -319,11 +304,7 @@ class Lesson:
         return optimizer
 
     def loss(self, output: Any, tensors: StandIns, listener: Listener) -> torch.Tensor:
-        """What is differentiated.
-
-        Raises:
-            ModelError: nothing can be.
-        """
+        """What is differentiated."""
         asked = itertools.count()
 
         def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
@@ -357,11 +338,8 @@ class Lesson:
         optimizer: torch.optim.Optimizer | None,
         listener: Listener,
     ) -> None:
-        """The backward pass, and the update; then gradients are dropped, as a next step does first.
-
-        Args:
-            leaves: what may have got a gradient: parameters and inputs.
-        """
+        """The backward pass, and the update; then gradients are dropped, as a next step does first:
+        those of `leaves`, parameters and inputs."""
         listener.enter("backward")
         loss.backward()
         if optimizer is not None:

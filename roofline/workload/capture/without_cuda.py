@@ -65,10 +65,7 @@ def _guards() -> Any:
 
 @contextlib.contextmanager
 def made_up_for(run: Run) -> Iterator[None]:
-    """Has torch do with fakes on CUDA what it does with tensors there.
-
-    Does nothing where torch has CUDA, or the run is not for it.
-    """
+    """Has torch do with fakes on CUDA what it does with tensors there, unless it has CUDA."""
     if run.device != "cuda" or torch.cuda.is_available():
         yield
         return
@@ -144,11 +141,7 @@ def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
 
 class _OnCpu(TorchDispatchMode):
     """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
-    else; operators see where they are.
-
-    Args:
-        creates_graph: whether the engine runs with gradients on.
-    """
+    else; operators see where they are. ``creates_graph``: the engine runs with gradients on."""
 
     def __init__(self, creates_graph: bool) -> None:
         super().__init__()
@@ -279,16 +272,14 @@ def _go_together(
     operands = (query, key, value)
     if any(each.dim() != 4 or each.is_nested or not each.numel() for each in operands):
         return False
-    if any(each.dtype != query.dtype for each in operands):
-        return False
-    if any(each.shape[0] != query.shape[0] for each in operands):
-        return False
-    if key.shape[2] != value.shape[2] or query.shape[3] != key.shape[3]:
-        return False
     heads, of_keys = query.shape[1], key.shape[1]
-    if value.shape[1] != of_keys or (heads % of_keys if is_grouped else heads != of_keys):
-        return False
-    return all(each.stride(3) == 1 or each.shape[3] == 1 for each in operands)
+    return (
+        all((each.dtype, each.shape[0]) == (query.dtype, query.shape[0]) for each in operands)
+        and key.shape[1:3] == value.shape[1:3]
+        and query.shape[3] == key.shape[3]
+        and (heads % of_keys == 0 if is_grouped else heads == of_keys)
+        and all(each.stride(3) == 1 or each.shape[3] == 1 for each in operands)
+    )
 
 
 def _is_for_flash(
