@@ -66,10 +66,6 @@ class ModelValidation:
     ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of. Other
     processes disturbed ``discarded`` rounds of the first measurement; ``are_disturbed`` says that
     some of those had to count, because there were too few others.
-
-    Raises:
-        ValueError: numbers that no run has, an interval without its other end or without a
-            prediction, or more operators below their minimum time than there are.
     """
 
     model: str
@@ -170,11 +166,7 @@ class ModelValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioValidation:
-    """How many times faster one design is than another: predicted, and measured (twice).
-
-    Raises:
-        ValueError: a ratio that no measurement has.
-    """
+    """How many times faster one design is than another: predicted, and measured (twice)."""
 
     name: str
     predicted: float | None

@@ -61,14 +61,7 @@ def allocator_here() -> Allocator:
 def allocator_of(
     environment: Mapping[str, str], *, maps: str, malloc: int, huge_pages: str
 ) -> Allocator:
-    """The allocator of a process, from what the system says of it.
-
-    Args:
-        environment: its variables.
-        maps: its ``/proc/self/maps``.
-        malloc: the address of the function that it calls.
-        huge_pages: ``/sys/kernel/mm/transparent_hugepage/enabled``.
-    """
+    """The allocator of a process, from what the system says of it."""
     library = _library_at(malloc, maps)
     if library != "glibc":
         return Allocator(library=library, settings=None)

@@ -19,9 +19,6 @@ class HeldOutError:
 
     ``mape`` and ``median_error`` are of absolute errors, as fractions; ``interval_coverage`` is the
     share of runs inside their 80 % prediction interval. None where too few runs could be judged.
-
-    Raises:
-        ValueError: a number below 0.
     """
 
     threads: int
@@ -46,9 +43,6 @@ class Calibrated(Result):
     ``file``; ``new_runs`` of them were measured now, in ``seconds``. ``held_out`` are errors by
     setting, ``skipped`` the models that failed, each with the reason. ``interrupted`` says that
     some runs are still to be measured.
-
-    Raises:
-        ValueError: a negative number.
     """
 
     kind: ClassVar = "calibration"
@@ -80,11 +74,6 @@ class Calibrated(Result):
         counts = (self.runs, self.operators, self.models, self.families, self.new_runs)
         if (least := min(*counts, self.seconds)) < 0:
             raise ValueError(f"a calibration takes numbers from 0, got {least}")
-
-    @property
-    def judged_runs(self) -> int:
-        """Number of held-out runs that have an error."""
-        return sum(each.runs for each in self.held_out if each.mape is not None)
 
     @property
     def mape(self) -> float | None:

@@ -54,10 +54,7 @@ def _key(facts: Facts) -> _Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """A run that was predicted without its family: how far off, and how wide the interval was.
-
-    Both times are without page faults.
-    """
+    """A run that was predicted without its family; both times are without page faults."""
 
     run: RunSample
     measured_s: float
@@ -73,11 +70,8 @@ class HeldOut:
 class Calibration:
     """Predicts operators and runs from runs that were measured on the same machine.
 
-    Args:
-        runs: what was measured.
-        without: a family that is left out, because it is to be judged on.
-        page_fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends
-            on the state of the allocator in their process, so times are learned without them.
+    The family ``without`` is left out, because it is to be judged on. Which runs have page faults
+    depends on the state of the allocator in their process, so times are learned without them.
     """
 
     def __init__(
@@ -148,10 +142,6 @@ class Calibration:
             self._kinds[key] = Kind(examples, is_pooled=is_pooled) if is_enough else None
         return self._kinds[key]
 
-    def knows(self, dtype: str, threads: int) -> bool:
-        """Whether something in that type was measured on so many threads."""
-        return any(of == dtype and on == threads for _, of, on in self._examples)
-
     def _is_known(self, facts: Facts) -> bool:
         """Whether enough was measured to say something of this call, or it was measured itself."""
         # Indices are moved alike whatever numbers they belong to.
@@ -173,10 +163,6 @@ class Calibration:
 
         A group that was never measured is predicted from all groups together; a type or a number
         of threads of which less than a few calls were measured is not, but for these calls.
-
-        Args:
-            facts: of calls.
-            pace: how fast the cores run; None: as usual.
         """
         at = pace or self.pace
         slowdown = at.slowdown(self.pace)
@@ -186,9 +172,9 @@ class Calibration:
             kinds.setdefault(_key(each), []).append(each)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
-            if kind is None and (self.knows(dtype, threads) or not _is_computed_in(dtype)):
-                known = dtype if self.knows(dtype, threads) else ""
-                kind = self.kind(_POOLED, known, threads)
+            is_known = (dtype, threads) in self._known
+            if kind is None and (is_known or not _is_computed_in(dtype)):
+                kind = self.kind(_POOLED, dtype if is_known else "", threads)
             if kind is None:
                 continue
             answers = kind.predict(chosen, self._core_to_core(at, threads))
@@ -204,13 +190,7 @@ class Calibration:
     def changes(
         self, facts: Sequence[Facts], since: Sequence[Pace], pace: Pace | None = None
     ) -> list[float]:
-        """How many times as long calls take as they took at another pace.
-
-        Args:
-            facts: of calls on one number of threads.
-            since: the pace at which each was timed.
-            pace: how fast the cores run; None: as usual.
-        """
+        """How many times as long calls take as they took at the pace ``since``."""
         at = pace or self.pace
         found = [at.slowdown(each) for each in since]
         apart: dict[float, list[int]] = {}
@@ -236,14 +216,10 @@ class Calibration:
         calls: int,
         pace: Pace | None = None,
     ) -> RunPrediction:
-        """A whole pass without page faults, from the predictions of its operators.
+        """A whole pass without page faults, from the predictions of its operators that work.
 
-        Args:
-            facts: of all operators that do something, at least one, on one number of threads.
-            predictions: theirs.
-            calls: how many operators are called, free ones too.
-            pace: that of the predictions; None: as usual, and the interval allows for any that the
-                machine had when it was measured.
+        ``calls`` counts free ones too. Without a pace, the interval allows for any that the machine
+        had when it was measured.
         """
         # A clock that could not be read is as good as none.
         is_told = pace is not None and pace.clock_hz is not None
@@ -374,13 +350,7 @@ class Calibration:
         return sum(each.calls * self._settled_s(each, run.threads) for each in run.operators)
 
     def overhead_s(self, threads: int, *, calls: int, pace: Pace | None = None) -> float:
-        """What runs between operators, in seconds: the pass itself, and calls.
-
-        Args:
-            threads: how many compute.
-            calls: how many operators are called, free ones too.
-            pace: how fast the cores run; None: as usual.
-        """
+        """What runs between operators, in seconds: the pass itself, and calls."""
         if threads not in self._overheads:
             runs = [each for each in self.runs if each.threads == threads]
             self._overheads[threads] = _overhead(

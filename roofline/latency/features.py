@@ -280,19 +280,7 @@ def run_sample(
     batch: int | None,
     threads: int,
 ) -> RunSample:
-    """What is kept of a pass; calls with equal facts are kept together.
-
-    Args:
-        placements: the operators, placed under the machine's roof.
-        timed: how long each took, and the whole.
-        model: its name.
-        family: its kin.
-        origin: the command that measured it.
-        run: how it was run.
-        dtype: the type that it mostly computed in.
-        batch: the first size of its inputs; None: not known.
-        threads: how many computed.
-    """
+    """What is kept of a pass; calls with equal facts are kept together."""
     alike: dict[Facts, list[int]] = {}
     free: list[int] = []
     for place, each in enumerate(placements):

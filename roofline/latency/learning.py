@@ -41,21 +41,13 @@ class Kernel:
 
 
 class GaussianProcess:
-    """What is known of values after some samples of them.
+    """What is known of values after some samples of them, each with numbers and labels.
 
-    Args:
-        kernel: how alike samples are taken to be.
-        numbers: one row a sample.
-        labels: whole numbers, one row a sample; only whether they are equal counts.
-        values: one a sample.
+    Of labels, only whether they are equal counts.
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        numbers: Array,
-        labels: NDArray[np.int64],
-        values: Array,
+        self, kernel: Kernel, numbers: Array, labels: NDArray[np.int64], values: Array
     ) -> None:
         self.kernel = kernel
         self._scaled = numbers / np.asarray(kernel.scales)
@@ -160,9 +152,7 @@ class Example:
 class Kind:
     """All examples of one group of operators in one data type on one number of threads.
 
-    Args:
-        examples: at least one.
-        is_pooled: they are of several groups, so that only what all groups have in common counts.
+    Of several groups (``is_pooled``), only what all of them have in common counts.
     """
 
     def __init__(self, examples: Sequence[Example], *, is_pooled: bool = False) -> None:

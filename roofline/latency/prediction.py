@@ -24,9 +24,6 @@ class Prediction:
     size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind;
     ``is_measured`` where the call itself was timed on its own, ``samples`` times. ``deviation`` is
     the relative standard deviation.
-
-    Raises:
-        ValueError: an interval that does not hold the time.
     """
 
     predicted_s: float
@@ -64,9 +61,6 @@ class RunPrediction:
     ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
     mean error of whole models of its type on as many threads whose family was left out, of all
     models where there were few of those, and null where none could be left out.
-
-    Raises:
-        ValueError: an interval that does not hold the time.
     """
 
     predicted_s: float

@@ -78,13 +78,7 @@ class Predictor:
     def with_faults(
         self, settled: RunPrediction, placements: Sequence[Placement], threads: int
     ) -> tuple[RunPrediction, tuple[str, ...]]:
-        """A pass with its page faults in the process that will run it, and notes on them.
-
-        Args:
-            settled: the pass without page faults.
-            placements: its operators.
-            threads: how many compute.
-        """
+        """A pass with its page faults in the process that will run it, and notes on them."""
         costs = self.calibration.page_fault_s if self.page_fault_s is None else self.page_fault_s
         page_fault_s = costs.get(threads)
         without = "predicted times are those without page faults"

@@ -35,9 +35,6 @@ class Facts:
     which kind of kernel). ``numbers`` are sizes as binary logarithms; what they mean depends on the
     group (`roofline.latency.features`). ``eager_min_time_s`` is the operator's bound; calls with
     equal facts are taken to be the same call.
-
-    Raises:
-        ValueError: no group, or a number that is none.
     """
 
     group: str
@@ -61,9 +58,6 @@ class OperatorSample:
 
     ``time_s`` is the median of their medians over the passes, ``iqr_s`` that of their interquartile
     ranges, ``page_faults`` the minor page faults of one, on the average.
-
-    Raises:
-        ValueError: no call, or no time.
     """
 
     facts: Facts
@@ -88,9 +82,6 @@ class RunSample:
     ``page_faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and
     ``core_to_core_latency_s`` are the pace of the cores meanwhile (`roofline.machine.pace`); None:
     not known.
-
-    Raises:
-        ValueError: no time.
     """
 
     model: str
@@ -122,11 +113,7 @@ class RunSample:
 
     @property
     def pace(self) -> Pace:
-        """How fast the cores ran.
-
-        Raises:
-            ValueError: a number that is none.
-        """
+        """How fast the cores ran."""
         return Pace(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
 
 
@@ -145,9 +132,6 @@ class EarlierRun:
     ``measured_s`` is the median of whole passes in seconds, ``iqr_s`` their interquartile range (0
     where there was one); ``date`` is ISO 8601, ``origin`` the command that measured it, ``model``
     what it was called.
-
-    Raises:
-        ValueError: no time, or no spread.
     """
 
     measured_s: float
@@ -234,9 +218,6 @@ class RunMeasurement:
     ``core_to_core_latency_s`` how long a cache line took from core to core; null where that is not
     known, and the latter where a single core computed. ``conditions`` are what was noticed
     meanwhile.
-
-    Raises:
-        ValueError: a negative time or number.
     """
 
     end_to_end: Sample

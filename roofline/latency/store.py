@@ -79,19 +79,10 @@ class Environment:
 class Store:
     """The samples of one machine, as far as they were measured in one environment.
 
-    Any number of processes may have the file open at once; each change is made whole or not at all.
-    Every method raises FileFormatError where the file turns out to be damaged, InputError where it
-    cannot be written any more (its disk is full), and RooflineError where another process keeps it
+    The file is made if there is none. Any number of processes may have it open at once; each change
+    is made whole or not at all. Every method raises FileFormatError where the file turns out to be
+    damaged, InputError where it cannot be written, and RooflineError where another process keeps it
     locked.
-
-    Args:
-        path: its file, which is made if there is none; so are its folders.
-        environment: that of what is added, and the only one of what is given.
-
-    Raises:
-        InputError: the file, or its folder, cannot be written.
-        FileFormatError: it is damaged, or a newer version has written it.
-        RooflineError: another process keeps it locked.
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
@@ -110,8 +101,7 @@ class Store:
             # SQLite itself would only tell at the first change.
             for place in (self._path, self._path.parent):
                 if not os.access(place, os.W_OK, effective_ids=_BY_EFFECTIVE_ID):
-                    fix = _FIXES[sqlite3.SQLITE_READONLY]
-                    raise InputError(f"{path}: cannot be written: {place} is read-only; {fix}")
+                    raise InputError(f"{path}: cannot be written: {place} is read-only; {_ROOM}")
             with self._transaction("IMMEDIATE") as connection:
                 if _checked_version(connection, self._path) == 0:
                     for statement in _TABLES:
@@ -130,11 +120,7 @@ class Store:
             self._connection.close()
 
     def add(self, run: RunSample) -> None:
-        """Keep a run with all of its operators.
-
-        Raises:
-            ValueError: a number that is not finite.
-        """
+        """Keep a run with all of its operators."""
         self._keep("run", None, run, origin=run.origin, samples=len(run.operators))
 
     def runs(self) -> tuple[RunSample, ...]:
@@ -157,12 +143,11 @@ class Store:
         lines: list[str] = []
         for number, other in found:
             count, difference = counts.get(number, 0), other.difference(self._environment)
-            if difference and count == 1:
-                lines.append(f"1 sample is not used: since it was measured, {difference}")
-            elif difference and count:
-                lines.append(
-                    f"{count:,} samples are not used: since they were measured, {difference}"
-                )
+            if difference and count:
+                samples, it = ("1 sample is", "it was")
+                if count > 1:
+                    samples, it = f"{count:,} samples are", "they were"
+                lines.append(f"{samples} not used: since {it} measured, {difference}")
         return tuple(lines)
 
     def isolated(self, key: str) -> IsolatedSample | None:
@@ -170,19 +155,8 @@ class Store:
         return self._found("isolated", key, lambda data: from_data(IsolatedSample, data, file=key))
 
     def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
-        """Keep the times of an operator, in place of earlier ones.
-
-        Raises:
-            ValueError: a time that is not finite.
-        """
+        """Keep the times of an operator, in place of earlier ones."""
         self._keep("isolated", key, sample, samples=1)
-
-    @property
-    def isolated_count(self) -> int:
-        """Number of operators that were timed on their own."""
-        with self._transaction("DEFERRED") as connection:
-            query = "SELECT count(*) FROM kept WHERE environment = ? AND kind = 'isolated'"
-            return int(connection.execute(query, (self._id(connection),)).fetchone()[0])
 
     def note(self, name: str) -> str | None:
         """Return the text that was kept under `name`; None: there is none."""
@@ -222,12 +196,16 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Generator[Connection]:
-        with (
-            self._turn,
-            _refusals_told(self._path, "written"),
-            _transaction(self._connection, kind),
-        ):
-            yield self._connection
+        with self._turn, _refusals_told(self._path, "written"):
+            try:
+                self._connection.execute(f"BEGIN {kind}")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # An interrupt may come anywhere, and some errors have SQLite roll back by itself.
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+                raise
 
 
 def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
@@ -236,10 +214,6 @@ def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...
 
     Of the environments that have the fingerprint of `host` and facts as they are told today, it is
     the one that was measured in last. None: there is none, or no such file.
-
-    Raises:
-        InputError: it cannot be read.
-        FileFormatError: it is damaged, is something else, or a newer version has written it.
     """
     if not os.path.lexists(path):
         return None
@@ -258,8 +232,8 @@ def _read(path: Path, options: str, host: Host) -> tuple[Environment, tuple[RunS
         contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None)
         ) as connection,
-        _transaction(connection, "DEFERRED"),
     ):
+        connection.execute("BEGIN")
         if _checked_version(connection, path) == 0:
             raise refused(str(path), "is damaged (it is empty)", _FIX)
         query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
@@ -294,11 +268,7 @@ def _runs(connection: Connection, environment: int | None) -> tuple[RunSample, .
 
 
 def _text(value: object) -> str:
-    """A value as JSON, every digit of its numbers; of characters that are not Unicode, escapes.
-
-    Raises:
-        ValueError: a number that is not finite.
-    """
+    """A value as JSON, every digit of its numbers; of characters that are not Unicode, escapes."""
     try:
         return json.dumps(to_data(value), separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -306,11 +276,7 @@ def _text(value: object) -> str:
 
 
 def _checked_version(connection: Connection, path: Path) -> int:
-    """The version of the tables of a file that is sound; 0: it is empty.
-
-    Raises:
-        FileFormatError: it is damaged, has other tables, or newer ones.
-    """
+    """The version of the tables of a file that is sound; 0: it is empty."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > STORE_VERSION:
         raise refused(
@@ -329,19 +295,6 @@ def _checked_version(connection: Connection, path: Path) -> int:
     return version
 
 
-@contextlib.contextmanager
-def _transaction(connection: Connection, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Generator[None]:
-    try:
-        connection.execute(f"BEGIN {kind}")
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # An interrupt may come anywhere, and some errors have SQLite roll back by itself.
-        if connection.in_transaction:
-            connection.rollback()
-        raise
-
-
 def _real_file(path: Path, done: Literal["read", "written"]) -> Path:
     """What `path` leads to: SQLite keeps its other files beside that, not beside a link to it."""
     try:
@@ -358,24 +311,18 @@ def _real_file(path: Path, done: Literal["read", "written"]) -> Path:
 
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_FIXES = {
-    sqlite3.SQLITE_READONLY: "make it and its folder writable",
-    sqlite3.SQLITE_CANTOPEN: "make it and its folder readable and writable",
-    sqlite3.SQLITE_PERM: "make it and its folder writable",
-    sqlite3.SQLITE_FULL: "make room on its disk",
-    sqlite3.SQLITE_IOERR: "see whether its disk is full, or fails",
-}
+_REFUSED = frozenset(
+    {
+        *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM),
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+    }
+)
+_ROOM = "make it and its folder readable and writable, and make room on its disk"
 
 
 @contextlib.contextmanager
 def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[None]:
-    """Turn what SQLite, the system and JSON have against `path` into one line.
-
-    Raises:
-        FileFormatError: it is damaged, or is none of SQLite's.
-        InputError: it cannot be read or written.
-        RooflineError: another process keeps it locked.
-    """
+    """Turn what SQLite, the system and JSON have against `path` into one line."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -385,10 +332,8 @@ def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[No
             raise RooflineError(
                 f"{path}: another process keeps it locked; try again when that is done"
             ) from None
-        if code in _FIXES:
-            raise InputError(
-                f"{path}: cannot be {done}: {said_by(error)}; {_FIXES[code]}"
-            ) from None
+        if code in _REFUSED:
+            raise InputError(f"{path}: cannot be {done}: {said_by(error)}; {_ROOM}") from None
         raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None

@@ -3,27 +3,19 @@
 Figures are the same if kind, data type or level, unit, kernel and number of threads are; of two
 machines, all threads of the one are compared with all threads of the other.
 
-A profile keeps the median, a high quantile and the spread of a figure's bursts. How far the medians
-of two runs lie apart cannot be known from one run, so the spread of bursts stands in for it: the
-median of a hundred bursts is steadier than a burst, and what is left is for the drift between runs.
-
 A figure has changed if |ln(new / old)| exceeds both
 
 * `FLOOR`, 4 %: on a calm host two runs repeat within 3 % in 95 of 100 figures, which makes it 4 %
   in 99 of 100, and
 * `QUANTILE` standard deviations of the difference of two single bursts: sqrt(s1² + s2²) / 1.349,
-  with s the interquartile range over the median (1.349 standard deviations of a normal one).
+  with s the interquartile range over the median (1.349 standard deviations of a normal one). How
+  far the medians of two runs lie apart cannot be known from one, so bursts stand in for it.
 
-With spreads of 2 % that is 5.4 %. Where no spread is kept, that of a normal distribution whose 95th
-percentile is the peak stands in: nothing where peak and median are one, as on data sheets. Sizes of
-caches move by steps of their curve: `CAPACITY_FLOOR`.
-
-The clock of a core goes up and down with the load of its host, and with it all that runs in the
-core: arithmetic, L1 and L2. Where it was measured both times, what changed as much as the clock did
-is no change of its own (`Pair.follows_clock`).
-
-A neighbor that stays for a whole run moves its median and leaves its spread small. That is
-reported, because the machine did change for whoever uses it; the peak as before tells it apart.
+Where no spread is kept, that of a normal distribution whose 95th percentile is the peak stands in:
+nothing where peak and median are one, as on data sheets. Sizes of caches move by steps of their
+curve: `CAPACITY_FLOOR`. Arithmetic, L1 and L2 run at the clock of the core: where that was measured
+both times, what changed as much as it did is no change of its own (`Pair.follows_clock`). A
+neighbor that stays for a whole run moves its median, not its peak, and is reported.
 """
 
 from __future__ import annotations
@@ -495,6 +487,15 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
     """Return the ratios of two machines: the fastest, all that both know, what one knows."""
     first, second = difference.names
     by = (f"{first} by", f"{second} by")
+
+    def both(numbers: Callable[[Pair], Both]) -> dict[str, Callable[[Pair], str]]:
+        return {
+            first: lambda each: each.one.text(numbers(each)[0]),
+            second: lambda each: each.one.text(numbers(each)[1]),
+            "ratio": lambda each: _digits(ratio(numbers(each))),
+        }
+
+    peaks = both(lambda each: each.peaks)
     yield table(
         "Highest ceiling of each data type, farthest memory, ridge points",
         difference.best,
@@ -502,9 +503,7 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
             "": lambda each: (
                 each.one.subject + " ridge point (FLOP/B)" * (each.one.what == "ridge")
             ),
-            first: lambda each: each.one.text(each.peaks[0]),
-            second: lambda each: each.one.text(each.peaks[1]),
-            "ratio": lambda each: _digits(each.peak_ratio),
+            **peaks,
             by[0]: lambda each: (each.first and each.first.kernel) or MISSING,
             by[1]: lambda each: (each.second and each.second.kernel) or MISSING,
         },
@@ -523,23 +522,13 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
     names: dict[str, Callable[[Pair], str]] = {"": name}
     if any(each.has_threads for each in difference.machines):
         names["threads"] = lambda each: each.threads or MISSING
-    peaks: dict[str, Callable[[Pair], str]] = {
-        first: lambda each: each.one.text(each.peaks[0]),
-        second: lambda each: each.one.text(each.peaks[1]),
-        "ratio": lambda each: _digits(each.peak_ratio),
-    }
-    medians: dict[str, Callable[[Pair], str]] = {
-        first: lambda each: each.one.text(each.sustained[0]),
-        second: lambda each: each.one.text(each.sustained[1]),
-        "ratio": lambda each: _digits(each.sustained_ratio),
-    }
     for title, of in _TABLES.items():
         pairs = [each for each in difference.changes if each.one.what in of]
         is_time = any(each.one.measure == "s" for each in pairs)
-        columns = {**names, **(medians if is_time else peaks)}
+        columns = {**names, **both(lambda each: each.sustained)} if is_time else {**names, **peaks}
         # Data sheets have one figure for both.
         if not is_time and any(each.peak_ratio != each.sustained_ratio for each in pairs):
-            columns["sustained"] = medians["ratio"]
+            columns["sustained"] = lambda each: _digits(each.sustained_ratio)
         if pairs:
             yield table(title, pairs, columns, left=("",), narrow=("sustained",))
     for which, machine in enumerate(difference.names):

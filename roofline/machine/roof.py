@@ -116,15 +116,7 @@ def _first_of_each_type(units: Iterable[ComputeRoof]) -> dict[DType, ComputeRoof
 
 @dataclass(frozen=True)
 class MachineRoof:
-    """The hardware ceilings of a machine for a number of threads; monotone in every one of them.
-
-    Args:
-        profile: the machine.
-        threads: how many threads compute; 1 to ``profile.threads``.
-
-    Raises:
-        HardwareError: the machine does not have that many threads.
-    """
+    """The hardware ceilings of a machine for a number of threads; monotone in every one of them."""
 
     profile: HardwareProfile
     threads: int
@@ -272,15 +264,7 @@ def ceiling_of(
     main: bool = True,
     note: str = "",
 ) -> Ceiling:
-    """Return the line of a unit in a picture.
-
-    Args:
-        unit: what computes.
-        kind: of the line.
-        fastest_bytes_per_s: of the memory level where it starts; None: none is known.
-        main: its data type is in use.
-        note: stands behind its name.
-    """
+    """Return the line of a unit in a picture."""
     return Ceiling(
         label=f"{line_name(unit.label)}{note} {format_flop_per_s(unit.flop_per_s)}",
         kind=kind,

@@ -145,8 +145,6 @@ def test_another_type_or_number_of_threads_is_not_predicted() -> None:
     first, second, third = known.predict(asked)
     assert (first, second) == (None, None)
     assert third is not None
-    assert known.knows("float32", 2)
-    assert not known.knows("float32", 1) and not known.knows("bfloat16", 2)
     # Whole numbers are computed in beside any type.
     (whole,) = known.predict([facts(20.1, group="index", dtype="int64")])
     assert whole is not None and whole.is_extrapolated

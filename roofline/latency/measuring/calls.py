@@ -106,11 +106,7 @@ class Call:
 
     @property
     def function(self) -> Any:
-        """The overload itself.
-
-        Raises:
-            AttributeError: torch does not know it (any more).
-        """
+        """The overload itself."""
         space, _, name = self.op.partition(".")
         return getattr(getattr(getattr(torch.ops, space), name), self.overload)
 
@@ -131,14 +127,7 @@ class Call:
 def call_of(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
 ) -> Call:
-    """What `func` is called with.
-
-    Args:
-        func: the overload.
-        args: its arguments by position, real tensors or fakes among them.
-        kwargs: those by name.
-        roles: the roles of storages that are no activations, by address.
-    """
+    """What `func` is called with."""
     op, overload = f"{func.namespace}.{func._opname}", func._overloadname
     numbers: dict[int, int] = {}
     # A part of a storage begins where the part begins: which of many it is does not matter.
@@ -270,13 +259,7 @@ class Plan:
 
 
 def plan_for(storages: Sequence[StorageNeed], *, cycle_bytes: int, turns: int) -> Plan:
-    """As many copies as are cold when their turn comes again, or that and other memory.
-
-    Args:
-        storages: of the call.
-        cycle_bytes: what is touched between two uses of one, all memory together.
-        turns: how many there will be, unless some are disturbed.
-    """
+    """As many copies as are cold when their turn comes again, or that and other memory."""
     kept_bytes = sum(each.byte for each in storages if each.is_kept)
     made_bytes = sum(each.byte for each in storages if not each.is_kept)
     copies = 1
@@ -293,14 +276,7 @@ def plan_for(storages: Sequence[StorageNeed], *, cycle_bytes: int, turns: int) -
 
 
 class Turns:
-    """A call with real arguments, made again and again; ``seconds`` are those of each.
-
-    Args:
-        call: what is called.
-        plan: with how many copies.
-        sweep: touches other memory.
-        clock: seconds.
-    """
+    """A call with real arguments, made again and again; ``seconds`` are those of each."""
 
     def __init__(
         self, call: Call, plan: Plan, *, sweep: Callable[[], None] | None, clock: Clock

@@ -51,12 +51,7 @@ def event_stopwatch(
     make: Callable[[], Any] = lambda: torch.cuda.Event(enable_timing=True),
     synchronize: Callable[[], None] = torch.cuda.synchronize,
 ) -> Stopwatch:
-    """For a CUDA device, which works through a queue: events in it, read once it is empty.
-
-    Args:
-        make: makes an event that keeps its time.
-        synchronize: returns when the queue is empty.
-    """
+    """For a CUDA device, which works through a queue: events in it, read once it is empty."""
 
     def mark() -> Any:
         event = make()
@@ -75,9 +70,6 @@ class OperatorClock(TorchDispatchMode, Listener):
     """Times the operators of a pass, the same that a recorder writes down.
 
     ``names`` are those of the last pass, in order.
-
-    Args:
-        stopwatch: takes the times.
     """
 
     def __init__(self, stopwatch: Stopwatch) -> None:
@@ -168,24 +160,10 @@ def measure_in_place(
 ) -> InPlace:
     """Runs `model` for real, on copies of its tensors, and times it and each of its operators.
 
+    ``name`` is what messages call it; ``compiled`` times it under `torch.compile` too.
+
     Operators are recorded and timed on the same model in the same state, after it is warm: what it
     keeps from its first pass (masks, tables) is not made again.
-
-    Args:
-        model: any module, with its weights.
-        inputs: what it is called with.
-        name: what messages call it.
-        run: in which types and layout, and whether it is trained.
-        effort: how many passes.
-        teaching: how it is trained, if it is.
-        compiled: times it under `torch.compile` too.
-        gauges: what is read around each pass.
-        stopwatch: takes the times of operators.
-        progress: told how far it is.
-
-    Raises:
-        ModelError: the model raised, or is not there with its weights.
-        MeasurementError: it calls other operators every time, so that none can be timed.
     """
     is_on_cuda = run.device == "cuda"
     if gauges is None:
@@ -259,14 +237,7 @@ def measure_whole(
     effort: Effort,
     gauges: Gauges | None = None,
 ) -> Rounds:
-    """Times passes of `model` as a whole, on copies of its tensors, and nothing else.
-
-    Args:
-        model, inputs, name, run, effort, gauges: as for `measure_in_place`; inference only.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """Times passes of `model` as a whole, on copies of its tensors, and nothing else."""
     paths = paths_of(model)
     silence = Listener()
     with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
@@ -302,12 +273,7 @@ _LEAST_ROUNDS = 4
 
 
 def growth(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
-    """A note on a model that keeps more memory after every round.
-
-    Args:
-        resident_bytes: of the process, after each round.
-        passes: how many passes a round has.
-    """
+    """A note on a model that keeps more memory after every round."""
     more = [after - before for before, after in itertools.pairwise(resident_bytes)]
     if len(more) < _LEAST_ROUNDS or min(more) < _GROWTH_BYTE:
         return ()

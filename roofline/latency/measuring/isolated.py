@@ -39,10 +39,6 @@ _FREE_MEMORY_SHARE = 0.4
 def cycle_of(last_level_bytes: int, pass_bytes: int | None = None) -> int:
     """How many bytes are touched between two uses of a weight: of a few sizes, so that models share
     what is measured.
-
-    Args:
-        last_level_bytes: size of the last-level cache.
-        pass_bytes: what one pass of the model touches, each byte once; None: more than the cache.
     """
     most = _CYCLE_CACHES * last_level_bytes
     if pass_bytes is None:
@@ -65,22 +61,9 @@ def measure_unique(
 ) -> list[IsolatedSample | None]:
     """The times of calls, equal ones measured once, and none that the store has.
 
-    Each is kept in the store as soon as it is measured.
-
-    Args:
-        calls: what is called; None: nobody asks.
-        store: keeps times from process to process.
-        threads: how many torch computes with.
-        last_level_bytes: size of the last-level cache.
-        say: called with a line for each kind of operator that cannot be measured.
-        pass_bytes: what one pass of the model touches; None: more than the cache.
-        cores: one CPU for each physical core that may be used, the fastest first.
-        gauges: what is read around each call.
-        effort: how many calls for each.
-        progress: told how far it is.
-
-    Returns:
-        For each of `calls` its times; None for those that cannot be measured, and that nobody asks.
+    Each is kept in the store as soon as it is measured. None for those that cannot be measured, of
+    whose kind `say` is told once, and for None in `calls`. ``pass_bytes`` is what one pass of the
+    model touches (None: more than the cache), ``cores`` one CPU of each physical core.
     """
     cycle_bytes = cycle_of(last_level_bytes, pass_bytes)
     keys = [_key(call, threads, cycle_bytes) if call is not None else "" for call in calls]
@@ -146,10 +129,6 @@ def _measured(
 ) -> tuple[IsolatedSample, bool]:
     """The times of `call` in rounds of what comes before it and the call, and whether too few of
     them are of calls that had the cores; its arguments are gone afterwards.
-
-    Raises:
-        MeasurementError: it cannot be made again, or there is no memory for it.
-        Exception: whatever the operator raises.
     """
     if call.problem:
         raise MeasurementError(call.problem)

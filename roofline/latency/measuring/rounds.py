@@ -110,10 +110,6 @@ def team(threads: int, cores: Sequence[int]) -> Iterator[None]:
     """Within, torch computes with `threads` threads, on as many `cores` where there are more.
 
     Afterwards their number, and where each thread of the process may run, are as before.
-
-    Args:
-        threads: how many; from 1.
-        cores: one CPU for each physical core that may be used, the fastest first.
     """
     # Gauges are read where no torch is.
     import torch
@@ -216,15 +212,7 @@ def run_rounds(
     progress: Progress | None = None,
     what: str = "",
 ) -> Rounds:
-    """Runs all subjects in turn, round after round.
-
-    Args:
-        subjects: each runs one pass when it is called.
-        gauges: what is read around each pass.
-        effort: how many rounds.
-        progress: told how far it is.
-        what: what progress says is done.
-    """
+    """Runs all subjects in turn, round after round."""
     for _ in range(effort.warm_ups):
         for subject in subjects:
             subject()

@@ -74,7 +74,7 @@ def _tensor_core(element: str) -> str:
 
 
 def _program(
-    entry: str,
+    program: Program,
     *,
     registers: Iterable[str],
     setup: Iterable[str],
@@ -82,10 +82,6 @@ def _program(
     starts: Iterable[str],
     loop: Iterable[str],
     folded_on: str = "%thread",
-    block: int,
-    blocks: int,
-    least: Capability,
-    only_major: int | None = None,
     shared_bytes: int = 0,
 ) -> Program:
     """Sets up what the loop reads, starts the sums, runs the loop, and folds the sums.
@@ -103,7 +99,7 @@ def _program(
             folds.append(f"mov.b32 %bits1, %sum{i};")
         folds.append("xor.b32 %bits0, %bits0, %bits1;")
     return assemble(
-        entry,
+        program,
         parameters=("u64 out", "u32 iterations"),
         registers=(*common, *registers, f"{kind} sum<{count}>"),
         body=(
@@ -117,10 +113,6 @@ def _program(
             *folds,
             *stored_if_unlikely("bits0", "out"),
         ),
-        block=block,
-        blocks=blocks,
-        least=least,
-        only_major=only_major,
         shared_bytes=shared_bytes,
     )
 
@@ -169,8 +161,9 @@ def cuda_core_kernels(capability: Capability) -> list[ArithmeticKernel]:
 def _cuda_core_kernel(multiply: _Multiply) -> ArithmeticKernel:
     op, register, narrow = multiply.op, multiply.register, multiply.narrow
     count = _CUDA_SUMS * _CUDA_UNROLL
+    entry = f"{multiply.name.replace('-', '_')}_{multiply.element}"
     program = _program(
-        f"{multiply.name.replace('-', '_')}_{multiply.element}",
+        Program(entry=entry, block=_CUDA_BLOCK, blocks=_CUDA_BLOCKS, least=multiply.least),
         registers=("u32 threads", "f32 real<2>", "b16 half", f"{register} factor addend"),
         setup=("mov.u32 %threads, %ntid.x;", *_factor_and_addend(register, narrow)),
         sums=(register, _CUDA_SUMS),
@@ -178,9 +171,6 @@ def _cuda_core_kernel(multiply: _Multiply) -> ArithmeticKernel:
         loop=_CUDA_UNROLL
         * [f"{op} %sum{i}, %sum{i}, %factor, %addend;" for i in range(_CUDA_SUMS)],
         folded_on="0",
-        block=_CUDA_BLOCK,
-        blocks=_CUDA_BLOCKS,
-        least=multiply.least,
     )
     return ArithmeticKernel(
         program=program,
@@ -340,16 +330,14 @@ def _matrix_kernel(shape: _Shape) -> ArithmeticKernel:
         f" {registers('b', 0, b)}, {registers('sum', c * i, c)};"
         for i in range(shape.sums)
     ]
+    entry = f"{name.replace('-', '_')}_{shape.element}_{m}_{n}_{k}"
     program = _program(
-        f"{name.replace('-', '_')}_{shape.element}_{m}_{n}_{k}",
+        Program(entry=entry, block=_MMA_BLOCK, blocks=_MMA_BLOCKS, least=shape.least),
         registers=("u32 zero", "b32 sign", f"{operand} a<{a}> b<{b}>"),
         setup=_factors(shape.element, a, b),
         sums=(kind, count),
         starts=(f"mov.{kind} %sum{i}, {_literal(kind, i)};" for i in range(count)),
         loop=_MMA_COUNT // shape.sums * products,
-        block=_MMA_BLOCK,
-        blocks=_MMA_BLOCKS,
-        least=shape.least,
     )
     return ArithmeticKernel(
         program=program,
@@ -448,7 +436,13 @@ def _warpgroup_kernel(form: _Form) -> ArithmeticKernel:
     product = f"{instruction} {{{sums}}}, %tile_a, %tile_b, {form.tail};"
     zero = "0f00000000" if kind == "f32" else "0"
     program = _program(
-        f"wg{name.replace('-', '_')}_{form.element}",
+        Program(
+            entry=f"wg{name.replace('-', '_')}_{form.element}",
+            block=_GROUP_BLOCK,
+            blocks=_GROUP_BLOCKS,
+            least=(9, 0),
+            only_major=9,
+        ),
         registers=("pred add", "u64 tile_a tile_b", "u32 base at end"),
         setup=(
             "mov.u32 %base, tile;",
@@ -465,10 +459,6 @@ def _warpgroup_kernel(form: _Form) -> ArithmeticKernel:
             "wgmma.commit_group.sync.aligned;",
             "wgmma.wait_group.sync.aligned 0;",
         ),
-        block=_GROUP_BLOCK,
-        blocks=_GROUP_BLOCKS,
-        least=(9, 0),
-        only_major=9,
         shared_bytes=_A_BYTE + _B_BYTE,
     )
     return ArithmeticKernel(

@@ -47,11 +47,7 @@ _GUIDE = (
 
 @dataclass(frozen=True)
 class DataSheet:
-    """What is known on paper of a device.
-
-    Args:
-        facts: what the driver says of it.
-    """
+    """What is known on paper of a device."""
 
     facts: DeviceFacts
 

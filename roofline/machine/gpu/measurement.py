@@ -11,16 +11,17 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from roofline.errors import HardwareError, InputError, MeasurementError, said_by
+from roofline.errors import HardwareError, InputError, MeasurementError, argument, said_by
+from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.units import format_flop_per_s
 from roofline.machine.gpu.arithmetic import MMA, ArithmeticKernel
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
-from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceFacts
+from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceFacts, Product
 from roofline.machine.gpu.ptx import empty_program
 from roofline.machine.gpu.sensors import device_conditions, throttling_doubt
 from roofline.machine.gpu.trials import (
@@ -98,23 +99,9 @@ def measure_gpu(
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     """Measures what an NVIDIA device can do: the profile, and the bursts that it was made of.
 
-    Settings of the device are never changed; torch's are put back, whatever happens.
-
-    Args:
-        device_index: the device's number, as torch counts them.
-        budget_s: seconds for everything but the import of torch and the making of its context; by
-            default that of `effort`. A thorough measurement takes a second a kernel on top.
-        effort: how long bursts and products are, and how many there are.
-        progress: called with the fraction done, 0 to 1, and what is measured next.
-        device: measured in place of a real one; it is closed.
-        clock: seconds, for the budget only; kernels are timed by the device's own clock.
-        leave_out: labels of what shall not be run, such as ``"bfloat16 tensor-core mma"``.
-        found: called with rates as far as they are known, while it goes on.
-
-    Raises:
-        InputError: a budget that is not positive, or an effort that there is none of.
-        HardwareError: torch cannot use NVIDIA devices, there is none, or not that many.
-        MeasurementError: nothing could be measured, or the device was lost by a fault.
+    Settings of the device are never changed; torch's are put back, whatever happens. ``budget_s``
+    is for everything but the import of torch and the making of its context; a thorough measurement
+    takes a second a kernel on top. ``leave_out`` has labels such as ``"bfloat16 tensor-core mma"``.
     """
     if effort not in PROGRAMS:
         raise InputError(f"effort must be one of {', '.join(PROGRAMS)}, got '{effort}'")
@@ -129,7 +116,8 @@ def measure_gpu(
             from roofline.machine.gpu.torch_device import open_device
         except (ImportError, OSError) as error:
             raise HardwareError(
-                f"--device cuda: torch cannot be imported ({said_by(error)}); install it with CUDA"
+                f"{argument('device', 'cuda')}: torch cannot be imported ({said_by(error)});"
+                " install it with CUDA"
             ) from None
         device = open_device(device_index)
     with closing(device):
@@ -253,8 +241,16 @@ def _clock(trials: Sequence[Trial]) -> Clock | None:
     )
 
 
-def _method(each: Reached[Trial]) -> str:
-    return f"{method(f'{each.trial.burst_s * 1e3:.1f} ms')} by CUDA events"
+def _rates(each: Reached[Trial], unit: str, how: str) -> dict[str, Any]:
+    """The fields of a ceiling or bandwidth that its bursts gave."""
+    method_used = f"{method(f'{each.trial.burst_s * 1e3:.1f} ms')} by CUDA events"
+    return {
+        "threads": 1,
+        f"peak_{unit}_per_s": each.rate.peak,
+        f"sustained_{unit}_per_s": each.rate.sustained,
+        "spread": each.rate.spread,
+        "provenance": provenance(f"{method_used}; {how}", each.rate.note),
+    }
 
 
 def _doubt(each: Reached[Trial], theoretical: TheoreticalRate | None, why: str = "") -> str:
@@ -275,11 +271,12 @@ def _doubt(each: Reached[Trial], theoretical: TheoreticalRate | None, why: str =
 
 def compute_ceilings(found: Sequence[Reached[Trial]], sheet: DataSheet) -> list[ComputeCeiling]:
     """The hardware's ceilings, then the library's."""
-    products: dict[tuple[str, str], tuple[Reached[Trial], SizedProduct]] = {}
+    products: dict[tuple[str, str], tuple[Reached[Trial], Product, str]] = {}
     for each in found:
         if isinstance(subject := each.trial.subject, SizedProduct):
             unit = hardware_unit(subject.product, sheet.facts.capability)
-            products[str(subject.product.dtype), unit] = each, subject
+            size = "x".join([str(subject.size)] * 3)
+            products[str(subject.product.dtype), unit] = each, subject.product, size
     ceilings: list[ComputeCeiling] = []
     covered: set[tuple[str, str]] = set()
     for own in found:
@@ -291,63 +288,58 @@ def compute_ceilings(found: Sequence[Reached[Trial]], sheet: DataSheet) -> list[
         if kernel.name in (MMA, "fma"):
             covered.add(key)
             if key in products and products[key][0].rate.peak > own.rate.peak:
-                best, subject = products[key]
+                best, _, size = products[key]
                 name = "gemm"
                 note = (
-                    f"torch's product of {_size(subject)}, the fastest known here; our own kernel"
+                    f"torch's product of {size}, the fastest known here; our own kernel"
                     f" ({kernel.instruction}) reached {format_flop_per_s(own.rate.peak)}"
                 )
         theoretical = sheet.compute(*key, kernel.name)
-        ceiling = _ceiling(best, name, kernel.unit, theoretical, f"{_method(best)}; {note}")
-        ceilings.append(ceiling)
-    for key, (each, subject) in products.items():
+        ceilings.append(_ceiling(best, name, kernel.unit, kernel.dtype, theoretical, note))
+    for key, (each, product, size) in products.items():
         if key not in covered:
+            how = f"torch's product of {size}"
             alone = (
                 f"no kernel of our own drives this unit on {sheet.facts.name}: other programs may"
                 " be faster than torch's product"
             )
-            theoretical = sheet.product(subject.product)
-            how = f"{_method(each)}; torch's product of {_size(subject)}"
-            ceiling = _ceiling(each, "gemm", key[1], theoretical, how)
-            doubt = _doubt(each, theoretical, alone)
-            ceilings.append(replace(ceiling, doubt=doubt))
-    for each, subject in products.values():
-        how = f"{_method(each)}; {sheet.facts.library}"
-        theoretical = sheet.product(subject.product)
-        ceiling = _ceiling(each, "gemm", subject.product.unit, theoretical, how)
+            theoretical = sheet.product(product)
+            ceilings.append(
+                _ceiling(each, "gemm", key[1], product.dtype, theoretical, how, why=alone)
+            )
+    for each, product, size in products.values():
+        how = sheet.facts.library
+        theoretical = sheet.product(product)
+        ceiling = _ceiling(each, "gemm", product.unit, product.dtype, theoretical, how)
         ceilings.append(
             replace(
                 ceiling,
                 kind="library",
                 doubt=throttling_doubt(each.trial.readings),
-                provenance=provenance(how, f"{_size(subject)}; {each.rate.note}"),
+                provenance=replace(ceiling.provenance, note=f"{size}; {each.rate.note}"),
             )
         )
     return ceilings
 
 
 def _ceiling(
-    each: Reached[Trial], kernel: str, unit: str, theoretical: TheoreticalRate | None, how: str
+    each: Reached[Trial],
+    kernel: str,
+    unit: str,
+    dtype: DType,
+    theoretical: TheoreticalRate | None,
+    how: str,
+    why: str = "",
 ) -> ComputeCeiling:
-    subject = each.trial.subject
-    assert isinstance(subject, ArithmeticKernel | SizedProduct)
     return ComputeCeiling(
         kind="hardware",
         kernel=kernel,
-        dtype=subject.product.dtype if isinstance(subject, SizedProduct) else subject.dtype,
+        dtype=dtype,
         unit=unit,
-        threads=1,
-        peak_flop_per_s=each.rate.peak,
-        sustained_flop_per_s=each.rate.sustained,
-        spread=each.rate.spread,
         theoretical=theoretical,
-        doubt=_doubt(each, theoretical),
-        provenance=provenance(how, each.rate.note),
+        doubt=_doubt(each, theoretical, why),
+        **_rates(each, "flop", how),
     )
-
-
-def _size(subject: SizedProduct) -> str:
-    return "x".join([str(subject.size)] * 3)
 
 
 def memory_levels(found: Sequence[Reached[Trial]], sheet: DataSheet) -> Iterable[MemoryLevel]:
@@ -361,16 +353,12 @@ def memory_levels(found: Sequence[Reached[Trial]], sheet: DataSheet) -> Iterable
         at[subject.level].append(
             Bandwidth(
                 kernel=subject.kernel.name,
-                threads=1,
-                peak_bytes_per_s=each.rate.peak,
-                sustained_bytes_per_s=each.rate.sustained,
-                spread=each.rate.spread,
                 # A GPU's caches keep track of bytes: a line that is written whole is not read
                 # first.
                 write_allocate="none",
                 theoretical=theoretical,
                 doubt=_doubt(each, theoretical),
-                provenance=provenance(f"{_method(each)}; {subject.note}", each.rate.note),
+                **_rates(each, "bytes", subject.note),
             )
         )
     if not at[sheet.memory_name]:
@@ -392,25 +380,16 @@ def _links(found: Sequence[Reached[Trial]], latencies: dict[str, Duration]) -> I
     """The ways between host and device; `latencies` of the smallest copy, by the trial's label."""
     for each in found:
         transfer = each.trial.subject
-        if not isinstance(transfer, Transfer):
-            continue
-        source, target = "host", "device"
-        if transfer.direction == "to host":
-            source, target = target, source
-        yield Link(
-            source=source,
-            target=target,
-            kernel=f"copy, {transfer.memory}",
-            threads=1,
-            peak_bytes_per_s=each.rate.peak,
-            sustained_bytes_per_s=each.rate.sustained,
-            spread=each.rate.spread,
-            latency=latencies.get(transfer.label),
-            provenance=provenance(
-                f"{_method(each)}; {transfer.byte >> 20} MiB of {transfer.memory} memory",
-                each.rate.note,
-            ),
-        )
+        if isinstance(transfer, Transfer):
+            ways = ("host", "device")
+            source, target = ways if transfer.direction == "to device" else reversed(ways)
+            yield Link(
+                source=source,
+                target=target,
+                kernel=f"copy, {transfer.memory}",
+                latency=latencies.get(transfer.label),
+                **_rates(each, "bytes", f"{transfer.byte >> 20} MiB of {transfer.memory} memory"),
+            )
 
 
 def launch_overheads(device: Device, report: Say) -> tuple[list[Overhead], list[str]]:
@@ -419,26 +398,26 @@ def launch_overheads(device: Device, report: Say) -> tuple[list[Overhead], list[
     ``launch`` is the time from one launch to the next where the queue is never empty, ``round
     trip`` that of a launch and of waiting for its end.
     """
-    overheads: list[Overhead] = []
-    conditions: list[str] = []
-
-    def add(name: str, make: Callable[[], Call], calls: int) -> None:
-        report(name)
-        try:
-            time = _duration(device, make(), calls, device.facts.library)
-            overheads.append(Overhead(name=name, threads=1, time=time))
-        except DeviceError as error:
-            conditions.append(f"left out: {name}: {error}")
 
     def empty() -> Call:
         program = empty_program()
         device.load(program)
         return device.launch(program, 1, ())
 
-    add("launch of an empty kernel", empty, _CALLS)
-    add("round trip of an empty kernel", empty, 1)
-    for name, call in device.small_calls().items():
-        add(name, lambda call=call: call, _CALLS)
+    found: list[tuple[str, Callable[[], Call], int]] = [
+        ("launch of an empty kernel", empty, _CALLS),
+        ("round trip of an empty kernel", empty, 1),
+        *((name, lambda call=call: call, _CALLS) for name, call in device.small_calls().items()),
+    ]
+    overheads: list[Overhead] = []
+    conditions: list[str] = []
+    for name, make, calls in found:
+        report(name)
+        try:
+            time = _duration(device, make(), calls, device.facts.library)
+            overheads.append(Overhead(name=name, threads=1, time=time))
+        except DeviceError as error:
+            conditions.append(f"left out: {name}: {error}")
     return overheads, conditions
 
 
@@ -446,12 +425,10 @@ def _copy_latencies(device: Device) -> dict[str, Duration]:
     """Seconds of the smallest copy and of waiting for it, by the labels of `Transfer`."""
     found: dict[str, Duration] = {}
     for each in TRANSFERS:
-        try:
+        # Where it fails the copy itself fails too, and its trial says so.
+        with suppress(DeviceError):
             call = device.transfer(each.direction, each.memory, _SMALL_BYTE)
             found[each.label] = _duration(device, call, 1, f"{_SMALL_BYTE} bytes")
-        except DeviceError:
-            # The copy itself fails too, and its trial says so.
-            continue
     return found
 
 

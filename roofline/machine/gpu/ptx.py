@@ -7,7 +7,7 @@ its target ends in ``a``. Nothing is compiled at install, and ptxas checks every
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline.machine.hardware import MemoryKernel
 
@@ -31,39 +31,36 @@ class Program:
     """
 
     entry: str
-    text: str
     block: int
     blocks: int
-    least: Capability
+    least: Capability = (7, 0)
     only_major: int | None = None
+    text: str = ""
 
 
 def assemble(
-    entry: str,
+    program: Program,
     *,
     parameters: Sequence[str] = (),
     registers: Sequence[str] = (),
     body: Iterable[str] = (),
-    block: int,
-    blocks: int,
-    least: Capability = (7, 0),
-    only_major: int | None = None,
     shared_bytes: int = 0,
 ) -> Program:
-    """A program of one entry point; other arguments are as in `Program`.
+    """The program with its text.
 
     Parameters and registers are a type and its names: ``"f32 scale sum<8>"`` are nine registers.
     The body is instructions and labels, one a line. ``shared_bytes`` is the shared memory of a
     block, named ``tile``.
     """
-    target = f"sm_{least[0]}{least[1]}" + ("a" if only_major is not None else "")
+    major, minor = program.least
+    target = f"sm_{major}{minor}" + ("a" if program.only_major is not None else "")
     names = ", ".join(f".param .{kind} {name}" for kind, name in _declared(parameters))
     lines = (
-        f".version {_ISA[least]}",
+        f".version {_ISA[program.least]}",
         f".target {target}",
         ".address_size 64",
-        f".visible .entry {entry}({names})",
-        f".maxntid {block}, 1, 1",
+        f".visible .entry {program.entry}({names})",
+        f".maxntid {program.block}, 1, 1",
         "{",
         *(f".reg .{kind} %{name};" for kind, name in _declared(registers)),
         *([f".shared .align 1024 .b8 tile[{shared_bytes}];"] if shared_bytes else []),
@@ -71,14 +68,7 @@ def assemble(
         "ret;",
         "}",
     )
-    return Program(
-        entry=entry,
-        text="\n".join(lines) + "\n",
-        block=block,
-        blocks=blocks,
-        least=least,
-        only_major=only_major,
-    )
+    return replace(program, text="\n".join(lines) + "\n")
 
 
 def _declared(lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -108,7 +98,7 @@ def stored_if_unlikely(bits: str, address: str) -> list[str]:
 
 def empty_program() -> Program:
     """A program that does nothing, for what a launch costs."""
-    return assemble("nothing", block=WARP, blocks=1)
+    return assemble(Program(entry="nothing", block=WARP, blocks=1))
 
 
 # A block goes over chunks of 16 KiB, the four accesses of a thread lying 4 KiB apart; all blocks
@@ -182,7 +172,7 @@ def _stream(
         *repeated(step, counter="left"),
     ]
     program = assemble(
-        f"stream_{name}",
+        Program(entry=f"stream_{name}", block=BLOCK, blocks=BLOCKS),
         parameters=("u64 a b c", "u32 steps passes period"),
         registers=(
             "pred more unlikely",
@@ -211,8 +201,6 @@ def _stream(
             *(f"xor.b32 %bits0, %bits0, %bits{i};" for i in (1, 2, 3)),
             *stored_if_unlikely("bits0", "base_a"),
         ),
-        block=BLOCK,
-        blocks=BLOCKS,
     )
     return StreamKernel(
         program=program, name=name, loads=len(loads), stores=len(stores), arrays=len(used)

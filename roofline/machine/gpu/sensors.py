@@ -13,25 +13,19 @@ from typing import Any
 from roofline.errors import said_by
 from roofline.machine.gpu.device import DeviceFacts, Reading
 
-POWER_CAP = "the power cap"
-HEAT = "heat"
-POWER_BRAKE = "the power brake"
-HARDWARE_SLOWDOWN = "a hardware slowdown"
 FIXED_CLOCKS = "clocks that someone set"
-SYNC_BOOST = "a slower device of the same boost group"
-
 _LIMITS = {
     0x2: FIXED_CLOCKS,
-    0x4: POWER_CAP,
-    0x8: HARDWARE_SLOWDOWN,
-    0x10: SYNC_BOOST,
-    0x20: HEAT,
-    0x40: HEAT,
-    0x80: POWER_BRAKE,
+    0x4: "the power cap",
+    0x8: "a hardware slowdown",
+    0x10: "a slower device of the same boost group",
+    0x20: "heat",
+    0x40: "heat",
+    0x80: "the power brake",
 }
 """NVML's bits (nvmlClocksEventReasons); idle and display settings are left out: nothing is lost."""
 
-_FAULTY = frozenset({HEAT, HARDWARE_SLOWDOWN, POWER_BRAKE})
+_FAULTY = frozenset(_LIMITS[bit] for bit in (0x8, 0x20, 0x80))
 """Limits that say that something is wrong; a power cap is how the device was built."""
 
 _SM_CLOCK, _MEMORY_CLOCK, _CORE_TEMPERATURE = 1, 2, 0
@@ -161,7 +155,17 @@ def device_conditions(
         count = before.other_processes
         them = "1 other process has" if count == 1 else f"{count} other processes have"
         found.append(f"{them} memory on the device, but did not compute before measuring")
-    told = _ranges([each for _, of in readings for each in of])
+    told: list[str] = []
+    for name, field, scale, unit in (
+        ("SM clock", "clock_hz", 1e-6, "MHz"),
+        ("memory clock", "memory_clock_hz", 1e-6, "MHz"),
+        ("power", "power_w", 1.0, "W"),
+        ("temperature", "temperature_c", 1.0, "°C"),
+    ):
+        values = [getattr(each, field) for _, of in readings for each in of]
+        if known := [value * scale for value in values if value is not None]:
+            ends = dict.fromkeys(f"{each:.0f}" for each in (min(known), max(known)))
+            told.append(f"{name} {'–'.join(ends)} {unit}")
     if told:
         found.append(f"while measuring: {', '.join(told)}")
     by_limit: dict[str, list[str]] = {}
@@ -188,19 +192,3 @@ def device_conditions(
     if before.ecc is False and facts.capability >= (7, 0):
         found.append("ECC is off")
     return found
-
-
-def _ranges(readings: Sequence[Reading]) -> list[str]:
-    quantities = (
-        ("SM clock", [each.clock_hz for each in readings], 1e-6, "MHz"),
-        ("memory clock", [each.memory_clock_hz for each in readings], 1e-6, "MHz"),
-        ("power", [each.power_w for each in readings], 1.0, "W"),
-        ("temperature", [each.temperature_c for each in readings], 1.0, "°C"),
-    )
-    told: list[str] = []
-    for name, values, scale, unit in quantities:
-        known = [value * scale for value in values if value is not None]
-        if known:
-            low, high = f"{min(known):.0f}", f"{max(known):.0f}"
-            told.append(f"{name} {low} {unit}" if low == high else f"{name} {low}–{high} {unit}")
-    return told

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from roofline.errors import HardwareError, said_by
+from roofline.errors import HardwareError, argument, said_by
 from roofline.machine.gpu.device import (
     Argument,
     Call,
@@ -82,11 +82,7 @@ class Driver:
         return found
 
     def load(self, program: Program) -> LoadedFunction:
-        """Has the driver compile a program.
-
-        Raises:
-            DeviceError: it cannot, with the compiler's words.
-        """
+        """Has the driver compile a program."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         log = ctypes.create_string_buffer(_LOG_BYTE)
         options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTE)
@@ -177,11 +173,7 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def square_product(product: Product, size: int, device: torch.device) -> Call:
-    """A call that multiplies two matrices of `size` by `size`, of random numbers.
-
-    Raises:
-        RuntimeError, NotImplementedError: torch has no such product, or too little memory.
-    """
+    """A call that multiplies two matrices of `size` by `size`, of random numbers."""
     element: torch.dtype = getattr(torch, product.dtype.name)
     if element == torch.int8:
         left = torch.randint(-8, 8, (size, size), device=device, dtype=element)
@@ -218,34 +210,33 @@ _FAULTS = (
 
 
 def open_device(index: int) -> TorchDevice:
-    """The device that torch counts as number `index`, with a context in this thread.
-
-    Raises:
-        HardwareError: this torch cannot use NVIDIA devices, there is none, or not that many.
-    """
+    """The device that torch counts as number `index`, with a context in this thread."""
+    device = argument("device", f"cuda:{index}" if index else "cuda")
+    problem = ""
     if torch.version.hip is not None:
-        raise HardwareError(
-            f"--device cuda: this torch ({torch.__version__}) is built for ROCm,"
+        problem = (
+            f"this torch ({torch.__version__}) is built for ROCm,"
             " and only NVIDIA devices can be measured"
         )
-    if torch.version.cuda is None:
-        raise HardwareError(
-            f"--device cuda: this torch ({torch.__version__}) is a CPU build;"
+    elif torch.version.cuda is None:
+        problem = (
+            f"this torch ({torch.__version__}) is a CPU build;"
             " install one with CUDA (https://pytorch.org/get-started/locally)"
         )
-    count = torch.cuda.device_count()
-    if count == 0:
-        raise HardwareError(
-            "--device cuda: torch finds no NVIDIA device;"
+    elif (count := torch.cuda.device_count()) == 0:
+        problem = (
+            "torch finds no NVIDIA device;"
             " see what `nvidia-smi` says, and whether CUDA_VISIBLE_DEVICES hides it"
         )
-    if not 0 <= index < count:
+    elif not 0 <= index < count:
         choice = "there is only device 0" if count == 1 else f"choose 0 to {count - 1}"
-        raise HardwareError(f"--device cuda:{index}: there is no such device; {choice}")
+        problem = f"there is no such device; {choice}"
+    if problem:
+        raise HardwareError(f"{device}: {problem}")
     try:
         return TorchDevice(index)
     except (RuntimeError, OSError) as error:
-        raise HardwareError(f"--device cuda:{index} cannot be used: {said_by(error)}") from None
+        raise HardwareError(f"{device} cannot be used: {said_by(error)}") from None
 
 
 class TorchDevice:

@@ -79,7 +79,6 @@ class SizedProduct:
 
     @property
     def label(self) -> str:
-        """As `Product.label`."""
         return self.product.label
 
 
@@ -97,11 +96,12 @@ class Transfer:
         return f"{self.memory} copy {self.direction}"
 
 
-TRANSFERS = (
-    Transfer(direction="to device", memory="pinned"),
-    Transfer(direction="to device", memory="pageable"),
-    Transfer(direction="to host", memory="pinned"),
-    Transfer(direction="to host", memory="pageable"),
+_DIRECTIONS: tuple[Direction, ...] = ("to device", "to host")
+_MEMORIES: tuple[HostMemory, ...] = ("pinned", "pageable")
+TRANSFERS = tuple(
+    Transfer(direction=direction, memory=memory)
+    for direction in _DIRECTIONS
+    for memory in _MEMORIES
 )
 
 
@@ -141,15 +141,10 @@ class Trial:
         return self.work * self.repeats
 
     def calibrate(self, device: Device, target_s: float) -> None:
-        """Chooses the repeats of a burst, so that it takes about `target_s`.
-
-        Raises:
-            DeviceError: it cannot be run.
-        """
+        """Chooses the repeats of a burst, so that it takes about `target_s`."""
 
         def run(repeats: int) -> float:
-            call, calls = self.repeated(repeats)
-            return device.times(call, calls, 1)[0]
+            return device.times(*self.repeated(repeats), 1)[0]
 
         with self._blamed():
             # The first run also compiles, plans and wakes the device up.
@@ -179,17 +174,26 @@ class Trial:
             ) from None
 
 
+_PRODUCTS: tuple[tuple[str, bool, Capability], ...] = (
+    ("float64", False, (7, 0)),
+    ("float32", False, (7, 0)),
+    ("float32", True, (8, 0)),
+    ("bfloat16", False, (8, 0)),
+    ("float16", False, (7, 0)),
+    ("float8_e4m3fn", False, (8, 9)),
+    ("float8_e5m2", False, (8, 9)),
+    ("int8", False, (7, 5)),
+)
+"""torch's products: their type, whether by TF32, and the least capability with units for them."""
+
+
 def products(capability: Capability) -> Sequence[Product]:
     """torch's products that a device can have in its own units."""
-    found = [Product(dtype=dtype("float64")), Product(dtype=dtype("float32"))]
-    if capability >= (8, 0):
-        found += [Product(dtype=dtype("float32"), tf32=True), Product(dtype=dtype("bfloat16"))]
-    found.append(Product(dtype=dtype("float16")))
-    if capability >= (8, 9):
-        found += [Product(dtype=dtype(name)) for name in ("float8_e4m3fn", "float8_e5m2")]
-    if capability >= (7, 5):
-        found.append(Product(dtype=dtype("int8")))
-    return found
+    return [
+        Product(dtype=dtype(name), tf32=tf32)
+        for name, tf32, least in _PRODUCTS
+        if capability >= least
+    ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -282,7 +286,17 @@ class Preparation:
         if not arrays or byte < grid * CHUNK_BYTE:
             self.conditions.append(f"left out: {memory_name} and {L2}: too little memory is free")
             return
-        doubt = self._judge(byte, free_bytes)
+        doubt, size, free = "", format_capacity(byte), format_capacity(free_bytes)
+        if byte < _LEAST_BEYOND_L2 * facts.l2_bytes:
+            doubt = f"too high: arrays of {size} are less than {_LEAST_BEYOND_L2} times the L2"
+            self.conditions.append(
+                f"little memory: {free} are free; free the device's memory and measure again"
+            )
+        elif byte < _BEYOND_L2 * facts.l2_bytes:
+            self.conditions.append(
+                f"arrays were scaled down to {size} ({byte / facts.l2_bytes:.0f} times the L2),"
+                f" since {free} of the device's memory are free"
+            )
         for kernel in kernels:
             # Where all blocks together are too many for the L2, several go over the same chunk.
             chunks = min(facts.l2_bytes // _L2_SHARE // kernel.arrays, byte) // CHUNK_BYTE
@@ -298,26 +312,6 @@ class Preparation:
                     ),
                     "" if level == L2 else doubt,
                 )
-
-    def _judge(self, byte: int, free_bytes: int) -> str:
-        """Why arrays of that size give doubtful figures of the memory; ``""``: they do not."""
-        l2_bytes = self.device.facts.l2_bytes
-        if byte < _LEAST_BEYOND_L2 * l2_bytes:
-            self.conditions.append(
-                f"little memory: {format_capacity(free_bytes)} are free;"
-                " free the device's memory and measure again"
-            )
-            return (
-                f"too high: arrays of {format_capacity(byte)} are less than"
-                f" {_LEAST_BEYOND_L2} times the L2"
-            )
-        if byte < _BEYOND_L2 * l2_bytes:
-            self.conditions.append(
-                f"arrays were scaled down to {format_capacity(byte)}"
-                f" ({byte / l2_bytes:.0f} times the L2), since"
-                f" {format_capacity(free_bytes)} of the device's memory are free"
-            )
-        return ""
 
     def _stream(
         self, kernel: StreamKernel, level: str, arrays: list[int], period: int, steps: int

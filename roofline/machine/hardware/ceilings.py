@@ -102,9 +102,6 @@ class Provenance:
     ``date`` is ISO 8601 (``2026-01-31``, ``2026-01`` or ``2026``), of the measurement or the
     document, and empty where that is not known; ``reference`` names the document or the method;
     ``note`` adds what a reader must know to judge it (contention, throttling, sparsity …).
-
-    Raises:
-        ValueError: no reference, or a date that is none.
     """
 
     source: Literal["measured", "datasheet", "derived"]
@@ -121,11 +118,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheoreticalRate:
-    """What a figure would be on paper: ``per_s`` flop or byte per second, and how that follows.
-
-    Raises:
-        ValueError: a rate that is not positive.
-    """
+    """What a figure would be on paper: ``per_s`` flop or byte per second, and how that follows."""
 
     per_s: float
     provenance: Provenance
@@ -144,10 +137,6 @@ class ComputeCeiling:
     unit could do on paper (None: not known). ``clock_hz`` is the core clock at which the figure
     holds, in Hz: the boost clock for data sheets (None: not known). ``doubt`` says why the figure
     may be wrong, in words; ``""``: nothing speaks against it.
-
-    Raises:
-        ValueError: a rate, clock or thread count that is not positive, a negative spread,
-            sustained above peak, or an empty name.
     """
 
     kind: Kind
@@ -184,10 +173,6 @@ class Bandwidth:
     out. ``peak``, ``sustained``, ``spread``, ``clock_hz``, ``theoretical`` and ``doubt`` as in
     `ComputeCeiling`; ``clock_hz`` is also None where the rate does not follow the core clock, as
     that of DRAM.
-
-    Raises:
-        ValueError: a rate, clock or thread count that is not positive, a negative spread, or
-            sustained above peak.
     """
 
     kind: Kind = "hardware"
@@ -210,11 +195,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """Seconds that something takes: ``fast_s`` a low quantile, ``median_s``, ``spread`` IQR/median.
-
-    Raises:
-        ValueError: a negative time or spread, or a median below ``fast_s``.
-    """
+    """Seconds that something takes; ``fast_s`` is a low quantile, ``spread`` IQR over median."""
 
     fast_s: float
     median_s: float
@@ -239,10 +220,6 @@ class MemoryLevel:
     of all instances together which all threads reach. ``capacity_provenance`` says
     whether the size was found by measuring or is what the operating system reports (None: not
     said). ``latency`` is that of one load whose address the load before it gave, at random places.
-
-    Raises:
-        ValueError: an empty name, a capacity that is not positive, no bandwidth, or two of the same
-            kernel and thread count.
     """
 
     name: str
@@ -281,9 +258,6 @@ class Clock:
 
     ``peak`` and ``median`` over bursts of a chain of dependent additions, each of which takes one
     cycle; or the clock that a document gives.
-
-    Raises:
-        ValueError: a rate that is not positive, or a median above the peak.
     """
 
     peak_hz: float
@@ -322,10 +296,6 @@ class BandwidthCurve:
 
     ``size_bytes`` is what each thread goes over, rising; ``bytes_per_s`` the median rate of all
     `threads` threads together at that size.
-
-    Raises:
-        ValueError: lists of different length or without entries, sizes that do not rise, or a rate
-            that is not positive.
     """
 
     kernel: MemoryKernel
@@ -344,9 +314,6 @@ class LatencyCurve:
     """How long a load takes at random places of a working set, as that grows; on one thread.
 
     ``size_bytes`` rises; ``latency_s`` are medians.
-
-    Raises:
-        ValueError: as `BandwidthCurve`.
     """
 
     size_bytes: tuple[int, ...]
@@ -363,10 +330,6 @@ class Link:
 
     ``peak`` and ``sustained`` as for ceilings; ``latency`` of one access or of the smallest
     transfer (None: not measured).
-
-    Raises:
-        ValueError: an empty name, a rate or thread count that is not positive, a negative spread,
-            or sustained above peak.
     """
 
     source: str

@@ -48,12 +48,8 @@ Effort = Literal["quick", "default", "thorough", "unspecified"]
 class Host:
     """What identifies the machine that a profile was measured on, and the software it ran.
 
-    ``instruction_sets`` are those the CPU has *and* the operating system enabled.
-    `difference` compares the fingerprint (CPU model, instruction sets, available CPUs);
-    ``versions`` say which library ceilings still hold.
-
-    Raises:
-        ValueError: no available CPU.
+    ``instruction_sets`` are those the CPU has *and* the operating system enabled; ``versions`` say
+    which library ceilings still hold.
     """
 
     cpu_model: str
@@ -68,13 +64,15 @@ class Host:
 
     def difference(self, other: Host) -> str:
         """What differs in the fingerprints, in words; ``""`` if they are the same."""
-        parts: list[str] = []
-        if self.cpu_model != other.cpu_model:
-            parts.append(f"CPU model '{self.cpu_model}' became '{other.cpu_model}'")
-        if self.architecture != other.architecture:
-            parts.append(f"architecture {self.architecture} became {other.architecture}")
-        if self.available_cpus != other.available_cpus:
-            parts.append(f"available CPUs {self.available_cpus} became {other.available_cpus}")
+        parts = [
+            f"{what} {quote}{before}{quote} became {quote}{after}{quote}"
+            for what, quote, before, after in (
+                ("CPU model", "'", self.cpu_model, other.cpu_model),
+                ("architecture", "", self.architecture, other.architecture),
+                ("available CPUs", "", self.available_cpus, other.available_cpus),
+            )
+            if before != after
+        ]
         here, there = set(self.instruction_sets), set(other.instruction_sets)
         for sets, what in ((here - there, "gone"), (there - here, "new")):
             if sets:
@@ -98,11 +96,6 @@ class HardwareProfile(Result):
     ``links`` lead to memory elsewhere; the curves are what cache sizes were found from;
     ``effort`` is how long was measured; ``conditions`` are what the measurement noticed about
     itself (contention, quota, steal …), in words.
-
-    Raises:
-        ValueError: thread counts above ``threads``, threads of a device that has none to choose,
-            multiprocessors of a CPU, an empty name or alias, aliases, levels, ceilings, overheads,
-            curves or links that occur twice, or levels out of order.
     """
 
     kind: ClassVar = "hardware"
@@ -148,44 +141,39 @@ class HardwareProfile(Result):
             check_name("alias", alias)
         check_differ("aliases", self.aliases)
         check_differ("memory level names", (level.name for level in self.memory))
-        check_differ(
-            "compute ceilings",
-            (f"{each.kind} {each.label}, {each.threads} threads" for each in self.compute),
-        )
-        check_differ(
-            "overheads", (f"{each.name}, {each.threads} threads" for each in self.overheads)
-        )
-        check_differ(
-            "links",
-            (
-                f"{each.source} to {each.target} {each.kernel}, {each.threads} threads"
-                for each in self.links
-            ),
-        )
-        check_differ(
-            "bandwidth curves",
-            (f"{each.kernel}, {each.threads} threads" for each in self.bandwidth_curves),
-        )
         for nearer, farther in itertools.pairwise(self.memory):
             _check_order(nearer, farther)
-        for what, threads in self._thread_counts():
-            if threads > self.threads:
-                raise ValueError(
-                    f"{what} is for {threads} threads, but the machine has {self.threads}"
+        # The name of each figure, and what it has to itself.
+        figures: dict[str, list[tuple[str, str, int]]] = {
+            "compute ceiling": [
+                (each.label, f"{each.kind} {each.label}", each.threads) for each in self.compute
+            ],
+            "bandwidth": [
+                (
+                    f"{level.name} {each.kernel}",
+                    f"{each.kind} {level.name} {each.kernel}",
+                    each.threads,
                 )
-
-    def _thread_counts(self) -> Iterable[tuple[str, int]]:
-        for ceiling in self.compute:
-            yield f"compute ceiling '{ceiling.label}'", ceiling.threads
-        for level in self.memory:
-            for each in level.bandwidth:
-                yield f"bandwidth '{level.name} {each.kernel}'", each.threads
-        for overhead in self.overheads:
-            yield f"overhead '{overhead.name}'", overhead.threads
-        for link in self.links:
-            yield f"link '{link.source} to {link.target}'", link.threads
-        for curve in self.bandwidth_curves:
-            yield f"bandwidth curve '{curve.kernel}'", curve.threads
+                for level in self.memory
+                for each in level.bandwidth
+            ],
+            "overhead": [(each.name, each.name, each.threads) for each in self.overheads],
+            "link": [
+                (way := f"{each.source} to {each.target}", f"{way} {each.kernel}", each.threads)
+                for each in self.links
+            ],
+            "bandwidth curve": [
+                (each.kernel, each.kernel, each.threads) for each in self.bandwidth_curves
+            ],
+        }
+        for what, found in figures.items():
+            check_differ(f"{what}s", (f"{label}, {threads} threads" for _, label, threads in found))
+            for name, _, threads in found:
+                if threads > self.threads:
+                    raise ValueError(
+                        f"{what} '{name}' is for {threads} threads, but the machine has"
+                        f" {self.threads}"
+                    )
 
     @property
     def has_threads(self) -> bool:
@@ -331,18 +319,13 @@ def _at_clock(ceiling: _Ceiling, clock_hz: float, unit: str) -> _Ceiling:
         return ceiling
     origin = ceiling.provenance
     scaled = f"scaled from {format_si(before, 'Hz')} to {format_si(clock_hz, 'Hz')}"
+    note = "; ".join(filter(None, (origin.note, scaled)))
     rates = {
         name: getattr(ceiling, name) * clock_hz / before
         for name in (f"peak_{unit}", f"sustained_{unit}")
     }
-    return replace(
-        ceiling,
-        **rates,
-        clock_hz=clock_hz,
-        provenance=replace(
-            origin, source="derived", note="; ".join(filter(None, (origin.note, scaled)))
-        ),
-    )
+    where = replace(origin, source="derived", note=note)
+    return replace(ceiling, **rates, clock_hz=clock_hz, provenance=where)
 
 
 def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:

@@ -52,10 +52,6 @@ def parse_units(text: str) -> tuple[Throughput, ...]:
     """What ``avx512:2`` or ``avx512:2x256`` says: the unit, its pipes, and their width in bits.
 
     Several stand with commas between them. Without a width the pipes are as wide as the registers.
-
-    Raises:
-        InputError: not of that form, an unknown unit (the message names the nearest), pipes that no
-            core has, a unit that is there twice, or units of x86 and of Arm.
     """
     found = tuple(_unit(each.strip()) for each in text.split(","))
     names = [each.unit for each in found]
@@ -111,9 +107,6 @@ def parse_cache(text: str) -> CacheFigures:
     """What ``L1=32KiB/core``, ``L2=1MiB/core:64`` or ``L3=22MiB:16`` says.
 
     ``/core``: each core has its own. After the colon, bytes per cycle and core.
-
-    Raises:
-        InputError: not of that form.
     """
     match = _CACHE.fullmatch(text.strip())
     if not match or (match[4] and not int(match[4])):
@@ -155,11 +148,7 @@ class DataSheet:
 
 
 def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
-    """The profile of a data sheet, with ceilings for one core and for all.
-
-    Raises:
-        InputError: figures that contradict each other or cannot be.
-    """
+    """The profile of a data sheet, with ceilings for one core and for all."""
     channels = counted(sheet.channels, "channel")
     rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
     how = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"

@@ -382,11 +382,7 @@ CORES: tuple[Core, ...] = (
 
 
 def core_named(name: str) -> Core:
-    """The core called `name`; case and the vendor before it do not matter.
-
-    Raises:
-        InputError: no such core; the message names the nearest.
-    """
+    """The core called `name`; case and the vendor before it do not matter."""
     wanted = " ".join(name.lower().split())
     known: dict[str, Core] = {}
     for core in CORES:

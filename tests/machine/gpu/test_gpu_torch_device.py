@@ -29,37 +29,31 @@ from roofline.machine.gpu.torch_device import (  # noqa: E402
 )
 
 
-def test_a_cpu_build_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(torch.version, "hip", None)
-    with pytest.raises(HardwareError, match="is a CPU build; install one with CUDA") as it:
-        measure_gpu()
-    assert "\n" not in str(it.value)
-
-
-def test_rocm_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-    with pytest.raises(HardwareError, match="built for ROCm"):
-        open_device(0)
-
-
 @pytest.mark.parametrize(
-    ("count", "index", "said"),
+    ("cuda", "hip", "count", "index", "said"),
     [
-        (0, 0, "torch finds no NVIDIA device"),
-        (1, 1, "--device cuda:1: there is no such device; there is only device 0"),
-        (4, 4, "choose 0 to 3"),
-        (4, -1, "choose 0 to 3"),
+        (None, None, 0, 0, "device='cuda': this torch .* is a CPU build; install one with CUDA"),
+        (None, "6.4", 0, 0, "device='cuda': this torch .* is built for ROCm"),
+        ("13.0", None, 0, 0, "torch finds no NVIDIA device"),
+        ("13.0", None, 1, 1, "device='cuda:1': there is no such device; there is only device 0"),
+        ("13.0", None, 4, 4, "choose 0 to 3"),
+        ("13.0", None, 4, -1, "choose 0 to 3"),
     ],
 )
 def test_a_device_that_is_not_there_is_said(
-    monkeypatch: pytest.MonkeyPatch, count: int, index: int, said: str
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: str | None,
+    hip: str | None,
+    count: int,
+    index: int,
+    said: str,
 ) -> None:
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with pytest.raises(HardwareError, match=said):
-        open_device(index)
+    with pytest.raises(HardwareError, match=said) as it:
+        measure_gpu(device_index=index)
+    assert "\n" not in str(it.value)
 
 
 def test_a_driver_that_is_too_old_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
