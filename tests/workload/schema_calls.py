@@ -31,6 +31,21 @@ def count_of(operator: str, overload: str = "", /, **arguments: Any) -> Flop:
     return found.count(arguments)
 
 
+def taken(operator: str, overload: str = "", /, output: Any = None, **pool: Any) -> Flop:
+    """What the formula says of a call with those of the arguments that the schema has.
+
+    What it has besides has its default, or is None.
+    """
+    packet = getattr(torch.ops.aten, operator.removeprefix("aten."))
+    schema = getattr(packet, overload or packet.overloads()[0])._schema
+    arguments = {
+        each.name: each.default_value if each.has_default_value() else None
+        for each in schema.arguments
+    }
+    arguments |= {name: value for name, value in pool.items() if name in arguments}
+    return count_of(f"aten.{packet.__name__}", overload, output=output, **arguments)
+
+
 def counted(
     operator: str,
     output: Any,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, columns, dot, exp, numbers, same, sum_of
-from tests.workload.schema_calls import counted, spec
 
 sizes = st.integers(1, 4)
 aten: Any = torch.ops.aten
@@ -156,156 +154,6 @@ def test_bytes_by_hand() -> None:
     assert work.traffic_bytes == 4 * (4 * numbers_of_queries + 4 * numbers_of_keys + 6)
     # Scores, probabilities, their gradients; and for each query a sum, each written and read.
     assert work.internal_bytes == 4 * 2 * (4 * 2 * 3 * 5 + 6)
-
-
-def arguments(is_causal: bool = False) -> dict[str, Any]:
-    query, key = spec(2, 4, 6, 8), spec(2, 2, 5, 8)
-    given = {"query": query, "key": key, "value": key, "out": query, "logsumexp": spec(2, 4, 6)}
-    return {**given, "dropout_p": 0.0, "is_causal": is_causal}
-
-
-SEED: dict[str, Any] = {"philox_seed": spec(1), "philox_offset": spec(1)}
-LENGTHS: dict[str, Any] = {"cum_seq_q": None, "cum_seq_k": None, "max_q": 6, "max_k": 5}
-EMPTY = spec(0)
-
-
-def dense(name: str, is_causal: bool) -> Any:
-    """2 samples, 4 heads of 6 queries, 2 heads of 5 keys, 8 numbers each."""
-    given = arguments(is_causal)
-    first = "grad_out_" if "efficient" in name else "grad_out"
-    if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
-        return counted(name, None, grad_out=given["out"], **given)
-    if name.startswith("_scaled_dot_product_efficient"):
-        rest = {"attn_bias": EMPTY, "grad_input_mask": (True, True, True, False)}
-        return counted(name, None, **{first: given["out"]}, **given, **rest, **SEED)
-    if name.startswith("_scaled_dot_product"):
-        rest = {} if "flash" in name else {"attn_bias": EMPTY}
-        if "overrideable" in name:
-            rest = {"attn_bias": EMPTY, "grad_input_mask": (True, True, True, False)}
-        return counted(name, None, grad_out=given["out"], **given, **rest, **SEED, **LENGTHS)
-    if name == "_cudnn_attention_backward":
-        rest = {"attn_bias": EMPTY, **LENGTHS}
-        return counted(name, None, grad_out=given["out"], **given, **rest, **SEED)
-    query, key = spec(2, 6, 4, 8), spec(2, 5, 2, 8)
-    given |= {"query": query, "key": key, "value": key, "out": query, first: query}
-    if name == "_flash_attention_backward":
-        return counted(name, None, **given, **LENGTHS, rng_state=spec(2), unused=spec(0))
-    rest = {"max_seqlen_q": 6, "max_seqlen_k": 5, "custom_mask_type": int(given.pop("is_causal"))}
-    return counted(name, None, **given, **rest, **SEED, bias_requires_grad=False)
-
-
-KERNELS = (
-    *("_scaled_dot_product_flash_attention_backward", "_flash_attention_backward"),
-    *("_scaled_dot_product_efficient_attention_backward", "_efficient_attention_backward"),
-    *("_scaled_dot_product_cudnn_attention_backward", "_cudnn_attention_backward"),
-    "_scaled_dot_product_fused_attention_overrideable_backward",
-)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_all_kernels_do_the_same_as_the_one_on_a_cpu(name: str) -> None:
-    """That one is tested against loops; FlopCounterMode gives the same products."""
-    expected = dense("_scaled_dot_product_flash_attention_for_cpu_backward", False)
-    found = dense(name, False)
-    assert found.macs == 2 * 4 * 6 * 5 * 5 * 8
-    query, key = (2, 4, 6, 8), (2, 2, 5, 8)
-    assert 2 * found.macs == sdpa_backward_flop_count(query, query, key, key)
-    for each in ("flop", "macs", "min_flop", "internal_bytes"):
-        assert getattr(found, each) == getattr(expected, each)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_causal_masks_begin_or_end_together(name: str) -> None:
-    """6 queries and 5 keys: 1, 2, 3, 4, 5, 5 where they begin together, else 0, 1, 2, 3, 4, 5."""
-    seen = 15 if name == "_flash_attention_backward" else 20
-    found = dense(name, True)
-    assert found.macs == dense(name, False).macs
-    pairs = 2 * 4 * seen
-    assert found.min_flop == pairs * (2 * 5 * 8 + 2) + 2 * 4 * 6 * (2 * 8 - 1)
-
-
-def test_lengths_of_values_differ() -> None:
-    """12 numbers in queries and keys, 5 in values: three products with 12, two with 5."""
-    query, out = spec(1, 2, 3, 12), spec(1, 2, 3, 5)
-    key, value = spec(1, 2, 7, 12), spec(1, 2, 7, 5)
-    found = counted(
-        "_scaled_dot_product_cudnn_attention_backward",
-        None,
-        **{**arguments(), "query": query, "key": key, "value": value, "out": out},
-        **{**SEED, **LENGTHS, "grad_out": out, "attn_bias": EMPTY},
-    )
-    assert found.macs == 2 * 3 * 7 * (3 * 12 + 2 * 5)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "products"),
-    [
-        ((True, True, True, True), 5),
-        ((True, True, True, False), 5),
-        # Scores, dP, dS K.
-        ((True, False, False, False), 3),
-        ((False, True, False, False), 3),
-        # Scores and P^T dO.
-        ((False, False, True, False), 2),
-        # Scores and dP.
-        ((False, False, False, True), 2),
-        ((False, False, False, False), 0),
-    ],
-)
-def test_products_of_gradients_that_are_not_wanted(wanted: tuple[bool, ...], products: int) -> None:
-    """Three products where all are; the gradient of a mask adds up what shares it."""
-    given = arguments() | {"attn_bias": spec(6, 5), "grad_input_mask": wanted}
-    name = "_scaled_dot_product_efficient_attention_backward"
-    found = counted(name, None, **given, **SEED, grad_out_=given["out"])
-    scores, queries = 2 * 4 * 6 * 5, 2 * 4 * 6
-    assert found.macs == scores * products * 8
-    for_scores = wanted[0] or wanted[1] or wanted[3]
-    each = (1 + 1 + 8 + 2 * for_scores) if any(wanted) else 0
-    rest = queries * 15 * for_scores + (1 + wanted[0]) * queries * 8 * any(wanted)
-    added_up = scores - 30 if wanted[3] else 0
-    assert found.flop == 2 * found.macs + scores * each + rest + added_up
-
-
-def test_dropout_multiplies_twice() -> None:
-    """The probabilities for the values, and their gradients."""
-    given, scores = arguments(), 2 * 4 * 6 * 5
-    name = "_scaled_dot_product_flash_attention_for_cpu_backward"
-    plain = counted(name, None, **given, grad_out=given["out"])
-    dropped = counted(name, None, **{**given, "dropout_p": 0.5}, grad_out=given["out"])
-    assert dropped.flop - plain.flop == 2 * scores
-    assert dropped.macs == plain.macs
-
-
-def test_windows_and_packed_sequences() -> None:
-    """5 queries with the key before their own: 9 pairs; 10 tokens in 2 sequences of 5: 50 pairs."""
-    query = spec(1, 5, 1, 4)
-    given: dict[str, Any] = {"query": query, "key": query, "value": query, "out": query}
-    given |= {"grad_out": query, "logsumexp": spec(1, 1, 5), "dropout_p": 0.0, "is_causal": False}
-    given |= {"max_q": 5, "max_k": 5, "rng_state": spec(2), "unused": spec(0)}
-    name = "_flash_attention_backward"
-    none: dict[str, Any] = {"cum_seq_q": None, "cum_seq_k": None}
-    found = counted(name, None, **given, **none, window_size_left=1, window_size_right=0)
-    assert found.macs == 25 * 5 * 4
-    assert found.min_flop == 9 * (2 * 5 * 4 + 2) + 5 * 7
-    starts, packed = spec(3, kind="int32", storage=5), spec(10, 1, 4)
-    given |= dict.fromkeys(("query", "key", "value", "out", "grad_out"), packed)
-    found = counted(name, None, **given, cum_seq_q=starts, cum_seq_k=starts)
-    assert found.macs == 50 * 5 * 4
-    assert found.min_flop == 2 * found.macs + 10 * 7
-
-
-def test_empty_calls_take_nothing() -> None:
-    """No queries, no keys, no samples."""
-    for query, key in (((1, 2, 0, 4), (1, 2, 3, 4)), ((1, 2, 3, 4), (1, 2, 0, 4))):
-        of: dict[str, Any] = {
-            "query": spec(*query),
-            "out": spec(*query),
-            "key": spec(*key),
-            "value": spec(*key),
-        }
-        name = "_scaled_dot_product_flash_attention_for_cpu_backward"
-        found = counted(name, None, **{**arguments(), **of}, grad_out=spec(*query))
-        assert (found.flop, found.internal_bytes) == (0, 0)
 
 
 def test_torch_takes_masks_apart_that_need_gradients() -> None:

@@ -26,8 +26,7 @@ from roofline.workload.formulas.registry import known
 from roofline.workload.operators import OperatorRecord
 from tests.builders import ceiling, level, profile
 from tests.workload.passes import only, passed, working
-from tests.workload.test_backward_convolution import gradients
-from tests.workload.test_formulas_convolution import Case, cases
+from tests.workload.test_formulas_convolution import Case, cases, gradients
 
 ONE = Case(
     batch=1,
@@ -260,7 +259,7 @@ def test_never_above_direct_and_the_same_for_each_gradient(transposed: bool, cas
     assert min_flop is not None
     assert 0 <= min_flop <= (record.work.min_flop or 0)
     for mask in [(True, False, False), (False, True, False), (True, True, False)]:
-        backward, _ = gradients(case, mask, transposed=transposed)
+        backward = gradients(case, mask, transposed=transposed)
         assert least_flop_of_algorithms(backward) == sum(mask) * min_flop
 
 

@@ -1,23 +1,28 @@
-"""Convolutions against loops over every output and tap, and against what else is known of them."""
+"""Convolutions and their gradients against loops over every multiply-add, and against torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from roofline.workload.formulas.convolution import inner_taps
+from roofline.workload.formulas.convolution import needed
+from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total
 from tests.workload.scalars import every
+
+backward: Any = torch.ops.aten.convolution_backward
+Mask = tuple[bool, bool, bool]
+MASKS = [each for each in product((False, True), repeat=3) if any(each)]
 
 
 @dataclass(frozen=True)
@@ -35,18 +40,10 @@ class Case:
     dilation: tuple[int, ...]
     bias: bool
 
-    def module(self, *, transposed: bool) -> torch.nn.Module:
-        kinds = {
-            (1, False): torch.nn.Conv1d,
-            (2, False): torch.nn.Conv2d,
-            (3, False): torch.nn.Conv3d,
-            (1, True): torch.nn.ConvTranspose1d,
-            (2, True): torch.nn.ConvTranspose2d,
-            (3, True): torch.nn.ConvTranspose3d,
-        }
-        kind: Any = kinds[len(self.size), transposed]
+    def module(self, *, transposed: bool) -> Any:
+        name = f"Conv{'Transpose' if transposed else ''}{len(self.size)}d"
         torch.manual_seed(0)
-        return kind(
+        return getattr(torch.nn, name)(
             self.channels * self.groups,
             self.filters * self.groups,
             self.kernel,
@@ -93,83 +90,106 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@dataclass
+def gradients(case: Case, mask: Sequence[bool], *, transposed: bool) -> OperatorRecord:
+    """The operator for those gradients of a case that are asked for."""
+    module, x = case.module(transposed=transposed), case.input()
+
+    def run(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Any:
+        return backward(
+            *(g, x, weight, [case.filters * case.groups], case.stride, case.padding),
+            *(case.dilation, transposed, module.output_padding, case.groups, list(mask)),
+        )
+
+    return only(passed(run, torch.zeros(module(x).shape), x, module.weight.detach()))
+
+
 class Walk:
-    """What walking through a convolution counted, and what it computed."""
-
-    result: torch.Tensor
-    fma: int = 0
-    inner_fma: int = 0
-    additions: int = 0
-
-
-def walk(case: Case, module: Any, x: torch.Tensor, *, transposed: bool) -> Walk:
-    """The convolution, a multiply-add at a time.
+    """A convolution without its bias and both gradients, a multiply-add at a time.
 
     One that reads padding (or, transposed, would write beyond the edge) counts as done but not as
-    inner.
+    inner. torch confirms what the loops compute.
     """
-    walked = Walk(torch.zeros_like(module(x)))
-    inside = walked.result.shape[2:] if transposed else x.shape[2:]
-    windows = x.shape[2:] if transposed else walked.result.shape[2:]
-    for n, g, i, o in every(case.batch, case.groups, case.channels, case.filters):
-        channel, filter_ = g * case.channels + i, g * case.filters + o
-        for window in every(*windows):
-            for tap in every(*case.kernel):
-                place = tuple(
-                    w * s - p + t * d
-                    for w, s, p, t, d in zip(
-                        window, case.stride, case.padding, tap, case.dilation, strict=True
-                    )
-                )
-                walked.fma += 1
+
+    def __init__(self, case: Case, *, transposed: bool) -> None:
+        module = replace(case, bias=False).module(transposed=transposed)
+        x, weight = case.input().requires_grad_(), module.weight.detach()
+        self.y = y = module(x)
+        g = torch.randn(y.shape, generator=torch.Generator().manual_seed(3))
+        result, of_x, of_weight = (torch.zeros(each.shape) for each in (y, x, weight))
+        self.fma = self.inner_fma = 0
+        # What each gradient needs of the other tensors.
+        self.used: dict[str, set[tuple[int, ...]]] = {"input": set(), "weight": set(), "g": set()}
+        windows, inside = (each.shape[2:] for each in ((x, y) if transposed else (y, x)))
+        steps = case.stride, case.padding, case.dilation
+        for n, group, i, o in every(case.batch, case.groups, case.channels, case.filters):
+            channel, filter_ = group * case.channels + i, group * case.filters + o
+            for window, tap in product(every(*windows), every(*case.kernel)):
+                along = zip(window, tap, *steps, strict=True)
+                place = tuple(w * s - p + t * d for w, t, s, p, d in along)
+                self.fma += 1
                 if not all(0 <= at < size for at, size in zip(place, inside, strict=True)):
                     continue
-                walked.inner_fma += 1
-                if transposed:
-                    weight = module.weight[(channel, o, *tap)]
-                    walked.result[(n, filter_, *place)] += weight * x[(n, channel, *window)]
-                else:
-                    weight = module.weight[(filter_, i, *tap)]
-                    walked.result[(n, filter_, *window)] += weight * x[(n, channel, *place)]
-    if case.bias:
-        for at in every(*walked.result.shape):
-            walked.result[at] += module.bias[at[1]]
-            walked.additions += 1
-    return walked
+                self.inner_fma += 1
+                of, to = (window, place) if transposed else (place, window)
+                at_x, at_y = (n, channel, *of), (n, filter_, *to)
+                at_weight = (channel, o, *tap) if transposed else (filter_, i, *tap)
+                result[at_y] += x.detach()[at_x] * weight[at_weight]
+                of_x[at_x] += g[at_y] * weight[at_weight]
+                of_weight[at_weight] += g[at_y] * x.detach()[at_x]
+                for name, at in (("input", at_x), ("weight", at_weight), ("g", at_y)):
+                    self.used[name].add(at)
+        expected = (y, *torch.autograd.grad(y, [x, module.weight], g))
+        for found, right in zip((result, of_x, of_weight), expected, strict=True):
+            assert torch.allclose(found, right, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@settings(max_examples=40)
-@given(case=cases())
-def test_walked_through(transposed: bool, case: Case) -> None:
-    """Grouped, dilated, strided, padded, with and without bias, in one to three dimensions."""
-    module, x = case.module(transposed=transposed), case.input()
-    with torch.no_grad():
-        walked = walk(case, module, x, transposed=transposed)
-        assert torch.allclose(walked.result, module(x), rtol=1e-4, atol=1e-4)
-    work = only(passed(module, x)).work
+@settings(max_examples=40, deadline=None)
+@given(case=cases(), mask=st.sampled_from(MASKS))
+def test_walked_through(transposed: bool, case: Case, mask: Mask) -> None:
+    """Grouped, dilated, strided, padded, with and without bias, in one to three dimensions.
+
+    Forward, and backward whatever is asked for.
+    """
+    walked = Walk(case, transposed=transposed)
+    work = only(passed(case.module(transposed=transposed), case.input())).work
     assert work.macs == walked.fma
-    assert work.flop == 2 * walked.fma + walked.additions
+    assert work.flop == 2 * walked.fma + walked.y.numel() * case.bias
     assert work.min_flop == 2 * walked.inner_fma
+    record = gradients(case, mask, transposed=transposed)
+    asked = mask[0] + mask[1]
+    bias = (walked.y.numel() - walked.y.shape[1]) * mask[2]
+    assert record.work.macs == asked * walked.fma
+    assert record.work.flop == 2 * asked * walked.fma + bias
+    assert record.work.min_flop == 2 * asked * walked.inner_fma + bias
+    g, image, weight = record.inputs
+    assert image.min_bytes == 4 * len(walked.used["input"]) * mask[1]
+    assert weight.min_bytes == 4 * len(walked.used["weight"]) * mask[0]
+    assert g.min_bytes == 4 * (walked.y.numel() if mask[2] else len(walked.used["g"]))
+    assert image.byte == 4 * prod(image.shape) * mask[1]
+    assert weight.byte == 4 * prod(weight.shape) * mask[0]
+    assert g.byte == 4 * walked.y.numel()
+    # What is asked for is written whole.
+    written = zip((image.shape, weight.shape, (g.shape[1],)), mask, strict=True)
+    assert record.work.output_bytes == 4 * sum(
+        prod(shape) * is_asked for shape, is_asked in written
+    )
 
 
-@settings(max_examples=60)
-@given(
-    *(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6)),
-    *(st.integers(1, 4), st.integers(1, 12)),
-)
-def test_inner_taps(
+SIZES = st.integers(1, 9)
+
+
+@given(SIZES, st.integers(1, 5), st.integers(1, 6), st.integers(0, 6), st.integers(1, 4), SIZES)
+def test_needed_by_walking(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
 ) -> None:
-    """As many as a convolution of ones sums up, on ones with zeros around."""
-    needed = (windows - 1) * stride + dilation * (kernel - 1) + 1
-    line = torch.zeros(max(needed, padding + size))
-    line[padding : padding + size] = 1
-    sums = F.conv1d(
-        line[None, None, :needed], torch.ones(1, 1, kernel), stride=stride, dilation=dilation
-    )
-    assert inner_taps(size, kernel, stride, padding, dilation, windows) == int(sums.sum())
+    inside = [
+        (window, tap)
+        for window, tap in every(windows, kernel)
+        if 0 <= window * stride - padding + tap * dilation < size
+    ]
+    taps, reaching = {tap for _, tap in inside}, {window for window, _ in inside}
+    assert needed(size, kernel, stride, padding, dilation, windows) == (len(taps), len(reaching))
 
 
 def conv(channels: int, filters: int, kernel: int, **options: Any) -> torch.nn.Conv2d:
@@ -180,7 +200,8 @@ def test_by_hand() -> None:
     """A 3x3 with padding 1 on 2 x 5x5, to 4 filters: 25 outputs of 9 taps, 2 channels, 4 filters.
 
     25 * 9 = 225 taps a plane, of which the middle rows and columns see 3, the outer 2: 13 * 13 =
-    169 lie inside. Bytes: 50 in, 72 weights, 100 out.
+    169 lie inside. Bytes: 50 in, 72 weights, 100 out. Gradients of 100 elements: 50 of the input,
+    72 of the weight, 4 of the bias, which takes 96 additions.
     """
     work = only(passed(conv(2, 4, 3, padding=1), (1, 2, 5, 5))).work
     assert work == Work(
@@ -191,6 +212,12 @@ def test_by_hand() -> None:
         parameter_bytes=72 * 4,
         output_bytes=100 * 4,
     )
+    case = Case(1, (5, 5), 2, 4, 1, (3, 3), (1, 1), (1, 1), (1, 1), bias=True)
+    work = gradients(case, (True, True, True), transposed=False).work
+    assert work.macs == 2 * 225 * 8
+    assert work.flop == 2 * 2 * 225 * 8 + 96
+    assert work.min_flop == 2 * 2 * 169 * 8 + 96
+    assert (work.input_bytes, work.output_bytes) == (4 * (100 + 50 + 72), 4 * (50 + 72 + 4))
 
 
 @pytest.mark.parametrize(
@@ -204,83 +231,14 @@ def test_by_hand() -> None:
     ],
 )
 def test_kinds(channels: int, filters: int, groups: int, kind: str) -> None:
-    """Depthwise is one group a channel, and more than one channel."""
+    """Depthwise is one group a channel, and more than one channel; also going back."""
     record = only(passed(conv(channels, filters, 3, groups=groups), (1, channels, 8, 8)))
     assert (record.op, record.type) == ("aten.convolution", kind)
-
-
-@settings(max_examples=25)
-@given(case=cases(), groups=st.integers(1, 4))
-def test_a_grouped_one_is_the_sum_of_its_groups(case: Case, groups: int) -> None:
-    """g groups take what g convolutions of a g-th of the channels take."""
-
-    def of(count: int) -> Work:
-        each = Case(**{**case.__dict__, "groups": count})
-        return only(passed(each.module(transposed=False), each.input())).work
-
-    assert of(groups) == sum(groups * [of(1)])
-
-
-@settings(max_examples=25)
-@given(case=cases(), batch=st.integers(1, 4))
-def test_the_batch_multiplies_all_but_the_weights(case: Case, batch: int) -> None:
-    """n samples take n times the FLOP and activations of one, and the same parameters."""
-
-    def of(count: int) -> Work:
-        each = Case(**{**case.__dict__, "batch": count})
-        return only(passed(each.module(transposed=False), each.input())).work
-
-    one, many = of(1), of(batch)
-    assert (many.flop, many.min_flop) == (batch * (one.flop or 0), batch * (one.min_flop or 0))
-    assert many.input_bytes == batch * one.input_bytes
-    assert many.output_bytes == batch * one.output_bytes
-    assert many.parameter_bytes == one.parameter_bytes
-
-
-@given(dilation=st.integers(1, 4))
-def test_dilation_changes_no_count(dilation: int) -> None:
-    """With padding that keeps the output size, a dilated kernel has as many taps."""
-    plain = only(passed(conv(3, 5, 3, padding=1), (1, 3, 12, 12))).work
-    dilated = only(passed(conv(3, 5, 3, padding=dilation, dilation=dilation), (1, 3, 12, 12))).work
-    assert dilated.flop == plain.flop
-    assert dilated.traffic_bytes == plain.traffic_bytes
-    assert (dilated.min_flop or 0) <= (plain.min_flop or 0)
-
-
-@settings(max_examples=40)
-@given(case=cases())
-def test_transposed_is_the_input_gradient_of_the_plain_one(case: Case) -> None:
-    """The gradient does each of the forward FMAs once, so both count the same.
-
-    The transposed module's weight is the plain one's; torch's own backward confirms the result.
-    """
-    plain: Any = Case(**{**case.__dict__, "bias": False}).module(transposed=False)
-    x = case.input().requires_grad_()
-    y = plain(x)
-    seed = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-    (gradient,) = torch.autograd.grad(y, x, seed)
-    spread: Any = [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d][len(case.size) - 1]
-    # What the strides did not reach is made up by torch's output_padding, as far as it goes.
-    steps = zip(case.stride, case.padding, case.dilation, case.kernel, strict=True)
-    short = [
-        have - ((out - 1) * s - 2 * p + d * (k - 1) + 1)
-        for have, out, (s, p, d, k) in zip(case.size, y.shape[2:], steps, strict=True)
-    ]
-    assume(
-        all(gap < max(s, d) for gap, s, d in zip(short, case.stride, case.dilation, strict=True))
+    case = Case(
+        1, (8, 8), channels // groups, filters // groups, groups, (3, 3), *3 * [(1, 1)], False
     )
-
-    def transposed(weight: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
-        return spread(
-            seed, weight, None, case.stride, case.padding, short, case.groups, case.dilation
-        )
-
-    weight = plain.weight.detach()
-    assert torch.allclose(transposed(weight, seed), gradient, rtol=1e-4, atol=1e-4)
-    forward = only(passed(plain, case.input())).work
-    backward = only(passed(transposed, weight, seed)).work
-    assert backward.macs == forward.macs
-    assert backward.min_flop == forward.min_flop
+    record = gradients(case, (True, True, False), transposed=False)
+    assert (record.op, record.type) == ("aten.convolution_backward", kind)
 
 
 @settings(max_examples=25)
@@ -299,8 +257,7 @@ def test_padding_modes(mode: str, dimensions: int) -> None:
     """Padding copies; the convolution that follows has no padding of its own to leave out."""
     kind: Any = [torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d][dimensions - 1]
     module = kind(2, 3, 3, padding=1, padding_mode=mode, bias=False)
-    captured = passed(module, (1, 2, *[4] * dimensions))
-    work = total(captured)
+    work = total(passed(module, (1, 2, *[4] * dimensions)))
     assert work.macs == 2 * 3 * 12**dimensions
     inner = 10 if mode == "zeros" else 12
     assert work.min_flop == 2 * 2 * 3 * inner**dimensions
@@ -323,7 +280,34 @@ def test_depthwise_separable_costs_what_the_paper_says() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (1, 3, 8, 8)])
-def test_without_a_batch_dimension(shape: Sequence[int]) -> None:
+def test_without_a_batch_dimension(shape: tuple[int, ...]) -> None:
     """An unbatched image is a batch of one."""
-    work = total(passed(conv(3, 4, 3), tuple(shape)))
-    assert work.macs == prod((3, 4, 9, 36))
+    assert total(passed(conv(3, 4, 3), shape)).macs == 3 * 4 * 9 * 36
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(0, 2, 4, 4), (1, 2, 4, 4), (2, 2, 5, 7)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64])
+def test_legal_calls_backward(transposed: bool, shape: Sequence[int], kind: torch.dtype) -> None:
+    """No batch, a single pixel over, odd sizes; numbers of other widths."""
+    x, weight = torch.zeros(shape, dtype=kind), torch.zeros(2, 2, 3, 3, dtype=kind)
+    rest: Any = ([1, 1], [1, 1], [1, 1], transposed, [0, 0], 1)
+    y = torch.convolution(x, weight, torch.zeros(2, dtype=kind), *rest)
+    record = only(passed(lambda *each: backward(*each, [2], *rest, [True] * 3), y, x, weight))
+    assert record.state is State.COUNTED
+    assert record.work.macs == 2 * y.numel() // 2 * 2 * 2 * 9
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_unfolding_kernel(mask: Mask) -> None:
+    """Dispatched: one group, not dilated."""
+    case = Case(2, (6, 5), 2, 3, 1, (3, 2), (2, 1), (1, 0), (1, 1), bias=True)
+    x, module = case.input(), case.module(transposed=False)
+
+    def run(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        options = (list(case.kernel), list(case.stride), list(case.padding), list(mask))
+        return torch.ops.aten._slow_conv2d_backward.output_mask(g, x, w, *options)
+
+    record = only(passed(run, torch.randn(module(x).shape), x, module.weight.detach()))
+    assert record.op == "aten._slow_conv2d_backward"
+    assert record.work == gradients(case, mask, transposed=False).work

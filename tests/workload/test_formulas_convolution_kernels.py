@@ -1,4 +1,4 @@
-"""Convolutions under other names count what `aten.convolution` counts."""
+"""Convolutions under other names count what `aten.convolution` counts, forward and backward."""
 
 from __future__ import annotations
 
@@ -9,173 +9,136 @@ import torch
 import torch.nn.functional as F
 
 from roofline.workload.formulas.registry import Flop, find
-from roofline.workload.tensors import TensorSpec
 from tests.workload.passes import only, passed
-from tests.workload.schema_calls import spec
+from tests.workload.schema_calls import count_of, spec, taken
+from tests.workload.test_formulas_convolution import MASKS, Mask
 
 
-def counted(name: str, arguments: dict[str, Any]) -> Flop:
-    found = find(name)
-    assert found is not None
-    assert found.type == "convolution"
-    return found.count(arguments)
-
-
-def of_self(count: Flop) -> tuple[Any, ...]:
-    """All that a count says, whatever the input is called."""
-    least = {name.replace("self", "input"): many for name, many in count.min_elements.items()}
-    return count.macs, count.flop, count.min_flop, least, count.type
-
-
-# The image, the weight, the result and the rest of a call, for each dimension.
-PLAIN: dict[int, dict[str, Any]] = {
-    d: {
-        "input": spec(2, 4, *[9] * d),
-        "weight": spec(6, 2, *[3] * d),
-        "output": spec(2, 6, *[3] * d),
-        "bias": None,
-        "stride": [2] * d,
-        "padding": [0] * d,
-        "dilation": [2] * d,
-        "groups": 2,
-    }
-    for d in (1, 2, 3)
-}
-
-
-def schema(name: str) -> tuple[set[str], dict[str, Any]]:
-    """An operator's arguments, and their defaults."""
-    operator = getattr(torch.ops.aten, name.removeprefix("aten."))
-    found = getattr(operator, operator.overloads()[0])._schema.arguments
-    return (
-        {each.name for each in found},
-        {each.name: each.default_value for each in found if each.has_default_value()},
-    )
-
-
-def call(name: str, geometry: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the operator's own schema."""
-    names, defaults = schema(name)
-    given = {**geometry, "self": geometry["input"]}
-    return {**defaults, **{n: v for n, v in given.items() if n in names or n == "output"}}
-
-
-@pytest.mark.parametrize("bias", [None, spec(6)])
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("aten.cudnn_convolution", "aten.miopen_convolution", "aten.mkldnn_convolution"),
-        *("aten.miopen_depthwise_convolution", "aten._mps_convolution"),
-    ],
-)
-def test_of_libraries(name: str, dimensions: int, bias: TensorSpec | None) -> None:
-    geometry = {**PLAIN[dimensions], "bias": bias}
-    if "bias" not in schema(name)[0]:
-        geometry["bias"] = None
-    expected = counted("aten.convolution", {**geometry, "transposed": False})
-    assert expected.macs == 2 * 6 * 3**dimensions * 2 * 3**dimensions
-    assert of_self(counted(name, call(name, geometry))) == of_self(expected)
-
-
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("aten.cudnn_convolution_transpose", "aten.miopen_convolution_transpose"),
-        "aten._mps_convolution_transpose",
-    ],
-)
-def test_transposed_of_libraries(name: str, groups: int) -> None:
-    geometry = {
-        **PLAIN[2],
-        "input": spec(2, 4, 3, 3),
-        "weight": spec(4, 6 // groups if groups < 4 else 2, 3, 3),
-        "groups": groups,
-    }
-    geometry["output"] = spec(2, geometry["weight"].shape[1] * groups, 9, 9)
-    expected = counted("aten.convolution", {**geometry, "transposed": True})
-    assert of_self(counted(name, call(name, geometry))) == of_self(expected)
-    assert expected.type == ("depthwise convolution" if groups == 4 else "")
-
-
-@pytest.mark.parametrize(
-    ("name", "dimensions"),
-    [
-        *[("aten._slow_conv2d_forward", 2), ("aten.slow_conv3d_forward", 3)],
-        *[("aten.thnn_conv2d", 2), ("aten.slow_conv3d", 3)],
-        *[("aten.slow_conv_dilated2d", 2), ("aten.slow_conv_dilated3d", 3)],
-        ("aten._nnpack_spatial_convolution", 2),
-    ],
-)
-def test_of_one_group(name: str, dimensions: int) -> None:
-    dilation = 2 if "dilated" in name else 1
-    shape = [(9 - dilation * 2 - 1) // 2 + 1] * dimensions
-    geometry = {
-        **PLAIN[dimensions],
-        "weight": spec(6, 4, *[3] * dimensions),
-        "output": spec(2, 6, *shape),
+def geometry(
+    dimensions: int = 2,
+    groups: int = 2,
+    *,
+    transposed: bool = False,
+    dilation: int = 2,
+    bias: bool = False,
+) -> dict[str, Any]:
+    """4 channels of 9 places to 8, in steps of 2; transposed, of 3 places to 9."""
+    windows = 3 if transposed else (9 - 2 * dilation - 1) // 2 + 1
+    sizes = [[windows] * dimensions, [9] * dimensions]
+    of_input, of_output = sizes if transposed else sizes[::-1]
+    weight = (4, 8 // groups) if transposed else (8, 4 // groups)
+    return {
+        **dict.fromkeys(("input", "self"), spec(2, 4, *of_input)),
+        "weight": spec(*weight, *[3] * dimensions),
+        "output": spec(2, 8, *of_output),
+        "bias": spec(8) if bias else None,
+        "stride": [2] * dimensions,
+        "padding": [0] * dimensions,
         "dilation": [dilation] * dimensions,
-        "groups": 1,
+        "groups": groups,
+        "transposed": transposed,
     }
-    expected = counted("aten.convolution", {**geometry, "transposed": False})
-    assert of_self(counted(name, call(name, geometry))) == of_self(expected)
 
 
-@pytest.mark.parametrize(("name", "dimensions"), [("2d", 2), ("3d", 3)])
-def test_transposed_of_one_group(name: str, dimensions: int) -> None:
-    geometry = {
-        **PLAIN[dimensions],
-        "input": spec(2, 4, *[3] * dimensions),
-        "weight": spec(4, 6, *[3] * dimensions),
-        "output": spec(2, 6, *[9] * dimensions),
-        "groups": 1,
-    }
-    name = f"aten.slow_conv_transpose{name}"
-    expected = counted("aten.convolution", {**geometry, "transposed": True})
-    assert of_self(counted(name, call(name, geometry))) == of_self(expected)
+def all_of(count: Flop) -> tuple[Any, ...]:
+    """All that a count says, whatever the input is called."""
+    elements, least = (
+        {name.replace("self", "input"): many for name, many in each.items()}
+        for each in (count.elements, count.min_elements)
+    )
+    return count.macs, count.flop, count.min_flop, elements, least, count.type
 
 
 @pytest.mark.parametrize(
-    ("name", "dimensions"), [("aten._conv_depthwise2d", 2), ("aten.conv_depthwise3d", 3)]
+    ("name", "options"),
+    [
+        *(
+            (f"{library}_convolution", {"dimensions": dimensions, "bias": bias})
+            for library in ("miopen", "mkldnn", "_mps")
+            for dimensions in (1, 2, 3)
+            for bias in (False, True)
+        ),
+        *(("cudnn_convolution", {"dimensions": each}) for each in (1, 2, 3)),
+        *(("miopen_depthwise_convolution", {"bias": each}) for each in (False, True)),
+        *(
+            (f"{library}_convolution_transpose", {"groups": groups, "transposed": True})
+            for library in ("cudnn", "miopen", "_mps")
+            for groups in (1, 2, 4)
+        ),
+        # Those of one group, which some do not dilate.
+        *(
+            (name, {"groups": 1, "dilation": 1, "dimensions": 2 + ("3d" in name)})
+            for name in ("_slow_conv2d_forward", "slow_conv3d_forward", "thnn_conv2d")
+        ),
+        ("slow_conv3d", {"groups": 1, "dilation": 1, "dimensions": 3}),
+        ("_nnpack_spatial_convolution", {"groups": 1, "dilation": 1}),
+        *((f"slow_conv_dilated{d}d", {"groups": 1, "dimensions": d}) for d in (2, 3)),
+        *(
+            (f"slow_conv_transpose{d}d", {"groups": 1, "dimensions": d, "transposed": True})
+            for d in (2, 3)
+        ),
+        # A group for each channel: the schema has no groups.
+        *(
+            ("_conv_depthwise2d", {"groups": 4}),
+            ("conv_depthwise3d", {"groups": 4, "dimensions": 3}),
+        ),
+    ],
 )
-def test_depthwise(name: str, dimensions: int) -> None:
-    """A group for each channel, as the schema has no groups."""
-    geometry = {**PLAIN[dimensions], "weight": spec(4, 1, *[3] * dimensions), "groups": 4}
-    geometry["output"] = spec(2, 4, *[3] * dimensions)
-    found = counted(name, call(name, geometry))
-    assert found.macs == 2 * 4 * 3**dimensions * 3**dimensions
-    assert found.type == "depthwise convolution"
-
-
-@pytest.mark.parametrize("library", ["cudnn", "miopen"])
-def test_with_an_activation(library: str) -> None:
-    """A bias is free where the accumulator starts; the comparison is not."""
-    plain = counted("aten.convolution", {**PLAIN[2], "transposed": False})
-    outputs = 2 * 6 * 9
-    name = f"aten.{library}_convolution_relu"
-    for bias, more in ((None, 1), (spec(6), 2)):
-        found = counted(name, call(name, {**PLAIN[2], "bias": bias}))
-        assert found.flop == plain.flop + more * outputs
-        assert found.min_flop == plain.min_flop + outputs
+def test_other_names(name: str, options: dict[str, Any]) -> None:
+    given = geometry(**options)
+    expected = count_of("aten.convolution", **given)
+    dimensions, groups = len(given["stride"]), given["groups"]
+    windows = given["input" if given["transposed"] else "output"].shape[2]
+    assert expected.macs == 2 * 4 * 8 // groups * (3 * windows) ** dimensions
+    assert expected.type == ("depthwise convolution" if groups == 4 else "")
+    assert all_of(taken(f"aten.{name}", **given)) == all_of(expected)
+    found = find(f"aten.{name}")
+    assert found is not None and found.type == "convolution"
 
 
 @pytest.mark.parametrize("library", ["cudnn", "miopen"])
 @pytest.mark.parametrize(
-    ("alpha", "with_bias", "all_of_it", "least"),
-    [(None, False, 2, 1), (1, True, 3, 2), (0.5, False, 3, 2), (0.5, True, 4, 3)],
+    ("name", "options", "all_of_it", "least"),
+    [
+        # A bias is free where the accumulator starts; the comparison is not.
+        ("relu", {"bias": None}, 1, 1),
+        ("relu", {"bias": spec(8)}, 2, 1),
+        # relu(conv + bias + alpha * z): one of the two addends is where the accumulator starts.
+        ("add_relu", {"alpha": None, "bias": None}, 2, 1),
+        ("add_relu", {"alpha": 1, "bias": spec(8)}, 3, 2),
+        ("add_relu", {"alpha": 0.5, "bias": None}, 3, 2),
+        ("add_relu", {"alpha": 0.5, "bias": spec(8)}, 4, 3),
+    ],
 )
-def test_with_an_addend(
-    library: str, alpha: float | None, with_bias: bool, all_of_it: int, least: int
+def test_with_what_comes_after(
+    library: str, name: str, options: dict[str, Any], all_of_it: int, least: int
 ) -> None:
-    """relu(conv + bias + alpha * z): one of the two addends is where the accumulator starts."""
-    plain = counted("aten.convolution", {**PLAIN[2], "transposed": False})
-    outputs = 2 * 6 * 9
-    geometry = {**PLAIN[2], "z": spec(2, 6, 3, 3), "alpha": alpha}
-    name = f"aten.{library}_convolution_add_relu"
-    found = counted(name, call(name, {**geometry, "bias": spec(6) if with_bias else None}))
+    given = geometry()
+    plain, outputs = count_of("aten.convolution", **given), 2 * 8 * 9
+    given |= {"z": given["output"], **options}
+    found = taken(f"aten.{library}_convolution_{name}", **given)
     assert found.flop == plain.flop + all_of_it * outputs
     assert found.min_flop == plain.min_flop + least * outputs
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("name", "transposed"),
+    [
+        ("convolution_backward_overrideable", False),
+        ("mps_convolution_backward", False),
+        ("mps_convolution_transpose_backward", True),
+    ],
+)
+def test_backward_kernels(name: str, transposed: bool, mask: Mask) -> None:
+    """Whatever the input is called, and however many gradients there are to ask for."""
+    given = {**geometry(transposed=transposed), "output": [None] * 3}
+    given |= {"grad_output": geometry(transposed=transposed)["output"]}
+    asked = mask
+    if transposed:
+        mask, asked = (*mask[:2], False), mask[:2]
+    expected = count_of("aten.convolution_backward", **given, output_mask=mask)
+    assert all_of(taken(f"aten.{name}", **given, output_mask=asked)) == all_of(expected)
 
 
 @pytest.mark.parametrize("shape", [(4, 9, 8), (2, 4, 9, 8)])
@@ -190,14 +153,9 @@ def test_inside_inference_mode_composites_are_counted(padding: str, shape: tuple
         return F.conv_transpose2d(x, x.new_ones(4, 3, 3, 3), stride=2, padding=1, groups=2)
 
     for function in (plain, transposed):
-
-        def inside(x: torch.Tensor, function: Any = function) -> torch.Tensor:
-            with torch.inference_mode():
-                return function(x)
-
         outer, inner = (
             next(each for each in passed(f, shape).records if "conv" in each.op)
-            for f in (function, inside)
+            for f in (function, torch.inference_mode()(function))
         )
         assert inner.op == outer.op == "aten.convolution"
         assert inner.work.macs == outer.work.macs
