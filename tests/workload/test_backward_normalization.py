@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.workload.formulas.registry import Flop, find
 from roofline.workload.operators import OperatorRecord
 from tests.workload.passes import only, passed
 from tests.workload.scalars import Scalar, Tally, numbers, same, sum_of
-from tests.workload.schema_calls import spec
+from tests.workload.schema_calls import spec, taken
 
 aten: Any = torch.ops.aten
 EPSILON = 1e-5
@@ -76,7 +75,7 @@ def test_batch_norm(mask: tuple[bool, bool, bool], training: bool, affine: bool)
     bias = random(3, seed=3).requires_grad_()
     mean, var = random(3, seed=4), random(3, seed=5) ** 2
     y = F.batch_norm(x, mean.clone(), var.clone(), weight, bias, training, 0.1, EPSILON)
-    gradients = torch.autograd.grad(y, [x, bias], g)
+    gradients = torch.autograd.grad(y, [x, bias, *([weight] if weight is not None else [])], g)
     tally = Tally()
     batch_mean, batch_scale, *of_batch = kept(x.detach(), (0, 2, 3), tally)
     means, scales = of_batch if training else (numbers(mean, tally), numbers(var, tally))
@@ -117,14 +116,7 @@ def test_batch_norm(mask: tuple[bool, bool, bool], training: bool, affine: bool)
     expected = (channels_first(gradients[0]), direct[1], gradients[1])
     check(record, tally, [of_input or None, of_weight or None, of_bias or None], expected)
     if weight is not None and mask[1]:
-        assert torch.allclose(
-            direct[1],
-            torch.autograd.grad(
-                F.batch_norm(x, mean.clone(), var.clone(), weight, bias, training, 0.1, EPSILON),
-                weight,
-                g,
-            )[0],
-        )
+        assert torch.allclose(direct[1], gradients[2])
 
 
 def test_batch_norm_reads_what_it_needs() -> None:
@@ -233,12 +225,12 @@ def test_rms_norm(mask: tuple[bool, bool], affine: bool) -> None:
     )
     for ours, torchs in zip(found, expected, strict=False):
         assert ours is None or same(ours, torchs)
-    flop = by_schema(
-        "aten._fused_rms_norm_backward",
+    flop = taken(
+        *("aten._fused_rms_norm_backward", "default"),
         input=spec(3, 5),
         normalized_shape=[5],
-        weight=spec(5) if affine else None,
         output_mask=mask,
+        weight=spec(5) if affine else None,
     )
     assert (flop.flop, flop.min_flop) == (tally.flop, tally.flop)
 
@@ -340,63 +332,36 @@ def test_weight_norm(dim: int) -> None:
 # -- parts and libraries, from their schemas -------------------------------------------------------
 
 
-def by_schema(name: str, **arguments: Any) -> Flop:
-    """Arguments that the schema has; what is not given is None."""
-    operator = getattr(aten, name.removeprefix("aten."))
-    names = {each.name for each in operator.default._schema.arguments}
-    assert arguments.keys() - {"output"} <= names
-    found = find(name)
-    assert found is not None
-    assert found.type == "normalization"
-    return found.count({**dict.fromkeys(names), "output": None, **arguments})
-
-
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (7, 3), (0, 3, 2)])
-def test_all_libraries_count_the_same(shape: tuple[int, ...], affine: bool) -> None:
-    x, weight = spec(*shape), spec(3) if affine else None
-    for mask, training in product(MASKS, (True, False)):
-        native = by_schema(
-            "aten.native_batch_norm_backward",
-            input=x,
-            weight=weight,
-            train=training,
-            output_mask=mask,
-        )
-        other = by_schema(
-            "aten.batch_norm_backward", input=x, weight=weight, update=training, output_mask=mask
+@pytest.mark.parametrize("training", [True, False])
+def test_all_libraries_count_the_same(shape: tuple[int, ...], affine: bool, training: bool) -> None:
+    given: dict[str, Any] = {"input": spec(*shape), "weight": spec(3) if affine else None}
+    given |= {"train": training, "update": training}
+    for mask in MASKS:
+        native, other = (
+            taken(f"aten.{name}", **given, output_mask=mask)
+            for name in ("native_batch_norm_backward", "batch_norm_backward")
         )
         assert (native.flop, native.min_flop) == (other.flop, other.min_flop)
         named = {name.replace("invstd", "var"): many for name, many in native.elements.items()}
         assert named == other.elements
-    whole = by_schema(
-        "aten.native_batch_norm_backward",
-        input=x,
-        weight=weight,
-        train=True,
-        output_mask=(True, True, True),
-    )
-    for name in ("aten.cudnn_batch_norm_backward", "aten.miopen_batch_norm_backward"):
-        found = by_schema(name, input=x, weight=weight)
-        assert (found.flop, found.min_flop) == (whole.flop, whole.min_flop)
-        assert found.elements == {"running_mean": 0, "running_var": 0}
+    if training:
+        for name in ("aten.cudnn_batch_norm_backward", "aten.miopen_batch_norm_backward"):
+            found = taken(name, **given)
+            assert (found.flop, found.min_flop) == (native.flop, native.min_flop)
+            assert found.elements == {"running_mean": 0, "running_var": 0}
 
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_synchronized_gradients_are_those_of_one_worker(affine: bool) -> None:
     """The sums and what is made of them: the parts of the whole operator."""
-    x, weight = spec(2, 3, 4, 5), spec(3) if affine else None
-    given: dict[str, Any] = {"input": x, "weight": weight}
-    whole = by_schema(
-        "aten.native_batch_norm_backward", **given, train=True, output_mask=(True,) * 3
-    )
-    reduced = by_schema(
-        "aten.batch_norm_backward_reduce", **given, input_g=True, weight_g=True, bias_g=True
-    )
-    assert reduced.flop + by_schema("aten.batch_norm_backward_elemt", **given).flop == whole.flop
-    only_bias = by_schema(
-        "aten.batch_norm_backward_reduce", **given, input_g=False, weight_g=False, bias_g=True
-    )
+    given: dict[str, Any] = {"input": spec(2, 3, 4, 5), "weight": spec(3) if affine else None}
+    whole = taken("aten.native_batch_norm_backward", **given, train=True, output_mask=(True,) * 3)
+    name, wanted = "aten.batch_norm_backward_reduce", ("input_g", "weight_g", "bias_g")
+    reduced = taken(name, **given, **dict.fromkeys(wanted, True))
+    assert reduced.flop + taken("aten.batch_norm_backward_elemt", **given).flop == whole.flop
+    only_bias = taken(name, **given, input_g=False, weight_g=False, bias_g=True)
     assert only_bias.flop == 120 - 3
     assert only_bias.elements == {"input": 0, "mean": 0, "invstd": 0, "weight": 0}
 
@@ -420,9 +385,9 @@ def test_synchronized_statistics() -> None:
         found.append((mean, 1 / (sum_of(terms) / 6 + EPSILON).root()))
     assert same(list(zip(*found, strict=True)), torch.stack([expected_mean, expected_scale]))
     for name in ("batch_norm_gather_stats", "batch_norm_gather_stats_with_counts"):
-        flop = by_schema(f"aten.{name}", input=spec(1, 2, 3), mean=spec(2, 2), invstd=spec(2, 2))
+        flop = taken(f"aten.{name}", input=spec(1, 2, 3), mean=spec(2, 2), invstd=spec(2, 2))
         assert (flop.flop, dict(flop.elements)) == (tally.flop, {"input": 0})
-        with_running = by_schema(f"aten.{name}", mean=spec(2, 2), running_mean=spec(2))
+        with_running = taken(f"aten.{name}", mean=spec(2, 2), running_mean=spec(2))
         assert with_running.flop == tally.flop + 2 * 7
 
 
@@ -447,58 +412,46 @@ def test_synchronized_forward(affine: bool) -> None:
     expected = F.batch_norm(x, None, None, weight, bias, True, 0.0, EPSILON)
     assert same(result, channels_first(expected))
     affines = {"weight": spec(3) if affine else None, "bias": spec(3) if affine else None}
-    whole = by_schema("aten.batch_norm_elemt", input=spec(2, 3, 4), **affines)
+    whole = taken("aten.batch_norm_elemt", input=spec(2, 3, 4), **affines)
     assert whole.flop == tally.flop
 
 
 def test_statistics_alone_are_those_of_the_forward() -> None:
     """What the whole operator takes without its x - mean, times scale, weight and bias."""
-    found = by_schema("aten.batch_norm_stats", input=spec(2, 3, 4))
-    whole = by_schema("aten.native_batch_norm", input=spec(2, 3, 4), training=True)
-    assert found.flop + 24 == whole.flop
-    moved = by_schema("aten.batch_norm_update_stats", input=spec(2, 3, 4), running_mean=spec(3))
+    x = spec(2, 3, 4)
+    found = taken("aten.batch_norm_stats", input=x)
+    assert found.flop + 24 == taken("aten.native_batch_norm", input=x, training=True).flop
+    moved = taken("aten.batch_norm_update_stats", input=x, running_mean=spec(3))
     assert moved.flop == found.flop - 3 * 3 + 7 * 3
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_other_names_of_batch_norm(training: bool) -> None:
-    given = {"input": spec(2, 3, 4), "weight": spec(3), "bias": spec(3)}
-    whole = by_schema("aten.native_batch_norm", **given, training=training)
-    names = ["_native_batch_norm_legit_functional", "miopen_batch_norm"]
-    for name in names:
-        assert by_schema(f"aten.{name}", **given, training=training) == whole
-    running = {"running_mean": spec(3), "running_var": spec(3)}
-    if training:
-        assert by_schema("aten._batch_norm_with_update", **given, **running) == whole
-        assert by_schema("aten._batch_norm_with_update_functional", **given, **running) == whole
-        assert by_schema("aten._batch_norm_no_update", **given) == whole
-    else:
-        assert by_schema("aten._batch_norm_no_update", **given, **running) == whole
+@pytest.mark.parametrize(
+    ("name", "training", "has_running"),
+    [
+        *(("_native_batch_norm_legit_functional", each, False) for each in (True, False)),
+        *(("miopen_batch_norm", each, False) for each in (True, False)),
+        ("_batch_norm_with_update", True, True),
+        ("_batch_norm_with_update_functional", True, True),
+        ("_batch_norm_no_update", True, False),
+        ("_batch_norm_no_update", False, True),
+    ],
+)
+def test_other_names_of_batch_norm(name: str, training: bool, has_running: bool) -> None:
+    given = {"input": spec(2, 3, 4), "weight": spec(3), "bias": spec(3), "training": training}
+    running = dict.fromkeys(("running_mean", "running_var"), spec(3)) if has_running else {}
+    found = taken(f"aten.{name}", **given, **running)
+    assert found == taken("aten.native_batch_norm", **given)
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 4, 0), (1, 4, 1)])
-def test_empty_and_single_elements(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("name", ["batch", "layer", "group", "rms"])
+def test_empty_and_single_elements(name: str, shape: tuple[int, ...]) -> None:
     """No count is negative, and an empty one is 0. torch's own group norm dies of a division."""
     n, c, d = shape
-    given: dict[str, Any] = {"input": spec(*shape), "weight": spec(c)}
+    given: dict[str, Any] = {"input": spec(*shape), "weight": spec(c), "normalized_shape": [d]}
+    given |= {"N": n, "C": c, "HxW": d, "group": 2}
+    name = f"aten.{'_fused_rms' if name == 'rms' else f'native_{name}'}_norm_backward"
     for mask, training in product(MASKS, (True, False)):
-        counts = [
-            by_schema("aten.native_batch_norm_backward", **given, train=training, output_mask=mask),
-            by_schema(
-                "aten.native_layer_norm_backward", **given, normalized_shape=[d], output_mask=mask
-            ),
-            by_schema(
-                "aten.native_group_norm_backward",
-                **given,
-                N=n,
-                C=c,
-                HxW=d,
-                group=2,
-                output_mask=mask,
-            ),
-            by_schema(
-                "aten._fused_rms_norm_backward", **given, normalized_shape=[d], output_mask=mask[:2]
-            ),
-        ]
-        if not prod(shape):
-            assert [each.flop for each in counts] == [0] * 4
+        mask = mask[:2] if "rms" in name else mask
+        count = taken(name, **given, train=training, output_mask=mask)
+        assert prod(shape) or count.flop == 0

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.formulas import find
 from roofline.workload.operators import State
 from tests.workload.passes import only, passed
 from tests.workload.scalars import (
@@ -323,16 +322,3 @@ def test_integers_take_no_flop() -> None:
     g = torch.ones(3, dtype=torch.int64)
     record = only(passed(lambda g: ATEN.threshold_backward(g, g, 0), g))
     assert record.work.flop == 0
-
-
-def test_all_that_torch_has() -> None:
-    """Every backward operator of an activation has a formula."""
-    activations = (
-        *("threshold", "hardtanh", "hardshrink", "softshrink", "leaky_relu", "rrelu_with_noise"),
-        *("sigmoid", "tanh", "silu", "mish", "gelu", "elu", "hardsigmoid", "hardswish"),
-        *("softplus", "log_sigmoid", "logit", "glu", "_prelu_kernel", "native_dropout"),
-    )
-    for name in activations:
-        found = find(f"aten.{name}_backward")
-        assert found is not None, name
-        assert found.type == "pointwise"

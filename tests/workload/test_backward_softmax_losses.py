@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.formulas import find
-from roofline.workload.operators import State
 from tests.workload.passes import only, passed
 from tests.workload.scalars import (
     Scalar,
@@ -323,38 +321,3 @@ def test_connectionist_temporal_classification() -> None:
         )
     )
     assert (record.work.flop, record.work.min_flop) == (tally.flop, 0)
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (2, 3)])
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
-def test_shapes_and_types(shape: tuple[int, ...], kind: torch.dtype) -> None:
-    """Whatever torch takes is counted, and the least is no more than the whole."""
-    x = torch.full(shape, 0.5, dtype=kind)
-    calls: list[Callable[[torch.Tensor], Any]] = [
-        lambda x, f=function, r=r: f(x, x.clone(), x.clone() + 1, r)
-        for _, function, _ in CASES
-        for r in REDUCTIONS
-    ]
-    calls += [
-        lambda x: ATEN._softmax_backward_data(x, x.clone(), -1, kind),
-        lambda x: ATEN._log_softmax_backward_data(x, x.clone(), -1, kind),
-    ]
-    for call in calls:
-        for record in passed(call, x).records:
-            assert record.state is not State.UNKNOWN, record.op
-            assert (record.work.min_flop or 0) <= (record.work.flop or 0)
-
-
-def test_all_that_torch_has() -> None:
-    """Every backward operator of a loss has a formula; sparse softmax is left out."""
-    names = {
-        name.removeprefix("aten::").partition(".")[0]
-        for name in torch._C._dispatch_get_all_op_names()
-        if name.startswith("aten::")
-    }
-    wanted = {each for each in names if each.endswith("_loss_backward")}
-    wanted |= {"_softmax_backward_data", "_log_softmax_backward_data", "nll_loss2d_backward"}
-    wanted |= {"_masked_softmax_backward", "binary_cross_entropy_backward"}
-    assert len(wanted) > 10
-    for name in wanted:
-        assert find(f"aten.{name}") is not None, name

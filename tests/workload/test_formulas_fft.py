@@ -116,14 +116,3 @@ def test_short_time_transform_is_its_windows() -> None:
     assert all(each.state is not State.UNKNOWN for each in captured.records)
     work = [each.work.flop for each in captured.records if each.op == "aten._fft_r2c"]
     assert work == [33 * 5 * 8 * 3 // 2]
-
-
-@pytest.mark.parametrize("shape", [(1,), (2, 1), (3, 5)])
-def test_legal_calls(shape: tuple[int, ...]) -> None:
-    """Of one number, and of an odd number of them."""
-    x = torch.zeros(shape)
-    for function in (torch.fft.fft, torch.fft.rfft, torch.fft.hfft, torch.fft.fftn):
-        if shape[-1] == 1 and function is torch.fft.hfft:
-            continue
-        work = total(passed(function, x))
-        assert 0 <= (work.min_flop or 0) <= (work.flop or 0)

@@ -6,7 +6,7 @@ A formula that raised would end an analysis that has nothing wrong with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,8 +18,17 @@ from hypothesis import strategies as st
 from roofline.errors import ModelError
 from roofline.workload.operators import State
 from tests.workload.passes import passed
+from tests.workload.test_backward_softmax_losses import CASES as GRADIENTS
+from tests.workload.test_losses import LOSSES
 
 Call = Callable[[torch.Tensor], Any]
+
+aten: Any = torch.ops.aten
+
+
+def places(shape: Sequence[int]) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.int64)
+
 
 CALLS: dict[str, Call] = {
     "softmax": lambda x: x.softmax(-1),
@@ -70,6 +79,32 @@ CALLS: dict[str, Call] = {
     "casts": lambda x: (x.to(torch.bfloat16), x.to(torch.int64), x.bool(), x.double()),
     "scatters": lambda x: (x.select_scatter(x[0], 0, 0), x.slice_scatter(x[:1], 0, 0, 1)),
     "triangles": lambda x: (x.tril(), x.triu(1), torch.diag_embed(x)),
+    "fft": lambda x: (torch.fft.fft(x), torch.fft.rfft(x), torch.fft.fftn(x)),
+    "hfft": torch.fft.hfft,
+    "polygamma": lambda x: torch.polygamma(2, x),
+    "zeta": lambda x: torch.special.zeta(x + 1, x + 1),
+    "is in": lambda x: torch.isin(x, x),
+    "distance": lambda x: torch.dist(x, x),
+    "unique": lambda x: (torch.unique(x), torch.unique_consecutive(x)),
+    "nonzero": torch.nonzero,
+    "histogram": lambda x: torch.histogram(x, 3),
+    "count": lambda x: torch.bincount(x.long()),
+    "nll": lambda x: [
+        aten.nll_loss_forward(x, places(x.shape[:1]), None, r, -100) for r in range(3)
+    ],
+    "multi margin": lambda x: [
+        aten.multi_margin_loss(x, places(x.shape[:1]), 1, 1, None, r) for r in range(3)
+    ],
+    **{
+        name: lambda x, loss=loss: [loss(x, x.clone(), r) for r in range(3)]
+        for name, loss, _ in LOSSES
+    },
+    **{
+        f"{name}, backward": lambda x, loss=loss: [loss(x, x.clone(), x + 1, r) for r in range(3)]
+        for name, loss, _ in GRADIENTS
+    },
+    "softmax, backward": lambda x: aten._softmax_backward_data(x, x.clone(), -1, x.dtype),
+    "log-softmax, backward": lambda x: aten._log_softmax_backward_data(x, x.clone(), -1, x.dtype),
 }
 """What is done with a tensor of any shape; torch may refuse it."""
 
@@ -97,5 +132,7 @@ def test_legal_calls_are_counted(name: str, shape: tuple[int, ...], kind: torch.
         assert record.state is not State.UNKNOWN, record.op
         assert 0 <= (record.work.min_flop or 0) <= (record.work.flop or 0), record.op
         operands = (*record.inputs, *record.outputs)
-        if not any(each.dtype.kind == "float" for each in operands):
+        if not any(each.dtype.kind in ("float", "complex") for each in operands):
+            assert record.work.flop == 0, record.op
+        if not any(each.elements for each in operands):
             assert record.work.flop == 0, record.op

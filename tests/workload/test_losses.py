@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.formulas import find
-from roofline.workload.operators import State
 from tests.workload.passes import only, passed
 from tests.workload.scalars import (
     Scalar,
@@ -272,50 +270,3 @@ def test_connectionist_temporal_classification() -> None:
     )
     inner, ends = 2 * 5 * 7, 2
     assert longest.work.flop == inner * (9 + 4 * 8) + ends * (6 + 3 * 8)
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (2, 3)])
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
-def test_shapes_and_types(shape: tuple[int, ...], kind: torch.dtype) -> None:
-    """Whatever torch takes is counted, and the least is no more than the whole."""
-    for _, loss, _ in LOSSES:
-        x = torch.full(shape, 0.5, dtype=kind)
-        for reduction in REDUCTIONS:
-            for record in passed(lambda x, r=reduction, f=loss: f(x, x.clone(), r), x).records:
-                assert record.state is not State.UNKNOWN, record.op
-                assert (record.work.min_flop or 0) <= (record.work.flop or 0)
-                assert record.work.flop == 0 or x.numel()
-
-
-def test_rows_of_nothing() -> None:
-    """A batch of none, one row without a batch, and one that is a single class."""
-    for x, t in (
-        (torch.ones(0, 3), torch.ones(0, dtype=torch.int64)),
-        (torch.ones(3), torch.tensor(1)),
-        (torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)),
-    ):
-        for reduction in REDUCTIONS:
-            records = [
-                *passed(
-                    lambda x, t, r=reduction: ATEN.nll_loss_forward(x, t, None, r, -100), x, t
-                ).records,
-                *passed(
-                    lambda x, t, r=reduction: ATEN.multi_margin_loss(x, t, 1, 1, None, r), x, t
-                ).records,
-            ]
-            assert all(each.state is not State.UNKNOWN for each in records)
-
-
-def test_all_that_torch_has() -> None:
-    """Every operator that is a loss, and is not made of others, has a formula."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    for name in torch._C._dispatch_get_all_op_names():
-        operator, _, overload = name.removeprefix("aten::").partition(".")
-        if not name.startswith("aten::") or "_loss" not in operator:
-            continue
-        if has_kernel(name, "CPU") and not overload.endswith(("out", "output", "grad_input")):
-            found = find(f"aten.{operator}", overload)
-            assert found is not None, name
-            assert found.type == "loss", name
-    assert find("aten.binary_cross_entropy_with_logits")
-    assert find("aten.soft_margin_loss")
