@@ -16,7 +16,7 @@ Where else it is shown:
 * attention in the CPU's kernel, causal and masked, with what a triangle leaves:
   ``test_formulas_attention.py``; backward: ``test_backward_attention.py``; CUDA's kernels, from
   their schemas: ``test_attention_kernels.py``
-* packed weights: ``test_packed_weights.py``
+* packed weights: ``test_packed_weights.py``; products of all kinds: ``test_formulas_matmul.py``
 * backward of a layer, twice and once; first layers of ResNet-50 and MobileNetV2:
   ``test_training.py``
 * views, places given twice, stride 0, what is overwritten: ``test_capture.py``; rows, windows and
@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -40,6 +40,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
@@ -89,11 +90,6 @@ def forward(module: torch.nn.Module, *inputs: Any, **named: Any) -> set[int | No
 # -- all ways to run a model -----------------------------------------------------------------------
 
 
-def test_vit_b_16(fast: bool) -> None:
-    """The figure worked out in ``test_counts_attention.py``, however it is run."""
-    assert forward(load("vit_b_16").module, (1, 3, 224, 224)) == {17_563_828_224}
-
-
 class Both(torch.nn.Module):
     """Attention of an input to itself, with weights and without."""
 
@@ -105,38 +101,40 @@ class Both(torch.nn.Module):
         return self.layer(x, x, x)[0] + self.layer(x, x, x, need_weights=False)[0]
 
 
-def test_multi_head_attention(fast: bool) -> None:
-    """3 samples of 5 tokens, 16 wide: four projections, and two products of 5 x 5 x 16; twice."""
-    assert forward(Both(), (3, 5, 16)) == {2 * 3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16)}
-
-
-def test_encoder_layer(fast: bool) -> None:
-    """The same once, and two linear layers between 16 and 32."""
-    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    by_hand = 3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16 + 2 * 5 * 16 * 32)
-    assert forward(layer, (3, 5, 16)) == {by_hand}
+@pytest.mark.parametrize(
+    ("make", "by_hand"),
+    [
+        # 3 samples of 5 tokens, 16 wide: four projections, two products of 5 x 5 x 16; all twice.
+        (lambda: Both(), 2 * 3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16)),
+        # The same once, and two linear layers between 16 and 32.
+        (
+            lambda: torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+            3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16 + 2 * 5 * 16 * 32),
+        ),
+    ],
+    ids=["attention", "encoder"],
+)
+def test_attention(make: Callable[[], torch.nn.Module], by_hand: int, fast: bool) -> None:
+    assert forward(make(), (3, 5, 16)) == {by_hand}
 
 
 @pytest.mark.parametrize(
     ("kind", "gates"), [(torch.nn.LSTM, 4), (torch.nn.GRU, 3), (torch.nn.RNN, 1)]
 )
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_recurrent_layers(kind: Any, gates: int, bidirectional: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}], ids=str)
+def test_recurrent_layers(kind: Any, gates: int, options: dict[str, bool]) -> None:
     """7 steps of 2 sequences: a gate of 16 cells sees 8 inputs, or the layer below, and 16 states.
 
     oneDNN's kernel, torch's own (in training, and for float64), and what meta takes apart.
     """
-    directions = 1 + bidirectional
-    layer = kind(8, 16, 2, bidirectional=bidirectional)
+    directions = 1 + options.get("bidirectional", False)
+    layer = kind(8, 16, 2, **options)
     by_hand = 7 * 2 * gates * 16 * directions * ((8 + 16) + (16 * directions + 16))
     assert forward(layer, (7, 2, 8)) == {by_hand}
     assert work_of(passed(layer, (7, 2, 8), change="float64")).macs == by_hand
-
-
-def test_lstm_with_projections() -> None:
-    """16 cells, of whose states 5 numbers are made: 4 gates see 8 and 5, and a product 16 x 5."""
-    layer = torch.nn.LSTM(8, 16, proj_size=5)
-    assert forward(layer, (7, 2, 8)) == {7 * 2 * (4 * 16 * (8 + 5) + 16 * 5)}
+    with FlopCounterMode(display=False) as counter, torch.device("meta"), torch.no_grad():
+        kind(8, 16, 2, **options)(torch.empty(7, 2, 8))
+    assert counter.get_total_flops() == 2 * by_hand
 
 
 class Text(torch.nn.Module):
@@ -215,6 +213,43 @@ def in_short(name: str) -> tuple[torch.nn.Module, Inputs]:
     return found.module, inputs_for(found.module, None, found.default_inputs, name=name, batch=2)
 
 
+MADE: dict[str, tuple[Callable[[], torch.nn.Module], Mapping[str, Any], int]] = {
+    # 16 cells, of whose states 5 numbers are made: 4 gates see 8 and 5, and a product 16 x 5.
+    "projections": (
+        lambda: torch.nn.LSTM(8, 16, proj_size=5),
+        {"input": (7, 2, 8)},
+        7 * 2 * (4 * 16 * (8 + 5) + 16 * 5),
+    ),
+    # 6 words of 2 texts: two layers of 64 cells on 32 and 64, and 64 x 1000 scores.
+    "words": (
+        Text,
+        {"words": "2x6:int64"},
+        2 * 6 * (4 * 64 * (32 + 64) + 4 * 64 * (64 + 64) + 64 * 1000),
+    ),
+    # 32 x 32 pixels: 16 x 16 of them, 8 x 8, and back. 3x3 from 3 to 16 channels; 3x3 to 32 from 4
+    # each. Up: each of 8 x 8 inputs of 32 channels goes to 2 x 2 places of 8 channels, then each of
+    # 16 x 16 of 32 to 4 x 4 of 5.
+    "pixels": (
+        Segmentation,
+        {"x": (2, 3, 32, 32)},
+        2 * (16 * 16 * 16 * 3 * 9 + 8 * 8 * 32 * 4 * 9)
+        + 2 * (8 * 8 * 32 * 8 * 2 * 2 + 16 * 16 * 32 * 5 * 4 * 4),
+    ),
+    # 2 layers of 5 tokens, 64 wide: queries and output 64 x 64, keys and values 64 x 32.
+    "tokens with shared keys": (
+        llama_like,
+        {"input_ids": "1x5:int64"},
+        2 * (5 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128) + 2 * 5 * 5 * 64) + 5 * 64 * 100,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_models_by_hand(name: str) -> None:
+    make, inputs, by_hand = MADE[name]
+    assert forward(make(), **inputs) == {by_hand}
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -231,92 +266,7 @@ def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
     assert counts != {0}
 
 
-def test_a_model_of_words() -> None:
-    """6 words of 2 texts: two layers of 64 cells on 32 and 64, and 64 x 1000 scores."""
-    by_hand = 2 * 6 * (4 * 64 * (32 + 64) + 4 * 64 * (64 + 64) + 64 * 1000)
-    assert forward(Text(), "2x6:int64") == {by_hand}
-
-
-def test_a_model_of_pixels() -> None:
-    """32 x 32 pixels: 16 x 16 of them, 8 x 8, and back.
-
-    3x3 from 3 to 16 channels; 3x3 to 32 from 4 each. Up: each of 8 x 8 inputs of 32 channels goes
-    to 2 x 2 places of 8 channels, then each of 16 x 16 of 32 to 4 x 4 of 5.
-    """
-    down = 16 * 16 * 16 * 3 * 9 + 8 * 8 * 32 * 4 * 9
-    up = 8 * 8 * 32 * 8 * 2 * 2 + 16 * 16 * 32 * 5 * 4 * 4
-    assert forward(Segmentation(), (2, 3, 32, 32)) == {2 * (down + up)}
-
-
-def test_a_model_of_tokens_with_shared_keys() -> None:
-    """2 layers of 5 tokens, 64 wide: queries and output 64 x 64, keys and values 64 x 32."""
-    layer = 5 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128) + 2 * 5 * 5 * 64
-    assert forward(llama_like(), input_ids="1x5:int64") == {2 * layer + 5 * 64 * 100}
-
-
-# -- transposed convolutions -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_transposed_convolutions(dimensions: int, stride: int, groups: int) -> None:
-    """Every input is multiplied with all taps of every filter of its group: walked one by one.
-
-    Counted by outputs, as of a plain convolution, it would be the stride times too many in each
-    dimension. In a step of training, twice more behind another layer, once more if it is the first.
-    """
-    kinds: tuple[Any, ...] = (
-        torch.nn.ConvTranspose1d,
-        torch.nn.ConvTranspose2d,
-        torch.nn.ConvTranspose3d,
-    )
-    size, kernel = (4, 3, 5)[:dimensions], (3, 2, 3)[:dimensions]
-    layer = kinds[dimensions - 1](8, 12, kernel, stride=stride, groups=groups)
-    taps = 0
-    for _sample, channel, *_place in itertools.product(range(2), range(8), *map(range, size)):
-        for filter_ in range(12):
-            if channel // (8 // groups) == filter_ // (12 // groups):
-                taps += math.prod(kernel)
-    assert forward(layer, (2, 8, *size)) == {taps}
-    assert work_of(trained(layer, (2, 8, *size)), "backward").macs == taps
-    behind = torch.nn.Sequential(torch.nn.PReLU(), layer)
-    assert work_of(trained(behind, (2, 8, *size)), "backward").macs == 2 * taps
-
-
 # -- products under other names --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("function", "shapes", "by_hand"),
-    [
-        (torch.mv, [(5, 7), (7,)], 5 * 7),
-        (torch.dot, [(7,), (7,)], 7),
-        (torch.vdot, [(7,), (7,)], 7),
-        (torch.inner, [(5, 7), (3, 7)], 5 * 3 * 7),
-        (torch.matmul, [(2, 4, 5, 7), (4, 7, 3)], 2 * 4 * 5 * 7 * 3),
-        (torch.addmv, [(5,), (5, 7), (7,)], 5 * 7),
-        (torch.addbmm, [(5, 3), (4, 5, 7), (4, 7, 3)], 4 * 5 * 7 * 3),
-        (torch.baddbmm, [(4, 5, 3), (4, 5, 7), (4, 7, 3)], 4 * 5 * 7 * 3),
-        (torch.linalg.multi_dot, None, 2 * 9 * 3 + 2 * 3 * 8),
-        (lambda a: torch.linalg.matrix_power(a, 5), [(6, 6)], 3 * 6**3),
-        (lambda a, b: torch.tensordot(a, b, 2), [(5, 7, 3), (7, 3, 2)], 5 * 7 * 3 * 2),
-        (lambda a, b: torch.einsum("bik,bjk->bij", a, b), [(4, 5, 7), (4, 3, 7)], 4 * 5 * 3 * 7),
-        (lambda a, b: torch.einsum("i,i->", a, b), [(7,), (7,)], 7),
-        (lambda a, b: a @ b.T, [(5, 7), (3, 7)], 5 * 7 * 3),
-        (F.bilinear, [(6, 4), (6, 5), (3, 4, 5)], 6 * (4 * 3 * 5 + 5 * 3)),
-    ],
-)
-def test_what_products_multiply(
-    function: Callable[..., Any], shapes: Sequence[Sequence[int]] | None, by_hand: int
-) -> None:
-    """All shapes by hand; a chain 2x9, 9x3, 3x8 is multiplied from the left, the cheaper way."""
-    if shapes is None:
-        chain = lambda *each: function(each)  # noqa: E731
-        captured = passed(chain, (2, 9), (9, 3), (3, 8))
-    else:
-        captured = passed(function, *map(tuple, shapes))
-    assert work_of(captured).macs == by_hand
 
 
 @settings(max_examples=40, deadline=None)
@@ -343,34 +293,6 @@ def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) 
     assert work_of(captured).macs in (points, 0)
     if math.prod(sizes[letter] for letter in both - set(result)) > 1:
         assert work_of(captured).macs == points
-
-
-@pytest.mark.parametrize(("rows", "is_product"), [(26, True), (25, False)])
-def test_distances_are_a_product_from_26_rows_on(rows: int, is_product: bool) -> None:
-    """|a|^2 + |b|^2 - 2ab: vectors of 7 get two more numbers, and 26 x 5 of them are multiplied."""
-    captured = passed(torch.cdist, (rows, 7), (5, 7))
-    assert work_of(captured).macs == (rows * 5 * (7 + 2) if is_product else 0)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: torch.fft.rfft2(x),
-        lambda x: torch.linalg.qr(x),
-        lambda x: torch.linalg.inv(x),
-        lambda x: torch.linalg.svd(x),
-        lambda x: torch.linalg.eigh(x),
-        lambda x: torch.linalg.cholesky(x),
-    ],
-    ids=["rfft2", "qr", "inv", "svd", "eigh", "cholesky"],
-)
-def test_transforms_and_factorizations_are_counted_and_no_products(
-    function: Callable[[Any], Any],
-) -> None:
-    """Multiply-adds are those of products and convolutions; these take FLOP."""
-    work = work_of(passed(function, (2, 6, 6)))
-    assert work.macs == 0
-    assert (work.flop or 0) >= (work.min_flop or 0) > 0
 
 
 # -- steps of training -----------------------------------------------------------------------------
@@ -420,22 +342,6 @@ def test_attention_of_one_head(mask: str) -> None:
     assert work_of(meta, "backward").macs == 4 * product
 
 
-def test_quantised_layers_multiply_as_often_and_weigh_a_quarter() -> None:
-    """784 x 256 and 256 x 10 weights of a byte; biases stay floats."""
-    layers = (torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
-    model = torch.nn.Sequential(*layers)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        packed: torch.nn.Module = torch.ao.quantization.quantize_dynamic(  # pyright: ignore[reportUnknownMemberType]
-            model, {torch.nn.Linear}, dtype=torch.qint8
-        )
-    found, plain = passed(packed, (3, 784)), passed(model, (3, 784))
-    weights, biases = 784 * 256 + 256 * 10, 256 + 10
-    assert work_of(found).macs == work_of(plain).macs == 3 * weights
-    assert work_of(plain).parameter_bytes == 4 * (weights + biases)
-    assert work_of(found).parameter_bytes == weights + 4 * biases
-
-
 # -- bytes -----------------------------------------------------------------------------------------
 
 TABLE = torch.zeros(100, 8)
@@ -452,6 +358,10 @@ ROWS = torch.zeros(3, dtype=torch.int64)
         # One number of each of three rows.
         (lambda table, rows: table.gather(0, rows.reshape(3, 1)), 3 * 4 + 3 * 8, 3 * 4),
         (lambda table, rows: table.take(rows), 3 * 4 + 3 * 8, 3 * 4),
+        # Copies read what they copy.
+        (lambda table, rows: torch.ops.aten.select_copy(table, 0, 1), 32, 32),
+        (lambda table, rows: torch.ops.aten.slice_copy(table, 0, 0, 2), 2 * 32, 2 * 32),
+        (lambda table, rows: table.permute(1, 0).contiguous(), 100 * 32, 100 * 32),
         # The eight of a row for all of the table, once; and a number.
         (lambda table, rows: table + table.new_empty(8), 100 * 32 + 32, 100 * 32),
         (lambda table, rows: table * 2.0, 100 * 32, 100 * 32),
@@ -467,22 +377,6 @@ ROWS = torch.zeros(3, dtype=torch.int64)
 def test_what_operators_touch(function: Callable[[Any, Any], Any], read: int, written: int) -> None:
     work = work_of(passed(function, TABLE, ROWS))
     assert (work.input_bytes, work.output_bytes) == (read, written)
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda x: x.t(),
-        lambda x: x.reshape(4, 200),
-        lambda x: x[::2, 1:],
-        lambda x: x.expand(5, 100, 8),
-        lambda x: x.unfold(0, 10, 5),
-        lambda x: x.chunk(4),
-        lambda x: x.detach().unsqueeze(0).movedim(0, 2),
-    ],
-)
-def test_views_touch_nothing(view: Callable[[Any], Any]) -> None:
-    assert work_of(passed(view, TABLE)) == Work()
 
 
 def of_phase(captured: Capture, phase: Phase) -> list[OperatorRecord]:

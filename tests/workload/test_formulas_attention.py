@@ -205,21 +205,6 @@ def test_a_batch_is_so_many_times_one(batch: int, is_causal: bool) -> None:
     assert many == sum(batch * [one])
 
 
-def test_grouped_keys_are_read_in_their_own_number() -> None:
-    """32 heads of queries, 8 of keys: the arithmetic of 32, a quarter of the keys' bytes."""
-
-    def attention(q: Any, k: Any, v: Any) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-
-    q = (1, 32, 16, 64)
-    all_heads = only(passed(attention, *[q] * 3)).work
-    grouped = only(passed(attention, q, *[(1, 8, 16, 64)] * 2)).work
-    assert grouped.flop == all_heads.flop
-    assert grouped.macs == 32 * 16 * 16 * 128
-    assert grouped.input_bytes == 4 * 16 * 64 * (32 + 8 + 8)
-    assert all_heads.input_bytes == 4 * 16 * 64 * (32 + 32 + 32)
-
-
 def test_half_the_width_is_half_the_bytes() -> None:
     """But for the logarithms, which stay float32; FLOP are the same."""
     full = only(passed(F.scaled_dot_product_attention, *[(1, 2, 4, 8)] * 3)).work

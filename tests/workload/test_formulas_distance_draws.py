@@ -71,6 +71,12 @@ def test_many_vectors_are_compared_by_a_product() -> None:
     assert record.work.min_flop == 1200 * (2 * 4 + 1)
 
 
+@pytest.mark.parametrize(("rows", "is_product"), [(26, True), (25, False)])
+def test_distances_are_a_product_from_26_rows_on(rows: int, is_product: bool) -> None:
+    work = only(passed(torch.cdist, (rows, 7), (5, 7))).work
+    assert work.macs == (rows * 5 * (7 + 2) if is_product else 0)
+
+
 @settings(max_examples=20)
 @given(batch=sizes, left=sizes, right=sizes, outputs=sizes)
 def test_bilinear_layer(batch: int, left: int, right: int, outputs: int) -> None:

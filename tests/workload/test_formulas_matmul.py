@@ -54,7 +54,16 @@ def test_bmm_is_a_batch_of_mm(batch: int, m: int, k: int, n: int) -> None:
     [
         (torch.mv, [(3, 5), (5,)], 15),  # 3 outputs of 5
         (torch.dot, [(7,), (7,)], 7),
+        (torch.vdot, [(7,), (7,)], 7),
+        (torch.inner, [(5, 7), (3, 7)], 5 * 3 * 7),
         (torch.outer, [(3,), (5,)], None),  # torch multiplies pointwise
+        (torch.matmul, [(2, 4, 5, 7), (4, 7, 3)], 2 * 4 * 5 * 7 * 3),
+        # A chain is multiplied from the left, the cheaper way.
+        (lambda *x: torch.linalg.multi_dot(x), [(2, 9), (9, 3), (3, 8)], 2 * 9 * 3 + 2 * 3 * 8),
+        (lambda x: torch.linalg.matrix_power(x, 5), [(6, 6)], 3 * 6**3),
+        (lambda x, y: torch.einsum("i,i->", x, y), [(7,), (7,)], 7),
+        (lambda x, y: x @ y.T, [(5, 7), (3, 7)], 5 * 7 * 3),
+        (F.bilinear, [(6, 4), (6, 5), (3, 4, 5)], 6 * (4 * 3 * 5 + 5 * 3)),
         (lambda x, y: x @ y, [(2, 3, 4), (4, 5)], 2 * 3 * 5 * 4),
         (lambda x, y: x @ y, [(2, 3, 4), (2, 4, 5)], 2 * 3 * 5 * 4),
         (lambda x, y: x @ y, [(2, 1, 3, 4), (6, 4, 5)], 2 * 6 * 3 * 5 * 4),

@@ -120,22 +120,3 @@ def test_operations_of_an_element_by_hand(function: Callable[[Any], Any], each: 
     """30 elements. The norm of order 0: 30 comparisons, 29 additions; one more product and sum."""
     work = total(passed(function, (2, 5, 3)))
     assert work.flop == (30 + 29 + 2 if each is None else 30 * each)
-
-
-@pytest.mark.parametrize(
-    ("function", "read"),
-    [
-        (lambda x: aten.select_copy(x, 0, 1), 20),
-        (lambda x: aten.slice_copy(x, 0, 0, 2), 40),
-        (lambda x: x.permute(1, 0).contiguous(), 200),
-        (lambda x: x[[0, 3]], 40),
-        (lambda x: x.index_select(0, torch.tensor([0, 3])), 40),
-        (lambda x: x.gather(0, torch.zeros(1, 20, dtype=torch.int64)), 20),
-    ],
-)
-def test_copies_read_what_they_copy(function: Callable[[Any], Any], read: int) -> None:
-    """Of 10 rows of 20."""
-    captured = passed(function, (10, 20))
-    record = captured.records[-1]
-    assert record.inputs[0].distinct_elements == read
-    assert record.work.flop == 0

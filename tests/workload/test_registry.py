@@ -10,9 +10,8 @@ import torch
 
 from roofline.errors import RooflineError
 from roofline.workload import formulas
-from roofline.workload.formulas import Flop, find, formula, known, registry
-from roofline.workload.operators import State
-from tests.workload.passes import Function, only, passed
+from roofline.workload.formulas import Flop, find, known, registry
+from tests.workload.passes import passed
 
 pytestmark = pytest.mark.usefixtures("a_registry_of_its_own")
 
@@ -48,13 +47,6 @@ def test_what_is_unknown_is_not_found(operator: str) -> None:
     assert find(operator) is None
 
 
-def test_a_second_formula_is_an_error_and_changes_nothing() -> None:
-    """The message names the one that is there; none of the names is registered."""
-    with pytest.raises(RooflineError, match=r"aten\.mm already has a formula: .*matmul\.product"):
-        formula("mylib.fresh", "aten.mm")(lambda **_: Flop())
-    assert find("mylib.fresh") is None
-
-
 def test_every_formula_is_documented_and_named_like_an_operator() -> None:
     """A formula's docstring is its rule; its key has a namespace."""
     for key, each in known().items():
@@ -62,19 +54,6 @@ def test_every_formula_is_documented_and_named_like_an_operator() -> None:
         assert key.count(".") in (1, 2), key
         assert each.type, key
         assert each.key == key
-
-
-def test_a_failing_formula_names_itself() -> None:
-    """Also through a pass, where it is no fault of the model."""
-
-    @formula("mylib.fails")
-    def fails(**_: Any) -> Flop:
-        raise KeyError("groups")
-
-    found = find("mylib.fails")
-    assert found is not None
-    with pytest.raises(RooflineError, match=r"mylib\.fails \(.*\.fails\) failed: KeyError"):
-        found.count({})
 
 
 def test_a_failing_formula_is_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,46 +67,6 @@ def test_a_failing_formula_is_not_blamed_on_the_model(monkeypatch: pytest.Monkey
     with pytest.raises(RooflineError, match=r"formula for aten\.mm") as raised:
         passed(torch.mm, (2, 3), (3, 4))
     assert raised.value.exit_code == 1
-
-
-def test_a_formula_must_return_flop() -> None:
-    """A plain number leaves open what it counts."""
-
-    @formula("mylib.number")
-    def number(**_: Any) -> Flop:
-        return 3  # pyright: ignore[reportReturnType]
-
-    found = find("mylib.number")
-    assert found is not None
-    with pytest.raises(RooflineError, match=r"returned int; return roofline\.Flop"):
-        found.count({})
-
-
-def test_an_operator_of_ones_own() -> None:
-    """Unknown FLOP but known bytes without a formula; counted with one."""
-    with torch.library._scoped_library("roofline_test", "DEF") as library:
-        library.define("twice(Tensor x, int times=2) -> Tensor")
-        library.impl("twice", lambda x, times=2: x * times, "CompositeExplicitAutograd")
-        torch.library.register_fake(
-            "roofline_test::twice", lambda x, times=2: torch.empty_like(x), lib=library
-        )
-        model = Function(lambda x: torch.ops.roofline_test.twice(x))
-        record = only(passed(model, (3, 4)))
-        assert (record.state, record.work.flop, record.work.macs) == (State.UNKNOWN, None, None)
-        assert record.work.traffic_bytes == 2 * 48
-
-        @formula("roofline_test.twice", type="my kind")
-        def twice(x: Any, times: int, output: Any) -> Flop:
-            assert times == 2  # the default, which the call left out
-            return Flop(other=output.elements)
-
-        record = only(passed(model, (3, 4)))
-        assert (record.state, record.work.flop, record.type, record.formula) == (
-            State.COUNTED,
-            12,
-            "my kind",
-            "roofline_test.twice",
-        )
 
 
 def test_the_public_names() -> None:

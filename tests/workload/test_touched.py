@@ -46,10 +46,11 @@ class Call(torch.nn.Module):
         return self.function(*inputs)  # pyright: ignore[reportCallIssue]
 
 
-def row_of(module: torch.nn.Module, *inputs: object) -> roofline.OperatorRow:
-    """The one operator that is not free."""
+def row_of(module: torch.nn.Module, *inputs: object, of: str = "") -> roofline.OperatorRow:
+    """The one operator that is not free, of all those with `of` in their type or name."""
     analysis = roofline.analyze(module, list(inputs), hardware="10980xe")
-    (row,) = [each for each in analysis.operators if each.state != "free"]
+    working = [each for each in analysis.operators if each.state != "free"]
+    (row,) = [each for each in working if of in f"{each.op} {each.type}"]
     return row
 
 
@@ -95,23 +96,27 @@ TABLE = (1000, 8)
 
 
 @pytest.mark.parametrize(
-    ("function", "inputs", "elements"),
+    ("function", "inputs", "elements", "least"),
     [
-        (lambda x, i, v: x.index_copy_(0, i, v), (TABLE, INDEX, (4, 8)), 32),
-        (lambda x, i, v: x.index_add_(0, i, v), (TABLE, INDEX, (4, 8)), 32),
-        (lambda x, i: x.index_fill_(0, i, 1.0), (TABLE, INDEX), 32),
-        (lambda x, i, v: x.index_put_((i,), v), (TABLE, INDEX, (4, 8)), 32),
-        (lambda x, i, v: x.index_put_((i, i), v), (TABLE, INDEX, (4,)), 4),
-        (lambda x, i, v: x.scatter_(0, i, v), (TABLE, "2x8:int64", (2, 8)), 16),
-        (lambda x, i, v: x.scatter_add_(0, i, v), (TABLE, "2x8:int64", (2, 8)), 16),
+        (lambda x, i, v: x.index_copy_(0, i, v), (TABLE, INDEX, (4, 8)), 32, 8),
+        (lambda x, i, v: x.index_add_(0, i, v), (TABLE, INDEX, (4, 8)), 32, 8),
+        (lambda x, i: x.index_fill_(0, i, 1.0), (TABLE, INDEX), 32, 8),
+        (lambda x, i, v: x.index_put_((i,), v), (TABLE, INDEX, (4, 8)), 32, 8),
+        (lambda x, i, v: x.index_put_((i, i), v), (TABLE, INDEX, (4,)), 4, 1),
+        (lambda x, i, v: x.put_(i, v), (TABLE, INDEX, (4,)), 4, 1),
+        (lambda x, i, v: x.scatter_(0, i, v), (TABLE, "2x8:int64", (2, 8)), 16, 8),
+        (lambda x, i, v: x.scatter_add_(0, i, v), (TABLE, "2x8:int64", (2, 8)), 16, 8),
+        (lambda x, i, v: x.scatter_add_(1, i, v), (TABLE, "2x8:int64", (2, 8)), 16, 2),
+        (lambda x, m: x.masked_fill_(m, 1.0), (TABLE, "1000x1:bool"), 8000, 0),
     ],
 )
 def test_an_update_in_place_touches_what_is_selected(
-    function: object, inputs: tuple[object, ...], elements: int
+    function: object, inputs: tuple[object, ...], elements: int, least: int
 ) -> None:
+    """All that is updated may be one place."""
     row = row_of(Call(function), *inputs)
-    assert row.inputs[0].byte == 4 * elements
-    assert row.outputs[0].byte == 4 * elements
+    for each in (row.inputs[0], row.outputs[0]):
+        assert (each.byte, each.min_bytes) == (4 * elements, 4 * least)
 
 
 def test_out_of_place_the_whole_tensor_is_copied() -> None:
@@ -127,9 +132,7 @@ def test_a_mask_may_select_nothing() -> None:
 
 def test_bags_of_rows() -> None:
     """4 rows of 8 in 2 bags: 32 looked up, 16 additions, 16 divisions of the mean."""
-    bag = torch.nn.EmbeddingBag(1000, 8, mode="mean")
-    analysis = roofline.analyze(bag, "2x2:int64", hardware="10980xe")
-    (row,) = [each for each in analysis.operators if each.type == "embedding"]
+    row = row_of(torch.nn.EmbeddingBag(1000, 8, mode="mean"), "2x2:int64", of="embedding")
     assert row.flop == 16 + 16
     assert row.parameter_bytes == 4 * 32
 
@@ -264,8 +267,7 @@ def test_a_copy_to_itself_is_free() -> None:
 
 def test_a_copy_of_the_conjugate_is_none_to_itself() -> None:
     """The same bytes, of which torch changes the sign of every second number."""
-    conjugated = Call(lambda x: x.copy_(x.conj()))
-    x = torch.full((4, 4), 1j)
+    conjugated, x = Call(lambda x: x.copy_(x.conj())), torch.full((4, 4), 1j)
     assert torch.equal(conjugated(x), torch.full((4, 4), -1j))
     assert row_of(conjugated, x).op == "aten.copy_"
 
@@ -273,20 +275,24 @@ def test_a_copy_of_the_conjugate_is_none_to_itself() -> None:
 # -- what values decide ----------------------------------------------------------------------------
 
 
-def test_padding_of_a_bag_may_be_all_of_it() -> None:
-    """torch passes over its row, which holds what would show."""
-    bag = torch.nn.EmbeddingBag(100, 8, mode="sum", padding_idx=3)
+def nothing_shows(bag: torch.nn.EmbeddingBag, *inputs: torch.Tensor) -> None:
+    """torch passes over rows that hold what would show."""
     with torch.no_grad():
         assert bag.weight is not None
         bag.weight.fill_(float("nan"))
-        assert not bag(torch.full((4, 5), 3)).isnan().any()
-    row = _bag_row(bag)
+        assert not bag(*inputs).isnan().any()
+
+
+def test_padding_of_a_bag_may_be_all_of_it() -> None:
+    bag = torch.nn.EmbeddingBag(100, 8, mode="sum", padding_idx=3)
+    nothing_shows(bag, torch.full((4, 5), 3))
+    row = row_of(bag, "4x5:int64", of="embedding")
     assert (row.parameter_bytes, row.flop) == (4 * 20 * 8, (20 - 4) * 8)
     assert (row.inputs[0].min_bytes, row.min_flop) == (0, 0)
 
 
 def test_rows_of_a_bag_may_be_one_row_that_is_added_all_the_same() -> None:
-    row = _bag_row(torch.nn.EmbeddingBag(100, 8, mode="sum"))
+    row = row_of(torch.nn.EmbeddingBag(100, 8, mode="sum"), "4x5:int64", of="embedding")
     assert row.inputs[0].byte == 4 * 20 * 8
     assert row.inputs[0].min_bytes == 4 * 8
     assert row.min_flop == row.flop == (20 - 4) * 8
@@ -294,28 +300,17 @@ def test_rows_of_a_bag_may_be_one_row_that_is_added_all_the_same() -> None:
 
 def test_bags_may_end_before_the_first_index() -> None:
     bag = torch.nn.EmbeddingBag(100, 8, include_last_offset=True)
-    with torch.no_grad():
-        assert bag.weight is not None
-        bag.weight.fill_(float("nan"))
-        nothing = bag(torch.zeros(20, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
-    assert not nothing.isnan().any()
-    row = _bag_row(bag, torch.zeros(20, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
+    nothing = torch.zeros(20, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
+    nothing_shows(bag, *nothing)
+    row = row_of(bag, *nothing, of="embedding")
     assert (row.inputs[0].min_bytes, row.min_flop) == (0, 0)
 
 
 def test_a_mean_of_no_rows_is_not_divided() -> None:
     """3 rows in 5 bags: two have none."""
-    row = _bag_row(
-        torch.nn.EmbeddingBag(100, 8, mode="mean"), torch.arange(3), torch.arange(5).clamp(max=3)
-    )
+    bag = torch.nn.EmbeddingBag(100, 8, mode="mean")
+    row = row_of(bag, torch.arange(3), torch.arange(5).clamp(max=3), of="embedding")
     assert row.min_flop == 3 * 8
-
-
-def _bag_row(bag: torch.nn.EmbeddingBag, *inputs: torch.Tensor) -> roofline.OperatorRow:
-    given = list(inputs) or ["4x5:int64"]
-    analysis = roofline.analyze(bag, given, hardware="10980xe")
-    (row,) = [each for each in analysis.operators if each.type == "embedding"]
-    return row
 
 
 SAME = torch.zeros(6, dtype=torch.int64)
@@ -337,8 +332,7 @@ SAME = torch.zeros(6, dtype=torch.int64)
 def test_all_indices_may_be_the_same(function: object, shape: tuple[int, ...]) -> None:
     """The elements that have a gradient where they are."""
     call = Call(function)
-    analysis = roofline.analyze(call, [shape], hardware="10980xe")
-    (row,) = [each for each in analysis.operators if each.state != "free"]
+    row = row_of(call, shape)
     (table,) = [each for each in row.inputs if each.shape == shape]
     assert table.min_bytes == 4 * touched_by_gradient(call, shape)
     assert table.byte == min(row.outputs[0].byte, 4 * torch.ones(shape).numel())
@@ -347,27 +341,6 @@ def test_all_indices_may_be_the_same(function: object, shape: tuple[int, ...]) -
 def test_what_is_broadcast_may_be_one_element_at_many_places() -> None:
     call = Call(lambda x, i: x.expand(50, 8).gather(1, i))
     assert row_of(call, (8,), "50x2:int64").inputs[0].min_bytes == 4
-
-
-@pytest.mark.parametrize(
-    ("function", "inputs", "elements"),
-    [
-        (lambda x, i, v: x.index_copy_(0, i, v), (TABLE, INDEX, (4, 8)), 8),
-        (lambda x, i, v: x.index_add_(0, i, v), (TABLE, INDEX, (4, 8)), 8),
-        (lambda x, i: x.index_fill_(0, i, 1.0), (TABLE, INDEX), 8),
-        (lambda x, i, v: x.index_put_((i,), v), (TABLE, INDEX, (4, 8)), 8),
-        (lambda x, i, v: x.index_put_((i, i), v), (TABLE, INDEX, (4,)), 1),
-        (lambda x, i, v: x.put_(i, v), (TABLE, INDEX, (4,)), 1),
-        (lambda x, i, v: x.scatter_(0, i, v), (TABLE, "2x8:int64", (2, 8)), 8),
-        (lambda x, i, v: x.scatter_add_(1, i, v), (TABLE, "2x8:int64", (2, 8)), 2),
-        (lambda x, m: x.masked_fill_(m, 1.0), (TABLE, "1000x1:bool"), 0),
-    ],
-)
-def test_all_that_is_updated_may_be_one_place(
-    function: object, inputs: tuple[object, ...], elements: int
-) -> None:
-    row = row_of(Call(function), *inputs)
-    assert row.inputs[0].min_bytes == row.outputs[0].min_bytes == 4 * elements
 
 
 @pytest.mark.parametrize(
@@ -417,12 +390,8 @@ def test_masks_select_no_place_twice() -> None:
 
 
 def test_equal_stops_at_the_first_difference() -> None:
-    analysis = roofline.analyze(
-        Call(lambda x, y: x if torch.equal(x, y) else y),
-        [torch.zeros(100), torch.ones(100)],
-        hardware="10980xe",
-    )
-    (row,) = [each for each in analysis.operators if each.op == "aten.equal"]
+    call = Call(lambda x, y: x if torch.equal(x, y) else y)
+    row = row_of(call, torch.zeros(100), torch.ones(100), of="aten.equal")
     assert (row.flop, row.min_flop) == (100, 0)
     assert [(each.byte, each.min_bytes) for each in row.inputs] == [(400, 0), (400, 0)]
 
