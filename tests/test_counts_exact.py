@@ -9,8 +9,8 @@ Where else it is shown:
   ``test_backward_recurrent.py``
 * multi-head attention and encoder layers on and off the fast path: ``test_formulas_attention.py``
 * convolutions (grouped, depthwise, dilated, strided, padded, transposed), all taps walked, and
-  what padding leaves to be done: ``test_formulas_convolution.py``, ``test_touched.py``; backward,
-  also against the forward of the transposed problem: ``test_backward_convolution.py``
+  what padding leaves to be done, forward and backward: ``test_formulas_convolution.py``,
+  ``test_touched.py``
 * products: ``test_formulas_matmul.py``; distances: ``test_formulas_distance_draws.py``; Fourier
   transforms: ``test_formulas_fft.py``; ``linalg``: ``test_formulas_linear_algebra.py``
 * attention in the CPU's kernel, causal and masked, with what a triangle leaves:
