@@ -18,12 +18,13 @@ from roofline.errors import MeasurementError
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
+from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.chase import Order, PlainKernel
 from roofline.machine.kernels.compiler import Plan
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.kernels.stream import StreamKernel, stream_kernels
 from roofline.machine.measuring import benchmark, kernel_measurement, trials
-from roofline.machine.measuring.estimation import Series
+from roofline.machine.measuring.estimation import Estimate, Series
 from roofline.machine.system.activity import Activity
 from roofline.machine.system.situation import Frequency, Situation
 from roofline.machine.system.topology import Cache, Topology
@@ -65,6 +66,10 @@ SITUATION = Situation(
     huge_pages="",
 )
 QUIET = Activity(steal_s=0.0, throttled=0, load=0.0)
+
+UNIT = stream_unit("x86_64", ("avx", "fma"))
+assert UNIT is not None
+(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
 
 CLOCK_HZ = 3e9
 INSTRUCTIONS_PER_CYCLE = 2
@@ -253,6 +258,15 @@ def measured() -> tuple[HardwareProfile, tuple[Series, ...]]:
     """What `measure` finds of a fake machine as it is: for those who only read it."""
     with pytest.MonkeyPatch.context() as patch:
         return measure(install(patch))
+
+
+def rate(
+    sustained: float = 100.0, *, peak: float | None = None, spread: float = 0.01, **more: Any
+) -> Estimate:
+    """An estimate of 80 bursts, none of them disturbed."""
+    fields = {"bursts": 80, "disturbed": 0, "only_disturbed": False, **more}
+    peak = sustained if peak is None else peak
+    return Estimate(peak=peak, sustained=sustained, spread=spread, **fields)
 
 
 def few_kernels(machine: FakeMachine) -> None:

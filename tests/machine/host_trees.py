@@ -22,7 +22,7 @@ class Tree:
     def write(self, path: str, text: str | int) -> None:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n", encoding="utf-8")
+        file.write_text(f"{text}\n", encoding="utf-8", errors="surrogateescape")
 
     def cpus(self, count: int, *, siblings: int = 1) -> None:
         """`count` CPUs allowed, CPU i and i + count / siblings on the same core."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.stream import compute_state
+from roofline.machine.kernels.stream import StreamKernel, compute_state
 
 Array = npt.NDArray[Any]
 
@@ -97,3 +97,20 @@ def _saturating_products(m: Array, a: Array, x: Array) -> Array:
     unsigned = x.astype(np.int32).view(np.uint8).astype(np.int64)
     pairs = np.clip((unsigned * m).reshape(*x.shape, 2, 2).sum(axis=-1), -(2**15), 2**15 - 1)
     return (pairs * a.reshape(-1, 2)).sum(axis=-1)
+
+
+def stream_result(kernel: StreamKernel, factor: float, a: Array, b: Array, c: Array) -> Array:
+    """What a pass of a stream kernel leaves in its first stream."""
+    return {
+        "read": a,
+        "write": np.full_like(a, factor),
+        "copy": b,
+        "triad": b + np.float32(factor) * c,
+        "update": np.float32(factor) - a,
+    }[kernel.name.removesuffix("-nt")]
+
+
+def combination(kernel: StreamKernel, a: Array) -> Array:
+    """What `read` keeps of all that it loaded."""
+    combine = {"xor": np.bitwise_xor, "or": np.bitwise_or}[kernel.form.combine]
+    return combine.reduce(a.view(np.uint32).reshape(-1, kernel.vector_bytes // 4), axis=0)

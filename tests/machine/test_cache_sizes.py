@@ -186,44 +186,35 @@ def test_true_reports_are_confirmed(name: str) -> None:
     assert hierarchy.conditions == ()
 
 
-def test_a_cache_reported_far_too_large_has_the_size_that_is_found() -> None:
-    hierarchy = found(*ZEN_5[:2], (3, 384 * MIB, 8), largest_bytes=1024 * MIB)
-    last = hierarchy.levels[2]
-    assert 32 * MIB <= last.capacity_bytes <= 36 * MIB
-    assert last.held_bytes <= 32 * MIB
-    assert hierarchy.conditions == (
-        "L3: the operating system reports 384 MiB, but the latency curve steps between 29 and"
-        " 35 MiB; the upper edge is taken",
-    )
-    assert "384 MiB" in last.provenance.reference
-
-
-def test_a_cache_reported_too_small_has_the_size_that_is_found() -> None:
-    hierarchy = found(*ZEN_5[:2], (3, 16 * MIB, 8))
-    assert 32 * MIB <= hierarchy.levels[2].capacity_bytes <= 36 * MIB
-    assert "reports 16 MiB" in hierarchy.conditions[0]
-
-
-def test_a_private_cache_reported_too_large_is_not_believed() -> None:
-    hierarchy = found((1, 48 * KIB, 1), (2, 3 * MIB, 1), (3, 32 * MIB, 8))
-    assert MIB <= hierarchy.levels[1].capacity_bytes < 1.2 * MIB
-    assert "L2: the operating system reports 3 MiB" in hierarchy.conditions[0]
-
-
-def test_another_thread_of_the_core_may_hold_half_of_its_cache() -> None:
-    hierarchy = found((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 32 * MIB, 8))
-    assert hierarchy.levels[1].capacity_bytes == 2 * MIB
-    assert hierarchy.levels[1].held_bytes <= 1.2 * MIB
-    assert "may hold the rest" in hierarchy.conditions[0]
-
-
-def test_a_shared_cache_may_be_partly_with_the_neighbours() -> None:
-    hierarchy = found(*ZEN_5[:2], (3, 64 * MIB, 8))
-    last = hierarchy.levels[2]
-    # The larger size stands for bounds, the smaller for working sets.
-    assert last.capacity_bytes == 64 * MIB
-    assert last.held_bytes <= 32 * MIB
-    assert "neighbours on the host may hold the rest" in hierarchy.conditions[0]
+@pytest.mark.parametrize(
+    ("level", "reported", "least", "most", "held", "said"),
+    [
+        (
+            *(3, 384 * MIB, 32 * MIB, 36 * MIB, 32 * MIB),
+            "L3: the operating system reports 384 MiB, but the latency curve steps between 29 and"
+            " 35 MiB; the upper edge is taken",
+        ),
+        (3, 16 * MIB, 32 * MIB, 36 * MIB, 32 * MIB, "L3: the operating system reports 16 MiB"),
+        # A core's own cache has no neighbours, but another thread of the core may hold half.
+        (2, 3 * MIB, MIB, 1.2 * MIB, 1.2 * MIB, "L2: the operating system reports 3 MiB"),
+        (2, 2 * MIB, 2 * MIB, 2 * MIB, 1.2 * MIB, "neighbours on the host may hold the rest"),
+        # The larger size stands for bounds, the smaller for working sets.
+        (3, 64 * MIB, 64 * MIB, 64 * MIB, 32 * MIB, "neighbours on the host may hold the rest"),
+    ],
+)
+def test_a_size_that_the_curve_does_not_confirm(
+    level: int, reported: int, least: int, most: int, held: int, said: str
+) -> None:
+    caches = [
+        (number, reported if number == level else size, sharing) for number, size, sharing in ZEN_5
+    ]
+    hierarchy = found(*caches, largest_bytes=1024 * MIB if reported > 64 * MIB else None)
+    doubted = hierarchy.levels[level - 1]
+    assert least <= doubted.capacity_bytes <= most
+    assert doubted.held_bytes <= held
+    (condition,) = hierarchy.conditions
+    assert said in condition
+    assert condition == f"{doubted.name}: {doubted.provenance.reference}"
 
 
 def test_the_only_core_of_a_guest_has_neighbours_too() -> None:
@@ -301,12 +292,9 @@ def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
     assert hierarchy.memory_latency is None
 
 
-@pytest.mark.parametrize(
-    ("memory_ns", "beyond_ns", "said"),
-    [(100, 170, "29 and 35 MiB"), (65, 110, "29 and 35 MiB"), (75, 140, "29 and 35 MiB")],
-)
+@pytest.mark.parametrize(("memory_ns", "beyond_ns"), [(100, 170), (65, 110), (75, 140)])
 def test_translation_buffers_that_miss_in_memory_confirm_no_cache(
-    memory_ns: float, beyond_ns: float, said: str
+    memory_ns: float, beyond_ns: float
 ) -> None:
     # 256 MiB reported where there are 32; what "holds" 128 MiB are translations.
     machine = Simulated(
@@ -321,7 +309,7 @@ def test_translation_buffers_that_miss_in_memory_confirm_no_cache(
     assert last.held_bytes <= 35 * MIB
     (condition,) = hierarchy.conditions
     assert condition.startswith("L3: the operating system reports 256 MiB, but")
-    assert said in condition
+    assert "29 and 35 MiB" in condition
 
 
 def test_a_slow_last_cache_is_no_memory() -> None:

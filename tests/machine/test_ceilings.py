@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from roofline.foundation.dtypes import dtype
@@ -16,26 +18,20 @@ from roofline.machine.measuring.ceilings import (
     OnPaper,
     compute_ceiling,
     doubt,
+    kernel_conditions,
     memory_levels,
+    page_conditions,
     without_lower_mixes,
     write_allocate,
 )
-from roofline.machine.measuring.estimation import Estimate, provenance
+from roofline.machine.measuring.estimation import provenance
+from roofline.machine.measuring.kernel_measurement import clock_conditions, measured_clock
 from roofline.machine.measuring.rounds import Reached, faster
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
-from tests.machine.fake_machine import FakeKernel, FakeMachine
+from tests.machine.fake_machine import FakeKernel, FakeMachine, rate
 
 MACHINE = FakeMachine()
 SETS = ("avx", "avx2", "fma")
-
-
-def rate(
-    sustained: float = 100.0, *, peak: float | None = None, spread: float = 0.01, **more: Any
-) -> Estimate:
-    fields = {"bursts": 80, "disturbed": 0, "only_disturbed": False, **more}
-    return Estimate(
-        peak=sustained if peak is None else peak, sustained=sustained, spread=spread, **fields
-    )
 
 
 def fma_trial(threads: int = 1, *, second: bool = False) -> Trial:
@@ -57,8 +53,6 @@ def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 
         scope="shared" if level == "DRAM" else "private",
         source="found",
     )
-    import numpy as np
-
     compiled: Any = FakeKernel(MACHINE, kernel)
     return stream_trial(compiled, working_set, [np.zeros(1 << 17, np.uint8)] * threads)
 
@@ -237,3 +231,90 @@ def test_a_mix_that_is_higher_on_one_team_is_kept_on_all() -> None:
 def test_a_mix_stands_where_there_is_no_multiply_add_to_compare_it_with() -> None:
     mix = ceiling("fma-add", 75.0)
     assert without_lower_mixes([mix]) == (mix,)
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+
+def test_the_rate_becomes_the_clock() -> None:
+    clock = measured_clock(rate(4.1e9, peak=4.2e9, bursts=40, disturbed=2))
+    assert (clock.peak_hz, clock.median_hz) == (4.2e9, 4.1e9)
+    assert clock.provenance.source == "measured"
+    assert "chain of 100 dependent additions" in clock.provenance.reference
+    assert "40 bursts, 2 disturbed" in clock.provenance.note
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        (None, ""),
+        (4.2e9, ""),
+        (4.3e9, ""),
+        (5.0e9, "measured 4.20 GHz is 16 % below the 5.00 GHz"),
+        (3.5e9, "measured 4.20 GHz is 20 % above the 3.50 GHz"),
+    ],
+)
+def test_a_clock_that_is_not_the_reported_one_is_said(reported: float, expected: str) -> None:
+    clock = Clock(peak_hz=4.2e9, median_hz=4.1e9, provenance=provenance("hand"))
+    found = clock_conditions(clock, reported)
+    assert bool(found) == bool(expected)
+    assert expected in "".join(found)
+
+
+# --- what bursts say about themselves ------------------------------------------------------------
+
+
+def reached(*, place: str = "x", page_faults: int = 0, other: Any = None, **more: Any) -> Any:
+    trial: Any = SimpleNamespace(page_faults=page_faults, label=f"fma {place}", place=place)
+    return Reached(trial=trial, rate=rate(bursts=1000, **more), other=other)
+
+
+HOPELESS = {"disturbed": 1000, "only_disturbed": True}
+
+
+@pytest.mark.parametrize(
+    ("found", "beginnings"),
+    [
+        ([], []),
+        ([reached(disturbed=10)], []),
+        (
+            [reached(disturbed=11)],
+            ["contention: in 11 of 1000 bursts a thread had its CPU for less than 95"],
+        ),
+        # The bursts of both forms count.
+        (
+            [reached(disturbed=10, other=rate(bursts=1000, disturbed=30))],
+            ["contention: in 40 of 2000 bursts"],
+        ),
+        (
+            [reached(place="L1", **HOPELESS), reached(place="L2", **HOPELESS)],
+            [
+                "contention: in 2000 of 2000 bursts",
+                "too low, because every burst was disturbed: fma L1, fma L2; stop what else runs"
+                " and measure again",
+            ],
+        ),
+        ([reached(page_faults=10)], []),
+        ([reached(page_faults=50)], ["page faults: 50 happened inside timed calls"]),
+        # Places are named once.
+        (
+            [
+                reached(spread=0.7, place="DRAM on 2 threads"),
+                reached(spread=0.3, place="DRAM on 2 threads"),
+                reached(spread=0.2, place="L1 on 1 thread"),
+            ],
+            ["unsteady: bursts of DRAM on 2 threads differ by more than 25 %"],
+        ),
+    ],
+)
+def test_disturbed_and_unsteady_bursts_are_told(found: list[Any], beginnings: list[str]) -> None:
+    said = kernel_conditions(found)
+    assert len(said) == len(beginnings)
+    assert all(map(str.startswith, said, beginnings))
+
+
+def test_small_pages_are_told() -> None:
+    assert page_conditions(100 << 20, None) == []
+    assert page_conditions(100 << 20, 50 << 20) == []
+    (said,) = page_conditions(100 << 20, 4 << 20)
+    assert said.startswith("small pages: 4 MiB of 100 MiB are in huge pages")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from roofline.machine.hardware import Host
 from roofline.machine.system.situation import (
     Frequency,
     circumstances,
@@ -15,57 +13,44 @@ from roofline.machine.system.situation import (
     frequency_conditions,
     read_frequency,
 )
-from roofline.machine.system.topology import Cache, CoreKind, Topology
+from roofline.machine.system.topology import CoreKind
+from tests.machine.fake_machine import FREQUENCY, HOST, TOPOLOGY
 from tests.machine.host_trees import Tree
-
-HOST = Host(
-    cpu_model="Fake CPU",
-    architecture="x86_64",
-    operating_system="none",
-    instruction_sets=("avx2", "fma", "sse", "sse2"),
-    available_cpus=4,
-)
-TOPOLOGY = Topology(
-    available_cpus=4,
-    cores=(0, 1, 2, 3),
-    hidden_siblings=0,
-    quota_cpus=None,
-    caches=(Cache(level=1, size_bytes=1 << 15, cpus=(0,)),),
-    allowed_cpus=(0, 1, 2, 3),
-    online_cpus=4,
-)
-PLAIN = Frequency(
-    governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
-)
 
 
 def test_a_plain_host_has_nothing_to_say() -> None:
-    assert circumstances(HOST, TOPOLOGY, PLAIN) == []
+    assert circumstances(HOST, TOPOLOGY, FREQUENCY) == []
 
 
 def test_siblings_affinity_and_memory_are_said() -> None:
     narrow = replace(TOPOLOGY, hidden_siblings=1, online_cpus=8)
-    affinity, siblings, memory = circumstances(HOST, narrow, PLAIN, 256 << 20)
-    assert affinity == "affinity: this process may use 4 of the host's 8 CPUs"
+    affinity, siblings, memory = circumstances(HOST, narrow, FREQUENCY, 256 << 20)
+    assert affinity == "affinity: this process may use 2 of the host's 8 CPUs"
     assert siblings == "one thread per physical core: 1 SMT sibling is left out"
     assert memory == "the container may use 256 MiB of memory"
 
 
-def test_slower_cores_are_said_to_be_left_out() -> None:
-    kinds = (
-        CoreKind(name="performance", cores=(0, 1)),
-        CoreKind(name="efficiency", cores=(4, 5, 6, 7)),
-    )
-    (said,) = core_conditions(replace(TOPOLOGY, cores=(0, 1), kinds=kinds))
-    assert said.startswith("4 efficiency cores are left out: bursts start and end together")
-
-
-def test_slow_cores_alone_are_said_to_be_slow() -> None:
-    kinds = (CoreKind(name="performance", cores=()), CoreKind(name="efficiency", cores=(4, 5)))
-    (said,) = core_conditions(replace(TOPOLOGY, cores=(4, 5), kinds=kinds))
-    assert said == (
-        "only efficiency cores may be used (affinity): the host's performance cores are faster"
-    )
+@pytest.mark.parametrize(
+    ("fast", "slow", "beginning"),
+    [
+        (
+            (0, 1),
+            (4, 5, 6, 7),
+            "4 efficiency cores are left out: bursts start and end together",
+        ),
+        (
+            (),
+            (4, 5),
+            "only efficiency cores may be used (affinity): the host's performance cores are faster",
+        ),
+    ],
+)
+def test_slower_cores_are_said(
+    fast: tuple[int, ...], slow: tuple[int, ...], beginning: str
+) -> None:
+    kinds = (CoreKind(name="performance", cores=fast), CoreKind(name="efficiency", cores=slow))
+    (said,) = core_conditions(replace(TOPOLOGY, cores=fast or slow, kinds=kinds))
+    assert said.startswith(beginning)
 
 
 @pytest.mark.parametrize(
@@ -80,18 +65,13 @@ def test_a_quota_below_one_thread_is_said_to_stop_it(quota: float, less: bool) -
 
 def test_a_host_without_instruction_sets_says_so() -> None:
     bare = replace(HOST, architecture="riscv64", instruction_sets=())
-    (said,) = circumstances(bare, TOPOLOGY, PLAIN)
+    (said,) = circumstances(bare, TOPOLOGY, FREQUENCY)
     assert said.startswith("instruction sets are unknown on riscv64")
 
 
 # --- the clock -----------------------------------------------------------------------------------
 
 CPUFREQ = "sys/devices/system/cpu/cpu0/cpufreq"
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
 
 
 def test_the_clock_as_the_system_governs_it(tree: Tree) -> None:
@@ -154,5 +134,5 @@ def test_boost_is_read_from_either_driver(
 def test_powersave_is_slow_only_where_the_driver_obeys_it(
     governor: str, driver: str, said: int
 ) -> None:
-    found = frequency_conditions(replace(PLAIN, governors=(governor,), driver=driver))
+    found = frequency_conditions(replace(FREQUENCY, governors=(governor,), driver=driver))
     assert len(found) == said

@@ -1,14 +1,27 @@
-"""The crew: results in order, errors passed on, no thread left behind."""
+"""The crew: results in order, errors passed on, no thread left behind; and its memory."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roofline.errors import MeasurementError
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.crew import (
+    Crew,
+    allocate,
+    extent_bytes,
+    fill,
+    huge_page_bytes,
+    lay_out,
+)
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="no affinity on this system"
@@ -49,42 +62,35 @@ def test_a_crew_that_cannot_be_pinned_works_and_says_so() -> None:
 
 
 @needs_affinity
-def test_affinity_that_is_not_permitted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(pid: int, cpus: set[int]) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    with Crew(2, (0, 1)) as crew:
-        assert crew.each(lambda i: i) == [0, 1]
-        assert not crew.pinned
-        assert crew.refused == (0, 1)
-        assert "pinned to CPU 0, 1: not permitted, or offline by now" in crew.pinning
-
-
-@needs_affinity
-def test_a_cpu_that_went_offline_since_it_was_read_is_named(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("refuses", "refused"),
+    [
+        ({3: PermissionError(1, "Operation not permitted"), 7: OSError(1, "No")}, (3, 7)),
+        # It went offline since it was read.
+        ({7: OSError(22, "Invalid argument")}, (7,)),
+        # A sandbox only pretends to pin.
+        ({3: None}, (3,)),
+    ],
+)
+def test_cpus_that_are_refused_are_named(
+    monkeypatch: pytest.MonkeyPatch, refuses: dict[int, OSError | None], refused: tuple[int, ...]
 ) -> None:
     masks: dict[int, set[int]] = {}
 
     def pin(pid: int, cpus: set[int]) -> None:
-        if 7 in cpus:
-            raise OSError(22, "Invalid argument")
-        masks[threading.get_ident()] = set(cpus)
+        (cpu,) = cpus
+        if error := refuses.get(cpu):
+            raise error
+        masks[threading.get_ident()] = {0, 1, 2, 3} if cpu in refuses else cpus
 
     monkeypatch.setattr(os, "sched_setaffinity", pin)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: masks[threading.get_ident()])
     with Crew(2, (3, 7)) as crew:
-        assert crew.refused == (7,)
+        assert crew.each(lambda i: i) == [0, 1]
+        assert crew.refused == refused
         assert not crew.pinned
-
-
-@needs_affinity
-def test_a_sandbox_that_only_pretends_to_pin_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    with Crew(1, (2,)) as crew:
-        assert crew.refused == (2,)
+        cpus = ", ".join(map(str, refused))
+        assert f"pinned to CPU {cpus}: not permitted, or offline by now" in crew.pinning
 
 
 @pytest.mark.parametrize("started", [0, 2])
@@ -138,3 +144,76 @@ def test_an_interrupt_stops_and_joins_everyone() -> None:
         started.wait()
         raise KeyboardInterrupt
     assert crew_threads() == []
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
+    buffer = allocate(3_000_000)
+    assert buffer.size == 3_000_000
+    assert buffer.ctypes.data % (2 << 20) == 0
+    fill(buffer, lambda: False)
+    values = buffer.view(np.float32)
+    assert np.isfinite(values).all()
+    assert abs(float(values.mean())) < 0.01
+    assert 0.9 < float(values.std()) < 1.1
+
+
+def test_memory_that_the_system_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MeasurementError, match=r"does not give 64 MiB of memory .*; raise"):
+        allocate(64 << 20)
+
+
+def test_filling_ends_when_told() -> None:
+    buffer = allocate(4 << 20)
+    answers = iter([False, True])
+    fill(buffer, lambda: next(answers))
+    assert buffer[:100].any()
+    assert not buffer[2 << 20 :].any()
+
+
+@given(
+    total=st.integers(3 * 512, 1 << 24),
+    streams=st.integers(1, 3),
+    block=st.sampled_from([128, 512]),
+)
+def test_streams_do_not_overlap_and_do_not_alias(total: int, streams: int, block: int) -> None:
+    layout = lay_out(total, streams, block)
+    assert layout.length % block == 0
+    assert total - streams * block < layout.length * streams <= total
+    assert layout.starts[0] == 0
+    for before, after in zip(layout.starts, layout.starts[1:], strict=False):
+        assert after >= before + layout.length
+        assert after % 64 == 0
+    assert layout.starts[-1] + layout.length <= extent_bytes(total, 3)
+    # No two streams at the same place of a 4 KiB page.
+    assert len({start % 4096 for start in layout.starts}) == streams
+
+
+def test_too_little_memory_for_a_layout() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        lay_out(1000, 3, 512)
+
+
+def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> None:
+    memory = allocate(8 << 20)
+    start = memory.ctypes.data
+    assert huge_page_bytes([memory], tmp_path) is None
+    file = tmp_path / "proc/self/smaps"
+    file.parent.mkdir(parents=True)
+    neighbour = "7f0000-7f1000 rw-p 00000000 00:00 0\nAnonHugePages:    4096 kB\n"
+
+    def said(huge: str) -> int | None:
+        mapping = f"{start:x}-{start + (9 << 20):x} rw-p 00000000 00:00 0\n"
+        file.write_text(f"{neighbour}{mapping}AnonHugePages: {huge}\n{neighbour}", encoding="utf-8")
+        return huge_page_bytes([memory], tmp_path)
+
+    assert said("6144 kB") == 6 << 20
+    assert said("0 kB") == 0
+    assert said("9216 kB") == 8 << 20  # what is beside the buffer in its mapping is not its own
+    assert said("lots") is None

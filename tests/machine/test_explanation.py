@@ -10,25 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from roofline.foundation.dtypes import dtype
-from roofline.machine.hardware import ComputeCeiling, HardwareProfile, Host, Provenance
+from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.explanation import KernelPlan, Section, explain
 from roofline.machine.system.situation import Frequency, Situation, read_situation
-from roofline.machine.system.topology import Cache, CoreKind, Node, Topology
+from roofline.machine.system.topology import Cache, CoreKind, Node
+from tests.builders import SOURCE, ceiling, profile
+from tests.machine import fake_machine
 from tests.machine.host_trees import Tree
 
-HOST = Host(
-    cpu_model="Fake CPU 9000",
-    architecture="x86_64",
-    operating_system="none",
-    instruction_sets=("avx", "avx2", "f16c", "fma", "sse", "sse2"),
-    available_cpus=2,
-)
-SITUATION = Situation(
+HOST = replace(fake_machine.HOST, instruction_sets=("avx", "avx2", "f16c", "fma", "sse", "sse2"))
+SITUATION = replace(
+    fake_machine.SITUATION,
     host=HOST,
-    topology=Topology(
-        available_cpus=2,
+    topology=replace(
+        fake_machine.TOPOLOGY,
         cores=(0, 2),
         hidden_siblings=2,
         quota_cpus=2.5,
@@ -55,7 +51,6 @@ SITUATION = Situation(
         Node(number=0, cpus=(0, 1), memory_bytes=8 << 30, free_bytes=None),
         Node(number=1, cpus=(2, 3), memory_bytes=8 << 30, free_bytes=None),
     ),
-    memory_bytes=None,
     available_bytes=3 << 30,
     memory_limit_bytes=4 << 30,
     huge_pages="never",
@@ -91,7 +86,7 @@ def told(
 
 def test_all_of_this_host_is_said() -> None:
     said = told()
-    assert "Fake CPU 9000" in said["Cores"]
+    assert "Fake(R) CPU 9000 @ 3.00GHz" in said["Cores"]
     assert "on 1 thread and on 2 threads, pinned to CPU 0, 2" in said["Cores"]
     assert "may use 8 of the host's 16 CPUs" in said["Cores"]
     assert "2 SMT siblings are left out" in said["Cores"]
@@ -124,15 +119,9 @@ def test_every_line_is_a_sentence_of_its_own() -> None:
 
 
 BARE = replace(
-    SITUATION,
+    fake_machine.SITUATION,
     host=replace(HOST, instruction_sets=("sse", "sse2")),
-    topology=Topology(available_cpus=1, cores=(0,), hidden_siblings=0, quota_cpus=None, caches=()),
-    frequency=Frequency(
-        governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
-    ),
-    nodes=(),
-    memory_limit_bytes=None,
-    huge_pages="",
+    topology=replace(fake_machine.TOPOLOGY, cores=(0,), caches=(), allowed_cpus=()),
 )
 
 
@@ -150,22 +139,10 @@ def test_what_is_unknown_is_said_and_no_number_is_made_up() -> None:
 
 
 def test_what_the_last_measurement_noticed_is_told() -> None:
-    last = HardwareProfile(
-        name="fake",
-        device="cpu",
+    dated = replace(SOURCE, source="measured", date="2026-01-31")
+    last = replace(
+        profile([replace(ceiling(1e9), provenance=dated)], []),
         threads=2,
-        compute=(
-            ComputeCeiling(
-                kind="hardware",
-                kernel="fma",
-                dtype=dtype("float32"),
-                unit="avx2",
-                threads=1,
-                peak_flop_per_s=1e9,
-                sustained_flop_per_s=1e9,
-                provenance=Provenance(source="measured", reference="x", date="2026-01-31"),
-            ),
-        ),
         conditions=("steal: the hypervisor took 1 s",),
     )
     said = told(last=last)["The profile"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -10,27 +9,10 @@ import pytest
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy import exploration as hierarchy
 from roofline.machine.hierarchy.exploration import Explored, explore
-from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.chase import chase_kernel
-from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.crew import Crew
-from tests.machine.fake_machine import TOPOLOGY, FakeMachine, install
+from tests.machine.fake_machine import READ, TOPOLOGY, FakeMachine
 from tests.machine.simulated_caches import KIB, MIB, Simulated
-
-UNIT = stream_unit("x86_64", ("avx", "fma"))
-assert UNIT is not None
-(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return install(monkeypatch)
-
-
-@pytest.fixture
-def crew(machine: FakeMachine) -> Generator[Crew]:
-    with Crew(2, (0, 1)) as crew:
-        yield crew
 
 
 def probes(machine: FakeMachine, *, chase: bool = True, read: bool = True) -> tuple[Any, Any]:
@@ -105,14 +87,6 @@ def test_without_a_probe_what_it_shows_is_missing(
     assert [each.capacity_bytes for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
     sources = {each.provenance.source for each in found.hierarchy.levels}
     assert sources == {"measured" if chase else "datasheet"}
-
-
-def test_what_the_system_reports_wrongly_is_said(machine: FakeMachine, crew: Crew) -> None:
-    machine.caches = Simulated(caches=((48 * KIB, 1e-9), (2 * MIB, 4e-9)), memory_s=80e-9)
-    found = explored(machine, crew)
-    (said,) = found.conditions
-    assert said.startswith("L1: the operating system reports 32 KiB, but the latency curve steps")
-    assert 48 * KIB <= found.hierarchy.levels[0].capacity_bytes <= 56 * KIB
 
 
 def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(

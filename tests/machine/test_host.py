@@ -27,12 +27,6 @@ from roofline.machine.system.host import (
 from roofline.machine.system.situation import circumstances, read_situation
 from tests.machine.host_trees import V2_MOUNT, Tree
 
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
-
-
 X86 = """processor\t: 0
 model name\t: AMD EPYC 7763 64-Core Processor
 flags\t\t: fpu sse sse2 avx fma avx2 smep hypervisor
@@ -47,23 +41,23 @@ CPU part\t: 0xd40
 """
 
 
-def test_an_x86_host(tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("cpuinfo", "model", "sets"),
+    [
+        (X86, "AMD EPYC 7763 64-Core Processor", ("avx", "avx2", "fma", "sse", "sse2")),
+        (ARM, "Arm implementer 0x41 part 0xd40", ("asimd", "asimdhp", "bf16", "sve")),
+    ],
+)
+def test_a_host_as_its_files_show_it(
+    tree: Tree, cpuinfo: str, model: str, sets: tuple[str, ...]
+) -> None:
     tree.cpus(2)
-    tree.write("proc/cpuinfo", X86)
+    tree.write("proc/cpuinfo", cpuinfo)
     tree.write("etc/os-release", 'NAME=Debian\nPRETTY_NAME="Debian GNU/Linux 12"')
     host = describe_host(tree.root)
-    assert host.cpu_model == "AMD EPYC 7763 64-Core Processor"
-    assert host.instruction_sets == ("avx", "avx2", "fma", "sse", "sse2")
+    assert (host.cpu_model, host.instruction_sets) == (model, sets)
     assert host.operating_system.startswith("Debian GNU/Linux 12, ")
     assert {"python", "kernel", "numpy"} <= set(host.versions)
-
-
-def test_an_arm_host_without_a_model_name(tree: Tree) -> None:
-    tree.cpus(1)
-    tree.write("proc/cpuinfo", ARM)
-    host = describe_host(tree.root)
-    assert host.cpu_model == "Arm implementer 0x41 part 0xd40"
-    assert host.instruction_sets == ("asimd", "asimdhp", "bf16", "sve")
 
 
 def test_a_host_that_shows_nothing_is_still_described(tmp_path: Path) -> None:
@@ -96,15 +90,32 @@ def test_the_instruction_sets_of_a_mac_have_linux_names() -> None:
     assert macos_sets(lambda name: "1" if name in on else "0") == ("asimd", "bf16")
 
 
-def test_available_memory_within_the_containers_limit(tree: Tree) -> None:
-    tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1000 kB")
-    assert available_memory_bytes(tree.root) == 1024000
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/memory.max", 500000)
-    tree.write("sys/fs/cgroup/memory.current", 300000)
-    tree.write("sys/fs/cgroup/memory.stat", "anon 250000\ninactive_file 40000\nactive_file 10000")
-    assert available_memory_bytes(tree.root) == 250000
+LIMITED = {
+    "proc/self/cgroup": "0::/",
+    "proc/self/mountinfo": V2_MOUNT,
+    "sys/fs/cgroup/memory.max": "500000",
+    "sys/fs/cgroup/memory.current": "300000",
+    "sys/fs/cgroup/memory.stat": "anon 250000\ninactive_file 40000\nactive_file 10000",
+}
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "files", "byte"),
+    [
+        ("MemTotal: 2000 kB\nMemAvailable: 1000 kB", {}, 1024000),
+        ("MemTotal: 2000 kB\nMemAvailable: 1000 kB", LIMITED, 250000),
+        # What is free counts where the kernel does not say what is available; else it is asked.
+        ("MemTotal: 2000 kB\nMemFree: 300 kB", {}, 307200),
+        *((text, {}, 12345) for text in ("", "MemAvailable: max kB", "MemAvailable: -1 kB")),
+    ],
+)
+def test_available_memory_within_the_containers_limit(
+    tree: Tree, meminfo: str, files: dict[str, str], byte: int
+) -> None:
+    for path, text in {"proc/meminfo": meminfo, **files}.items():
+        tree.write(path, text)
+    assert available_memory_bytes(tree.root, lambda: 12345) == byte
+    assert available_memory_bytes(tree.root) > 0
 
 
 def test_a_limit_on_addresses_leaves_what_is_not_used_of_it(tree: Tree) -> None:
@@ -133,22 +144,10 @@ print(available_memory_bytes())
     assert 0 <= int(done.stdout) < 3 << 28
 
 
-def test_what_is_free_counts_where_the_kernel_does_not_say_what_is_available(tree: Tree) -> None:
-    tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
-    assert available_memory_bytes(tree.root) == 307200
-
-
 def test_the_system_says_how_much_memory_it_has(tree: Tree) -> None:
     assert total_memory_bytes(tree.root) is None
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
     assert total_memory_bytes(tree.root) == read_situation(tree.root).memory_bytes == 2048000
-
-
-@pytest.mark.parametrize("text", ["", "MemAvailable: max kB", "MemAvailable: -1 kB"])
-def test_the_system_is_asked_where_meminfo_is_missing_or_damaged(tree: Tree, text: str) -> None:
-    tree.write("proc/meminfo", text)
-    assert available_memory_bytes(tree.root, lambda: 12345) == 12345
-    assert available_memory_bytes(tree.root) > 0
 
 
 # --- instruction sets ----------------------------------------------------------------------------

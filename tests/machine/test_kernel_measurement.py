@@ -13,20 +13,13 @@ from roofline.machine.measuring import kernel_measurement
 from roofline.machine.system.topology import Node
 from roofline.machine.theory.microarchitectures import core_named
 from tests.machine.fake_machine import (
+    SITUATION,
     FakeMachine,
-    few_kernels,
-    install,
-    labels,
     measure,
     measured,
     with_topology,
 )
 from tests.machine.simulated_caches import KIB, MIB, Simulated, reported_topology
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return install(monkeypatch)
 
 
 def ceiling(profile: HardwareProfile, label: str, threads: int = 1) -> ComputeCeiling:
@@ -88,29 +81,13 @@ def test_a_second_form_that_does_not_compile_is_said_and_the_first_counts(
 # --- additions beside multiply-adds --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mix", "kept"), [(0.75, False), (1.0, False), (1.33, True)])
-def test_a_mix_is_kept_where_it_is_higher(machine: FakeMachine, mix: float, kept: bool) -> None:
-    machine.mix = mix
+def test_a_mix_is_kept_where_it_is_higher(machine: FakeMachine) -> None:
+    machine.mix = 1.33
     profile, _ = measure(machine)
-    mixes = {c.label for c in profile.compute if c.kernel == "fma-add"}
-    assert "fma-add float32 avx2" in labels(machine.compiled)
-    assert ("float32 avx2 fma-add" in mixes) is kept
-    if kept:
-        rate = ceiling(profile, "float32 avx2 fma-add", 2).peak_flop_per_s
-        assert rate == pytest.approx(1.33 * 192e9, rel=1e-3)
-        # On every unit and type, since the fake adders are extra everywhere.
-        assert len(mixes) == 6
-    else:
-        assert mixes == set()
-
-
-def test_a_mix_that_is_higher_on_one_unit_is_kept_there_alone(machine: FakeMachine) -> None:
-    machine.slowness = lambda kernel, now_s: (
-        0.5 if kernel.label.startswith("fma-add float64 sse") else 1.0
-    )
-    profile, _ = measure(machine)
-    assert {c.label for c in profile.compute if c.kernel == "fma-add"} == {"float64 sse fma-add"}
-    assert {c.threads for c in profile.compute if c.kernel == "fma-add"} == {1, 2}
+    # On every unit and type, since the fake adders are extra everywhere.
+    assert len({c.label for c in profile.compute if c.kernel == "fma-add"}) == 6
+    rate = ceiling(profile, "float32 avx2 fma-add", 2).peak_flop_per_s
+    assert rate == pytest.approx(1.33 * 192e9, rel=1e-3)
 
 
 # --- on paper ------------------------------------------------------------------------------------
@@ -155,12 +132,16 @@ def test_without_the_clock_kernel_there_is_no_clock_and_nothing_on_paper(
     assert profile.conditions == ("left out: kernel 'clock' is not what it declares",)
 
 
-def test_a_clock_that_the_system_did_not_promise_is_told(machine: FakeMachine) -> None:
+def test_a_clock_and_pages_that_the_system_did_not_promise_are_told(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frequency = dataclasses.replace(machine.situation.frequency, most_hz=4e9)
     machine.situation = dataclasses.replace(machine.situation, frequency=frequency)
+    monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: 1 << 20)
     profile, _ = measure(machine)
-    (said,) = profile.conditions
-    assert said.startswith("clock: measured 3.00 GHz is 25 % below the 4.00 GHz")
+    pages, clock = profile.conditions
+    assert pages.startswith("small pages: 1 MiB of ")
+    assert clock.startswith("clock: measured 3.00 GHz is 25 % below the 4.00 GHz")
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -178,17 +159,12 @@ def test_a_clock_that_the_system_did_not_promise_is_told(machine: FakeMachine) -
         (2**34, 2**20, None, None),
     ],
 )
-def test_the_memory_holds_what_the_system_says_within_the_container(
-    machine: FakeMachine, total: int | None, limit: int | None, capacity: int | None, how: str
+def test_memory_is_what_the_system_says_within_the_container(
+    total: int | None, limit: int | None, capacity: int | None, how: str | None
 ) -> None:
-    machine.situation = dataclasses.replace(
-        machine.situation, memory_bytes=total, memory_limit_bytes=limit
-    )
-    profile, _ = measure(machine)
-    dram = profile.memory[-1]
-    assert dram.name == "DRAM"
-    assert profile.memory_capacity_bytes == dram.capacity_bytes == capacity
-    assert (dram.capacity_provenance and dram.capacity_provenance.reference) == how
+    host = dataclasses.replace(SITUATION, memory_bytes=total, memory_limit_bytes=limit)
+    found, provenance = kernel_measurement.memory_capacity(host, caches_bytes=2 * MIB)
+    assert (found, provenance and provenance.reference) == (capacity, how)
 
 
 def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: FakeMachine) -> None:
@@ -199,7 +175,9 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
     )
     with_topology(machine, caches=caches)
     machine.caches = Simulated(caches=((32 * KIB, 1e-9), (768 * KIB, 4e-9)), memory_s=80e-9)
+    machine.situation = dataclasses.replace(machine.situation, memory_bytes=2**34)
     profile, _ = measure(machine)
+    assert (profile.memory[-1].name, profile.memory_capacity_bytes) == ("DRAM", 2**34)
     found = level(profile, "L2")
     assert found.capacity_bytes is not None
     assert 768 * KIB <= found.capacity_bytes <= 1.25 * 768 * KIB
@@ -212,19 +190,6 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
     # What is measured in it lies in it, and what is in memory is in no cache.
     assert bandwidth(profile, "L2", "read").sustained_bytes_per_s == pytest.approx(80e9, rel=1e-3)
     assert bandwidth(profile, "DRAM", "read").sustained_bytes_per_s == pytest.approx(10e9, rel=1e-3)
-
-
-def test_caches_that_nobody_reports_are_found(machine: FakeMachine) -> None:
-    with_topology(machine, caches=())
-    profile, _ = measure(machine)
-    assert [each.name for each in profile.memory] == ["L1", "L2", "DRAM"]
-    for name, true in (("L1", 32 * KIB), ("L2", 2 * MIB)):
-        found = level(profile, name)
-        assert found.capacity_bytes is not None
-        assert found.capacity_provenance is not None
-        assert true <= found.capacity_bytes
-        assert "not reported by the operating system" in found.capacity_provenance.reference
-    assert "cache sizes are not told here" in profile.conditions
 
 
 def test_without_the_chase_reported_sizes_stand_and_there_is_no_latency(
@@ -258,13 +223,6 @@ def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
     assert 1 in shares
     for found in level(profile, "L2").bandwidth:
         assert found.sustained_bytes_per_s == pytest.approx(80e9 * found.threads, rel=1e-2)
-
-
-def test_small_pages_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: 1 << 20)
-    profile, _ = measure(machine)
-    (said,) = profile.conditions
-    assert said.startswith("small pages: 1 MiB of ")
 
 
 # --- kernels that do not run ---------------------------------------------------------------------
@@ -329,17 +287,3 @@ def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None
     machine.situation = dataclasses.replace(machine.situation, nodes=nodes)
     profile, _ = measure(machine, effort="thorough", budget_s=2.0)
     assert len(profile.links) == 4
-
-
-def test_progress_never_goes_back(machine: FakeMachine) -> None:
-    few_kernels(machine)
-    seen: list[float] = []
-    measure(
-        machine,
-        effort="thorough",
-        budget_s=3.0,
-        threads=1,
-        progress=lambda done, what: seen.append(done),
-    )
-    assert seen == sorted(seen)
-    assert seen[-1] == 1.0

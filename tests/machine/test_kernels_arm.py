@@ -13,7 +13,14 @@ from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import Kernel, check
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel, stream_state
-from tests.machine.kernel_results import LENGTH, Array, assert_result, initial_state
+from tests.machine.kernel_results import (
+    LENGTH,
+    Array,
+    assert_result,
+    combination,
+    initial_state,
+    stream_result,
+)
 
 pytest.importorskip("llvmlite.binding")
 
@@ -127,18 +134,10 @@ def test_stream_kernels_do_what_their_name_says(kernel: StreamKernel, tmp_path: 
         data = stream_data(stream_state((0, 0, 0), FACTOR), arrays)
         after = run(form, tmp_path, data, SKIP * 4, (ELEMENTS - SKIP) * 4, "max")
         found = np.frombuffer(after[stream.STATE_BYTE :], dtype=np.float32).reshape(3, -1)
-        combine = {"xor": np.bitwise_xor, "or": np.bitwise_or}[form.form.combine]
         expected = before.copy()
-        expected[0, part] = {
-            "read": a,
-            "write": np.full_like(a, FACTOR),
-            "copy": b,
-            "triad": b + FACTOR * c,
-            "update": FACTOR - a,
-        }[kernel.name.removesuffix("-nt")]
+        expected[0, part] = stream_result(kernel, FACTOR, a, b, c)
         # A fused multiply-add rounds once, numpy twice.
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
         if kernel.name == "read":
             seen = np.frombuffer(after[stream.RESULT_BYTE :][:16], dtype=np.uint32)
-            every = a.view(np.uint32).reshape(-1, 4)
-            np.testing.assert_array_equal(seen, combine.reduce(every, axis=0))
+            np.testing.assert_array_equal(seen, combination(form, a))

@@ -11,8 +11,15 @@ from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.register_loop import ComputeKernel, TileKernel
 from roofline.machine.kernels.stream import StreamKernel, element_bits, random_state, stream_state
+from roofline.machine.measuring.crew import aligned
 from roofline.machine.system.host import describe_host
-from tests.machine.kernel_results import LENGTH, assert_result, initial_state
+from tests.machine.kernel_results import (
+    LENGTH,
+    assert_result,
+    combination,
+    initial_state,
+    stream_result,
+)
 
 pytest.importorskip("llvmlite.binding")
 
@@ -69,7 +76,7 @@ GUARD = 64
 def test_stream_kernels_do_what_their_name_says(kernel: StreamKernel) -> None:
     compiled = compiler.compile_kernel(kernel)
     elements, skip, factor = 4096, 1024, 0.75
-    data = _aligned(3 * (elements + GUARD))
+    data = aligned(3 * (elements + GUARD) * 4, 64).view(np.float32)
     random = np.random.default_rng(3)
     data[:] = random.standard_normal(data.size, dtype=np.float32)
     a, b, c = data.reshape(3, -1)
@@ -83,30 +90,14 @@ def test_stream_kernels_do_what_their_name_says(kernel: StreamKernel) -> None:
 
     part = slice(skip, elements)
     expected = before.copy()
-    match kernel.name.removesuffix("-nt"):
-        case "read":
-            lanes = kernel.vector_bytes // 4
-            combine = {"xor": np.bitwise_xor, "or": np.bitwise_or}[kernel.form.combine]
-            seen = combine.reduce(before[0, part].view(np.uint32).reshape(-1, lanes), axis=0)
-            found = state[stream.RESULT_BYTE :].view(np.uint32)[:lanes]
-            np.testing.assert_array_equal(found, seen)
-        case "write":
-            expected[0, part] = factor
-        case "copy":
-            expected[0, part] = before[1, part]
-        case "triad":
-            expected[0, part] = before[1, part] + factor * before[2, part]
-        case "update":
-            expected[0, part] = factor - before[0, part]
+    old = before[:, part]
+    expected[0, part] = stream_result(kernel, factor, *old)
+    if kernel.name == "read":
+        seen = state[stream.RESULT_BYTE :].view(np.uint32)[: kernel.vector_bytes // 4]
+        np.testing.assert_array_equal(seen, combination(kernel, old[0]))
     # A fused multiply-add rounds once, numpy twice.
     np.testing.assert_allclose(np.stack([a, b, c]), expected, rtol=1e-6, atol=1e-7)
     np.testing.assert_array_equal(a[elements:], before[0, elements:])
-
-
-def _aligned(elements: int) -> np.ndarray:
-    raw = np.zeros(elements * 4 + 64, dtype=np.uint8)
-    skip = -raw.ctypes.data % 64
-    return raw[skip : skip + elements * 4].view(np.float32)
 
 
 def test_each_kernel_keeps_code_of_its_own() -> None:

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from roofline.foundation.progress import silent  # noqa: E402
 from roofline.machine.hierarchy.working_sets import WorkingSet  # noqa: E402
 from roofline.machine.library import measure_library  # noqa: E402
 from roofline.machine.library.jobs import Arithmetic  # noqa: E402
@@ -43,32 +44,32 @@ def a_set(level: str, byte: int, threads: int = 1) -> WorkingSet:
     )
 
 
-def measured(threads: int = 2, *sets: WorkingSet, budget_s: float = 1.0) -> Findings:
+def measured(threads: int, *sets: WorkingSet, progress: Any = silent) -> Findings:
     return measure_library(
         threads=threads,
-        budget_s=budget_s,
+        budget_s=1.0,
         clock=Clock(),
-        progress=lambda done, what: None,
+        progress=lambda done, what: progress(done),
         working_sets=sets,
         thread_clock=Clock(),
         cpu_clock=Clock(2 * STEP_S),
     )
 
 
-def test_ceilings_follow_from_flop_and_clock() -> None:
-    before = torch.get_num_threads()
+@pytest.fixture(scope="module")
+def found() -> Findings:
+    """On one thread and on two, over working sets of both and of seven."""
+    sets = (a_set("L1", 1 << 12), a_set("L3", 3 << 18), a_set("DRAM", 3 << 18, 2))
+    threads, random = torch.get_num_threads(), torch.get_rng_state()
     seen: list[float] = []
-    found = measure_library(
-        threads=2,
-        budget_s=1.0,
-        clock=Clock(),
-        progress=lambda done, _: seen.append(done),
-        thread_clock=Clock(),
-        cpu_clock=Clock(2 * STEP_S),
-    )
-    assert torch.get_num_threads() == before
+    found = measured(2, *sets, a_set("L3", 3 << 18, threads=7), progress=seen.append)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(random, torch.get_rng_state()), "no random number is used"
     assert all(0 <= done <= 1 for done in seen)
+    return found
 
+
+def test_ceilings_follow_from_flop_and_clock(found: Findings) -> None:
     rates = {(c.kernel, c.dtype.name, c.threads): c.sustained_flop_per_s for c in found.compute}
     kinds = [
         *(("gemm", name) for name in ("float32", "bfloat16", "float64", "float16", "int8")),
@@ -91,8 +92,7 @@ def test_ceilings_follow_from_flop_and_clock() -> None:
         assert "64x" in ceiling.provenance.note
 
 
-def test_overheads_have_a_name_a_team_and_times() -> None:
-    found = measured()
+def test_overheads_have_a_name_a_team_and_times(found: Findings) -> None:
     assert [(each.name, each.threads) for each in found.overheads] == [
         ("dispatch of view", 1),
         ("dispatch of add", 1),
@@ -105,10 +105,10 @@ def test_overheads_have_a_name_a_team_and_times() -> None:
         assert torch.__version__ in each.time.provenance.reference
 
 
-def test_figures_follow_from_work_and_wall_times_of_the_samples() -> None:
-    found = measured(2, a_set("L3", 3 << 18))
+def test_figures_follow_from_work_and_wall_times_of_the_samples(found: Findings) -> None:
     series = {each.label: each for each in found.series}
-    assert len(series) == len(found.compute) + len(found.overheads) + len(found.bandwidth["L3"])
+    streams = sum(map(len, found.bandwidth.values()))
+    assert len(series) == len(found.compute) + len(found.overheads) + streams
 
     def per_s(each: Series) -> float:
         return each.work / statistics.median(burst.wall_s for burst in each.bursts)
@@ -130,9 +130,7 @@ def test_figures_follow_from_work_and_wall_times_of_the_samples() -> None:
         assert 1 / per_s(each) == pytest.approx(overhead.time.median_s, rel=1e-6)
 
 
-def test_bandwidths_are_by_level_and_name_what_they_count() -> None:
-    sets = (a_set("L1", 1 << 12), a_set("L3", 3 << 18), a_set("DRAM", 3 << 18, 2))
-    found = measured(2, *sets, a_set("L3", 3 << 18, threads=7))
+def test_bandwidths_are_by_level_and_name_what_they_count(found: Findings) -> None:
     # On one thread a call takes the step, and its dispatch a fiftieth of that. On two it takes no
     # longer than 50 calls that do nothing, each of which is a fiftieth as well.
     assert set(found.bandwidth) == {"L1", "L3", "DRAM"}
@@ -178,12 +176,6 @@ def test_an_interrupt_restores_torch_and_frees_memory() -> None:
     gc.collect()
     alive = [x.numel() for x in gc.get_objects() if type(x) is torch.Tensor]
     assert 1 << 20 not in alive
-
-
-def test_no_random_number_is_used() -> None:
-    before = torch.get_rng_state()
-    measured(1)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_products_and_convolutions_compute_what_they_claim() -> None:
@@ -256,7 +248,7 @@ def test_this_host_has_every_part() -> None:
         threads=2,
         budget_s=0.6,
         clock=time.perf_counter,
-        progress=lambda done, what: None,
+        progress=silent,
         working_sets=[a_set("DRAM", 64 << 20), a_set("L1", 24 << 10)],
     )
     assert {each.threads for each in found.compute} == {1, 2}

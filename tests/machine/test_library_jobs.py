@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.working_sets import WorkingSet
+from roofline.machine.library import jobs
 from roofline.machine.library.jobs import (
     Arithmetic,
     Candidate,
@@ -327,3 +331,33 @@ def test_samples_are_of_whole_bursts_with_all_their_work() -> None:
     assert [each.wall_s for each in series.bursts] == pytest.approx([250e-6] * 4 + [500e-6])
     # Beside the threads' usual part, so that what was disturbed can be told as everywhere else.
     assert [each.is_clean for each in series.bursts] == [True] * 4 + [False]
+
+
+# --- CPU time of all threads ---------------------------------------------------------------------
+
+
+def test_threads_that_work_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for task in ("7", "8"):
+        (tmp_path / task).mkdir()
+    monkeypatch.setattr(jobs, "_TASKS", tmp_path)
+    # Linux: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED below the complement of the thread's id.
+    seconds = {-(7 + 1) * 8 + 6: 1.5, -(8 + 1) * 8 + 6: 2.25}
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: seconds[clock])
+    assert jobs.running_clock()() == 3.75
+
+
+def test_without_proc_the_process_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(jobs, "_TASKS", tmp_path / "none")
+    assert jobs.running_clock() is time.process_time
+
+
+def test_a_thread_that_ends_breaks_nothing() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    clock = jobs.running_clock()
+    before = clock()
+    done.set()
+    thread.join()
+    assert clock() > 0
+    assert before > 0

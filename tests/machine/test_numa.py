@@ -12,21 +12,16 @@ import pytest
 from roofline.machine import numa
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
-from roofline.machine.kernels.assembly import stream_unit
-from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.crew import Array, Crew
 from roofline.machine.measuring.estimation import Burst, Findings
 from roofline.machine.numa import measure_node_links, parts, place, usable_nodes
 from roofline.machine.system.situation import Situation
 from roofline.machine.system.topology import Node, pages_migrate, read_nodes
-from tests.machine.fake_machine import SITUATION, FakeMachine, install
+from tests.machine.fake_machine import READ, SITUATION, FakeMachine, install
 from tests.machine.host_trees import Tree
 
 GIB = 1 << 30
 MIB = 1 << 20
-UNIT = stream_unit("x86_64", ("avx", "fma"))
-assert UNIT is not None
-(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
 NO_CACHES = Hierarchy(levels=(), memory_latency=None, conditions=())
 
 

@@ -1,82 +1,79 @@
-"""Where the CPUs of two threads are: the hop between them, and what rounds say about it."""
+"""Changes while it is measured: drift of rates, and CPUs that the host moves about."""
 
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from roofline.machine.kernels import compiler
-from roofline.machine.kernels.assembly import check
-from roofline.machine.kernels.chase import FAILED_BYTE, TURN_BYTE, hop_kernel
-from roofline.machine.measuring.pace_gauge import HopTimer
-from roofline.machine.measuring.proximity import hop_overhead, proximity, proximity_condition
-
-pytest.importorskip("llvmlite.binding")
+from roofline.machine.measuring.proximity import (
+    drift,
+    hop_overhead,
+    proximity,
+    proximity_condition,
+)
 
 NEAR, FAR = 45e-9, 205e-9
+HERE_AND_THERE = np.random.default_rng(1).choice(300, 90, replace=False)
+
+
+def noise(count: int, spread: float, seed: int = 0) -> list[float]:
+    """Rates around 100 whose interquartile range is about `spread` of them."""
+    sigma = 100 * spread / 1.349
+    return list(100 + sigma * np.random.default_rng(seed).standard_normal(count))
+
+
+def scaled(rates: list[float], places: Any, factor: float) -> list[float]:
+    found = np.array(rates)
+    found[places] *= factor
+    return list(found)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.1, 0.2])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("count", [12, 40, 400])
+def test_noise_is_no_drift(spread: float, seed: int, count: int) -> None:
+    assert drift(noise(count, spread, seed)) == ""
 
 
 @pytest.mark.parametrize(
-    "triple",
+    ("rates", "said"),
     [
-        *("x86_64-unknown-linux-gnu", "x86_64-apple-darwin"),
-        *("aarch64-unknown-linux-gnu", "aarch64-apple-darwin"),
+        ([100.0] * 50, ""),
+        (noise(300, 0.01), ""),
+        # From 100 down to 88 in a straight line: the thirds' medians are 98 and 90.
+        ([100 - 12 * i / 299 for i in range(300)], "slowed down"),
+        # The first third rises from 80 to 99.8, with the median 89.9; the last stays at 100.
+        ([80 + 20 * min(1.0, i / 100) for i in range(300)], "sped up"),
+        ([100 - 2 * i / 299 for i in range(300)], ""),
+        # Neighbours come and go: four stretches, 40 % of the bursts a quarter slower.
+        (scaled(noise(300, 0.02), [*range(50, 120), *range(200, 250)], 0.75), "two phases"),
+        ([100.0] * 30 + [80.0] * 30, "two phases"),
+        # As many slow ones here and there; and a few outliers together.
+        (
+            scaled(noise(300, 0.02), np.random.default_rng(1).choice(300, 90, replace=False), 0.75),
+            "",
+        ),
+        (scaled(noise(300, 0.02), slice(100, 120), 0.5), ""),
+        ([], ""),
+        ([100.0] * 6 + [50.0] * 5, ""),
+        ([math.nan, math.inf, 0.0, -1.0, *[100.0] * 30, *[80.0] * 30], "two phases"),
     ],
 )
-def test_the_loop_waits_with_one_load_and_gives_with_one_store(triple: str) -> None:
-    kernel = hop_kernel("x86_64" if triple.startswith("x86") else "aarch64")
-    check(kernel, compiler.assembly(kernel, triple=triple))
+def test_drift_of_known_histories(rates: list[float], said: str) -> None:
+    assert drift(rates) == said
 
 
-def compiled() -> Any:
-    from roofline.machine.system.host import architecture
-
-    name = architecture()
-    if name not in ("x86_64", "aarch64"):
-        pytest.skip(f"no kernels for {name}")
-    return compiler.compile_kernel(hop_kernel("x86_64" if name == "x86_64" else "aarch64"))
-
-
-def state(line: Any, turn: int) -> Any:
-    found = np.zeros(8, dtype=np.uint64)
-    found[0], found[TURN_BYTE // 8] = line.ctypes.data, turn
-    return found
-
-
-def test_two_threads_hand_the_line_to_and_fro() -> None:
-    kernel, line = compiled(), np.zeros(16, dtype=np.uint64)
-    states = [state(line, turn) for turn in (0, 1)]
-    others = [
-        threading.Thread(target=kernel.call, args=(each.ctypes.data, 0, 5)) for each in states
-    ]
-    for each in others:
-        each.start()
-    for each in others:
-        each.join()
-    if not any(each[FAILED_BYTE // 8] for each in states):
-        # Five turns of each: the line was written ten times, and each goes on with its next number.
-        assert line[0] == 10
-        assert [int(each[TURN_BYTE // 8]) for each in states] == [10, 11]
-
-
-def test_a_thread_whose_partner_never_comes_gives_up() -> None:
-    kernel, line = compiled(), np.zeros(16, dtype=np.uint64)
-    alone = state(line, 1)
-    kernel.call(alone.ctypes.data, 0, 5)
-    assert alone[FAILED_BYTE // 8] == 1
-    assert line[0] == 0
-    # And does not wait again.
-    line[0] = 1
-    kernel.call(alone.ctypes.data, 0, 5)
-    assert line[0] == 1
-
-
-def test_hops_are_counted_both_ways() -> None:
-    assert hop_kernel("x86_64").work(500) == 1000
+@given(st.lists(st.floats(min_value=1e3, max_value=1e15), max_size=60))
+def test_the_unit_of_the_rates_does_not_matter(rates: list[float]) -> None:
+    said = drift(rates)
+    assert said in ("", "slowed down", "sped up", "two phases")
+    # A power of two scales exactly.
+    assert drift([rate * 1024 for rate in rates]) == said
 
 
 def test_one_placement_is_all_that_there_is() -> None:
@@ -98,37 +95,20 @@ def test_two_placements_are_told_apart() -> None:
     overhead = hop_overhead(found)
     assert overhead is not None
     assert overhead.time.median_s == FAR
-
-
-def test_the_nearer_placement_may_prevail() -> None:
     found = proximity([NEAR, FAR, NEAR, FAR, 1.2 * NEAR])
     assert [found.prevails(each) for each in found.hops_s] == [True, False, True, False, True]
     assert "of the time they were near each other (a cache line" in proximity_condition(found)
-
-
-def test_a_few_long_hops_are_no_placement() -> None:
-    assert not proximity([NEAR, NEAR, FAR, NEAR]).moved
-    assert not proximity([*[NEAR] * 200, FAR, FAR]).moved
 
 
 def test_what_is_not_known_belongs_to_no_placement() -> None:
     found = proximity([NEAR, math.nan, NEAR, FAR, FAR, NEAR])
     assert not found.prevails(math.nan)
     assert found.prevailing_s == [NEAR] * 3
-    assert not proximity([math.nan, math.nan]).moved
     assert hop_overhead(proximity([math.nan])) is None
-    assert not proximity([]).moved
 
 
-@pytest.mark.hardware
-def test_the_hop_of_this_machine() -> None:
-    from roofline.machine.measuring.crew import Crew
-    from roofline.machine.system.topology import describe_topology
-
-    cores = describe_topology().cores
-    if len(cores) < 2:
-        pytest.skip("one core")
-    kernel = compiled()
-    with Crew(2, cores[:2]) as crew:
-        hops = [HopTimer(kernel)(crew) for _ in range(5)]
-    assert all(each is None or each > 0 for each in hops)
+@pytest.mark.parametrize(
+    "hops_s", [[NEAR, NEAR, FAR, NEAR], [*[NEAR] * 200, FAR, FAR], [math.nan, math.nan], []]
+)
+def test_a_few_long_hops_are_no_placement(hops_s: list[float]) -> None:
+    assert not proximity(hops_s).moved

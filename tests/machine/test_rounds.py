@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,21 +20,10 @@ from roofline.machine.measuring.rounds import (
 )
 from roofline.machine.measuring.selection import calibrate, compile_forms, compute_candidates
 from roofline.machine.measuring.trials import Trial
-from tests.machine.fake_machine import FakeMachine, install, measure
+from tests.machine.fake_machine import FakeMachine, measure
 
 SETS = ("avx", "avx2", "fma")
 KERNELS = [k for k in compute_kernels("x86_64", SETS) if (k.unit.name, k.name) == ("avx2", "fma")]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return install(monkeypatch)
-
-
-@pytest.fixture
-def crew(machine: FakeMachine) -> Generator[Crew]:
-    with Crew(2, (0, 1)) as crew:
-        yield crew
 
 
 def candidates(crew: Crew, teams: Sequence[int] = (1, 2)) -> list[Candidate[Trial]]:
@@ -138,14 +127,6 @@ def test_a_reservation_stays_with_its_figure(machine: FakeMachine, crew: Crew) -
         machine, crew, [Candidate(trials=trials, kind="x", reservation="arrays too small")]
     )
     assert rounds.reached[0].reservation == "arrays too small"
-
-
-def test_an_interrupt_comes_through(machine: FakeMachine, crew: Crew) -> None:
-    def interrupt(finding: Finding) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(machine, crew, candidates(crew), found=interrupt)
 
 
 # --- CPUs that the host moves --------------------------------------------------------------------

@@ -21,18 +21,13 @@ from roofline.machine.measuring.selection import (
     compute_candidates,
     stream_candidates,
 )
-from tests.machine.fake_machine import FakeMachine, install
+from tests.machine.fake_machine import FakeMachine
 
 SETS = ("avx", "avx2", "fma")
 COMPUTE = [k for k in compute_kernels("x86_64", SETS) if k.unit.name == "avx2" and k.name == "fma"]
 UNIT = stream_unit("x86_64", SETS)
 assert UNIT is not None
 STREAMS = [k for k in stream_kernels(UNIT, non_temporal=True) if k.name in ("read", "copy")]
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return install(monkeypatch)
 
 
 def silent(what: str) -> None:

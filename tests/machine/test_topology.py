@@ -14,12 +14,6 @@ from roofline.machine.system.system_files import cpu_list
 from roofline.machine.system.topology import Cache, CoreKind, describe_topology, macos_topology
 from tests.machine.host_trees import V1_MOUNT, V2_MOUNT, Tree
 
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
-
-
 # --- CPUs ----------------------------------------------------------------------------------------
 
 
@@ -31,12 +25,6 @@ def test_all_cpus_without_limits(tree: Tree) -> None:
     assert topology.quota_cpus is None
 
 
-def test_affinity_limits(tree: Tree) -> None:
-    tree.cpus(8)
-    tree.write("proc/self/status", "Cpus_allowed_list:\t2,5-6")
-    assert describe_topology(tree.root).cores == (2, 5, 6)
-
-
 def test_one_thread_per_core_with_smt(tree: Tree) -> None:
     tree.cpus(8, siblings=2)
     topology = describe_topology(tree.root)
@@ -45,60 +33,74 @@ def test_one_thread_per_core_with_smt(tree: Tree) -> None:
     assert topology.hidden_siblings == 4
 
 
+def version_1(quota: int, root: str = "/") -> dict[str, str | int]:
+    folder = "sys/fs/cgroup/cpu,cpuacct"
+    return {
+        # In a container the group's path is the host's; the mount shows its own folder.
+        "proc/self/cgroup": "8:cpu,cpuacct:/docker/abc\n0::/",
+        "proc/self/mountinfo": V1_MOUNT.format(root=root),
+        f"{folder}/cpu.cfs_quota_us": quota,
+        f"{folder}/cpu.cfs_period_us": 50000,
+    }
+
+
+def version_2(cpu_max: str) -> dict[str, str | int]:
+    return {
+        "proc/self/cgroup": "0::/user/job",
+        "proc/self/mountinfo": V2_MOUNT,
+        "sys/fs/cgroup/user/job/cpu.max": "max 100000",
+        "sys/fs/cgroup/user/cpu.max": cpu_max,
+    }
+
+
+DAMAGED = ("", "max", "0 0", "100000 0", "-5 100", "x y", "1 2 3", "9" * 30 + " 1")
+
+
 @pytest.mark.parametrize(
-    ("cpu_max", "available", "quota"),
-    [("250000 100000", 2, 2.5), ("50000 100000", 1, 0.5), ("max 100000", 4, None)],
+    ("files", "quota"),
+    [
+        # The tightest on the way up holds.
+        (version_2("250000 100000"), 2.5),
+        (version_2("50000 100000"), 0.5),
+        (version_2("max 100000"), None),
+        (version_1(100000), 2.0),
+        (version_1(100000, root="/docker/abc"), 2.0),
+        (version_1(-1), None),
+        *((version_2(text), None) for text in DAMAGED),
+    ],
 )
-def test_a_version_2_quota_that_affinity_does_not_show(
-    tree: Tree, cpu_max: str, available: int, quota: float | None
+def test_quotas_that_affinity_does_not_show(
+    tree: Tree, files: dict[str, str | int], quota: float | None
 ) -> None:
     tree.cpus(4)
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/cpu.max", cpu_max)
+    (tree.root / "sys/fs/cgroup/user/job").mkdir(parents=True)
+    for path, text in files.items():
+        tree.write(path, text)
     topology = describe_topology(tree.root)
-    assert topology.available_cpus == available
     assert topology.quota_cpus == quota
-    assert describe_host(tree.root).available_cpus == available
-
-
-def test_the_tightest_quota_on_the_way_up_holds(tree: Tree) -> None:
-    tree.cpus(8)
-    tree.write("proc/self/cgroup", "0::/user/job")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/user/job/cpu.max", "max 100000")
-    tree.write("sys/fs/cgroup/user/cpu.max", "300000 100000")
-    assert describe_topology(tree.root).quota_cpus == 3.0
-
-
-@pytest.mark.parametrize("mounted", ["/", "/docker/abc"])
-def test_a_version_1_quota(tree: Tree, mounted: str) -> None:
-    # In a container the group's path is the host's; the mount shows the container's own folder.
-    tree.cpus(4)
-    tree.write("proc/self/cgroup", "8:cpu,cpuacct:/docker/abc\n0::/")
-    tree.write("proc/self/mountinfo", V1_MOUNT.format(root=mounted))
-    group = tree.root / "sys/fs/cgroup/cpu,cpuacct"
-    group.mkdir(parents=True)
-    folder = "sys/fs/cgroup/cpu,cpuacct"
-    tree.write(f"{folder}/cpu.cfs_quota_us", "100000")
-    tree.write(f"{folder}/cpu.cfs_period_us", "50000")
-    assert describe_topology(tree.root).available_cpus == 2
-
-
-def test_a_version_1_group_without_a_quota(tree: Tree) -> None:
-    tree.cpus(4)
-    tree.write("proc/self/cgroup", "8:cpu,cpuacct:/\n0::/")
-    tree.write("proc/self/mountinfo", V1_MOUNT.format(root="/"))
-    tree.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1")
-    tree.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000")
-    assert describe_topology(tree.root).quota_cpus is None
+    assert topology.available_cpus == (4 if quota is None else max(1, int(quota)))
+    assert describe_host(tree.root).available_cpus == topology.available_cpus
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"), [("0-3", (0, 1, 2, 3)), ("0,2-3,8", (0, 2, 3, 8)), ("5", (5,)), ("", ())]
+    ("text", "cpus"),
+    [
+        ("0-3", (0, 1, 2, 3)),
+        ("0,2-3,8", (0, 2, 3, 8)),
+        ("5", (5,)),
+        ("0,,2", (0, 2)),
+        ("0, 2", (0, 2)),
+        *((text, ()) for text in ("", "max", "-1", "3-1", "0-99999999999", "1-", "²", "9" * 5000)),
+    ],
 )
-def test_cpu_lists(text: str, cpus: tuple[int, ...]) -> None:
+def test_cpu_lists_without_their_damaged_parts(
+    tree: Tree, text: str, cpus: tuple[int, ...]
+) -> None:
     assert cpu_list(text) == cpus
+    if cpus:
+        tree.cpus(9)
+        tree.write("proc/self/status", f"Cpus_allowed_list:\t{text}")
+        assert describe_topology(tree.root).cores == cpus
 
 
 # --- caches --------------------------------------------------------------------------------------
@@ -163,11 +165,8 @@ def test_a_mac_has_kinds_of_core_and_siblings() -> None:
     assert topology.hidden_siblings == 0
     intel = {"hw.physicalcpu": "2", "hw.logicalcpu": "4"}
     assert macos_topology(lambda name: intel.get(name, "")).hidden_siblings == 2
-
-
-def test_a_mac_that_answers_nothing_or_nonsense_has_one_core() -> None:
-    assert macos_topology(lambda name: "").cores == (0,)
-    assert macos_topology(lambda name: "99999999999999").cores == (0,)
+    for nothing in ("", "99999999999999"):
+        assert macos_topology(lambda name, answer=nothing: answer).cores == (0,)
 
 
 @given(st.dictionaries(st.integers(0, 12), st.text("0123456789-max²", max_size=25)))
@@ -231,27 +230,26 @@ def capacities(tree: Tree, values: list[str | int], allowed: str | None = None) 
         tree.write(f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity", value)
 
 
-def test_big_and_little_cores_are_told_apart_by_capacity(tree: Tree) -> None:
-    capacities(tree, [446, 446, 446, 446, 1024, 1024])
+@pytest.mark.parametrize(
+    ("values", "allowed", "kinds"),
+    [
+        ([446] * 4 + [1024] * 2, None, {"performance": (4, 5), "efficiency": (0, 1, 2, 3)}),
+        # A prime core comes first among the big ones.
+        ([160, 160, 871, 871, 1024], None, {"performance": (4, 2, 3), "efficiency": (0, 1)}),
+        (
+            [160, 160, 500, 500, 1024],
+            "0-3",
+            {"performance": (), "middle": (2, 3), "efficiency": (0, 1)},
+        ),
+    ],
+)
+def test_cores_are_told_apart_by_capacity(
+    tree: Tree, values: list[str | int], allowed: str | None, kinds: dict[str, tuple[int, ...]]
+) -> None:
+    capacities(tree, values, allowed)
     topology = describe_topology(tree.root)
-    assert topology.cores == (4, 5)
-    assert [kind.name for kind in topology.kinds] == ["performance", "efficiency"]
-
-
-def test_a_prime_core_comes_first_among_the_big_ones(tree: Tree) -> None:
-    capacities(tree, [160, 160, 871, 871, 1024])
-    assert describe_topology(tree.root).cores == (4, 2, 3)
-
-
-def test_three_kinds_of_which_only_the_slower_two_are_allowed(tree: Tree) -> None:
-    capacities(tree, [160, 160, 500, 500, 1024], allowed="0-3")
-    topology = describe_topology(tree.root)
-    assert topology.cores == (2, 3)
-    assert [(kind.name, kind.cores) for kind in topology.kinds] == [
-        ("performance", ()),
-        ("middle", (2, 3)),
-        ("efficiency", (0, 1)),
-    ]
+    assert {kind.name: kind.cores for kind in topology.kinds} == kinds
+    assert topology.cores == next(filter(None, kinds.values()))
 
 
 @pytest.mark.parametrize("values", [[1024, 1024], [1024, 1000], ["", 1024], ["max", 200]])
@@ -276,24 +274,6 @@ def test_a_quota_takes_the_fastest_cores(tree: Tree) -> None:
 # --- what is damaged -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("max", ()),
-        ("-1", ()),
-        ("3-1", ()),
-        ("0-99999999999", ()),
-        ("0,,2", (0, 2)),
-        ("1-", ()),
-        ("²", ()),
-        ("9" * 5000, ()),
-        ("0, 2", (0, 2)),
-    ],
-)
-def test_damaged_lists_of_cpus(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpu_list(text) == cpus
-
-
 def test_lists_of_siblings_that_cannot_be_hide_no_core(tree: Tree) -> None:
     tree.cpus(4)
     tree.write("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-65535")
@@ -306,17 +286,6 @@ def test_a_cache_of_no_size_is_none(tree: Tree, size: str) -> None:
     tree.cpus(1)
     tree.cache(0, 0, 1, "Data", size, "0")
     assert describe_topology(tree.root).caches == ()
-
-
-@pytest.mark.parametrize(
-    "cpu_max", ["", "max", "0 0", "100000 0", "-5 100", "x y", "1 2 3", "9" * 30 + " 1"]
-)
-def test_a_damaged_quota_is_none(tree: Tree, cpu_max: str) -> None:
-    tree.cpus(2)
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/cpu.max", cpu_max)
-    assert describe_topology(tree.root).quota_cpus is None
 
 
 def test_a_host_without_proc_and_sys_has_at_least_one_core(tmp_path: Path) -> None:

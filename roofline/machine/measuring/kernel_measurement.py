@@ -162,7 +162,7 @@ def measure_kernels(
     core = identify_core(cpus=topology.cores[: teams[-1]] or (0,))
     on_paper = ceilings.OnPaper(core, core_clock)
     caches = {cache.name: cache for cache in explored.hierarchy.levels}
-    capacity_bytes, capacity_provenance = _memory_capacity(
+    capacity_bytes, capacity_provenance = memory_capacity(
         situation, caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0)
     )
     memory_latency = explored.hierarchy.memory_latency
@@ -233,7 +233,7 @@ def _memory(crew: Crew, sets: Sequence[WorkingSet]) -> list[Array]:
     return memory
 
 
-def _memory_capacity(
+def memory_capacity(
     situation: Situation, *, caches_bytes: int
 ) -> tuple[int | None, Provenance | None]:
     """The size of memory within the limit of the container.

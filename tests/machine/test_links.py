@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,9 @@ import torch
 from torch import distributed
 
 from roofline.errors import InputError, MeasurementError, RooflineError
-from roofline.machine.links import in_ranks
+from roofline.machine.hardware import Link
+from roofline.machine.links import in_ranks, link_of, measure_links
+from tests.builders import SOURCE
 
 LIMIT_S = 240.0
 
@@ -26,21 +27,11 @@ def sum_of_ranks(rank: int, ranks: int, more: int) -> tuple[int, int, float, int
     return rank, ranks, value.item(), torch.get_num_threads()
 
 
-def dies(rank: int, ranks: int) -> None:
-    if rank == 1:
+def fails(rank: int, ranks: int, error: Exception | None) -> None:
+    if rank == ranks - 1:
+        if error is not None:
+            raise error
         os.kill(os.getpid(), signal.SIGKILL)
-    distributed.barrier()
-
-
-def fails(rank: int, ranks: int) -> None:
-    if rank == 0:
-        raise InputError("--what: is wrong; write it otherwise")
-    distributed.barrier()
-
-
-def breaks(rank: int, ranks: int) -> None:
-    if rank == 0:
-        raise KeyError("gone")
     distributed.barrier()
 
 
@@ -55,21 +46,19 @@ def test_each_process_has_its_rank_and_talks_to_the_others() -> None:
     assert found == [(0, 3, 33.0, 1), (1, 3, 33.0, 1), (2, 3, 33.0, 1)]
 
 
-def test_one_that_is_killed_is_noticed_and_ends_all() -> None:
-    begin = time.monotonic()
-    with pytest.raises(MeasurementError, match=r"rank 1 .* was ended by SIGKILL"):
-        in_ranks(dies, ranks=2, limit_s=LIMIT_S)
-    assert time.monotonic() - begin < LIMIT_S
-
-
-def test_what_the_user_did_wrong_is_said_as_it_is() -> None:
-    with pytest.raises(InputError, match=r"^--what: is wrong; write it otherwise$"):
-        in_ranks(fails, ranks=2, limit_s=LIMIT_S)
-
-
-def test_what_breaks_is_one_line() -> None:
-    with pytest.raises(RooflineError, match=r"^KeyError: 'gone'$"):
-        in_ranks(breaks, ranks=1, limit_s=LIMIT_S)
+@pytest.mark.parametrize(
+    ("ranks", "error", "kind", "said"),
+    [
+        (2, None, MeasurementError, r"rank 1 .* was ended by SIGKILL"),
+        (2, InputError("--what: is wrong; fix it"), InputError, r"^--what: is wrong; fix it$"),
+        (1, KeyError("gone"), RooflineError, r"^KeyError: 'gone'$"),
+    ],
+)
+def test_one_that_fails_ends_all_with_one_line(
+    ranks: int, error: Exception | None, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        in_ranks(fails, error, ranks=ranks, limit_s=LIMIT_S)
 
 
 def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:
@@ -97,7 +86,9 @@ ASKER = """
 import sys
 sys.path.append(sys.argv[1])
 from forever import tells_and_never_ends
-from roofline.machine.links import in_ranks
+from roofline.machine.hardware import Link
+from roofline.machine.links import in_ranks, link_of, measure_links
+from tests.builders import SOURCE
 in_ranks(tells_and_never_ends, sys.argv[2], ranks=2, limit_s=600.0)
 """
 
@@ -137,3 +128,43 @@ def test_a_process_that_cannot_be_started_is_said_in_one_line(
     with pytest.raises(MeasurementError, match="could not be started: Resource temporarily"):
         in_ranks(sum_of_ranks, 10, ranks=2, limit_s=LIMIT_S)
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+# --- what they measure ---------------------------------------------------------------------------
+
+
+def link(times: dict[int, list[float]]) -> Link:
+    return link_of(times, kernel="gloo send", messages=2, share=1.0, provenance=SOURCE)
+
+
+def test_a_latency_and_a_rate_come_back() -> None:
+    # Two messages of 5 us each, and a byte each way for each byte of data at 2 GB/s.
+    times = {byte: [10e-6 + byte / 2e9] * 9 for byte in (4, 25_000_000)}
+    found = link(times)
+    assert found.sustained_bytes_per_s == pytest.approx(2e9)
+    assert found.peak_bytes_per_s == pytest.approx(2e9)
+    assert found.latency is not None
+    assert found.latency.median_s == pytest.approx(5e-6, rel=1e-3)
+    assert found.spread == pytest.approx(0)
+
+
+def test_the_best_bursts_are_the_peak_and_the_middle_is_sustained() -> None:
+    times = {4: [1e-6] * 21, 10_000_000: [5e-3] * 2 + [1e-2] * 19}
+    found = link(times)
+    assert found.sustained_bytes_per_s == pytest.approx(1e9, rel=1e-3)
+    assert found.peak_bytes_per_s == pytest.approx(2e9, rel=1e-3)
+
+
+def test_times_that_tell_no_rate_are_refused() -> None:
+    with pytest.raises(MeasurementError, match="as quick as 4"):
+        link({4: [1e-3], 1000: [1e-3]})
+
+
+def test_two_processes_of_this_host_have_a_link() -> None:
+    summed, sent = measure_links(rounds=2)
+    assert (summed.kernel, sent.kernel) == ("gloo all-reduce", "gloo send")
+    for each in (summed, sent):
+        assert each.source == each.target == "process"
+        assert each.peak_bytes_per_s >= each.sustained_bytes_per_s > 0
+        assert each.latency is not None and each.latency.median_s > 0
+        assert each.provenance.source == "measured"

@@ -24,14 +24,9 @@ from roofline.machine.measuring import benchmark, crew, kernel_measurement, sele
 from roofline.machine.system import topology
 from roofline.machine.system.situation import read_situation
 from tests.builders import ceiling, level, profile
-from tests.machine.fake_machine import FakeMachine, install, measure, with_topology
-from tests.machine.host_trees import V2_MOUNT, Tree
+from tests.machine.fake_machine import FakeMachine, measure, with_topology
+from tests.machine.host_trees import Tree
 from tests.machine.simulated_caches import KIB, MIB, Simulated
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return install(monkeypatch)
 
 
 @pytest.fixture
@@ -66,7 +61,7 @@ def starts(conditions: tuple[str, ...], *beginnings: str) -> None:
 # --- CPUs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["refused", "ignored"])
+@pytest.mark.parametrize("how", ["refused", "ignored", "absent"])
 def test_no_permission_for_affinity(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -77,15 +72,12 @@ def test_no_permission_for_affinity(
             raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    if how == "absent":
+        monkeypatch.delattr(os, "sched_setaffinity")
     found, _ = measure(machine)
-    starts(found.conditions, "threads could not be pinned to CPU 0, 1: not permitted")
+    where = "cores: the system moves" if how == "absent" else "CPU 0, 1: not permitted"
+    starts(found.conditions, f"threads could not be pinned to {where}")
     assert {c.threads for c in found.compute} == {1, 2}
-
-
-def test_a_system_without_affinity(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_setaffinity")
-    found, _ = measure(machine)
-    starts(found.conditions, "threads could not be pinned to cores: the system moves them")
 
 
 def test_one_cpu_only(machine: FakeMachine) -> None:
@@ -104,23 +96,6 @@ def test_one_cpu_only(machine: FakeMachine) -> None:
     assert "affinity: this process may use 1 of the host's 2 CPUs" in found.conditions
     with pytest.raises(HardwareError, match="threads=2 does not fit this host: choose 1 to 1"):
         measure(machine, threads=2)
-
-
-def test_half_a_cpu(tree: Tree, machine: FakeMachine) -> None:
-    tree.cpus(2)
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/cpu.max", "50000 100000")
-    tree.write("proc/meminfo", "MemAvailable:    1048576 kB")
-    tree.write("sys/devices/system/cpu/online", "0-1")
-    for cpu in (0, 1):
-        tree.cache(cpu, 0, 1, "Data", "32K", str(cpu))
-        tree.cache(cpu, 1, 2, "Unified", "2048K", "0-1")
-    found, _ = measure(machine)
-    assert found.threads == 1
-    (quota,) = (each for each in found.conditions if each.startswith("the container may use"))
-    assert quota.startswith("the container may use 0.5 CPUs' worth of time, less than one thread")
-    assert "what it sustains over seconds is lower than the bursts say" in quota
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -185,18 +160,6 @@ def test_too_little_memory_for_memory(
     assert found.compute
 
 
-def test_memory_that_the_system_does_not_give_after_all(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(12, "Cannot allocate memory")
-
-    monkeypatch.setattr(crew.mmap, "mmap", refuse)
-    with pytest.raises(MeasurementError, match=r"the system does not give .* of memory"):
-        measure(machine)
-    assert not [each for each in threading.enumerate() if each.name.startswith("roofline-")]
-
-
 # --- what is not told ----------------------------------------------------------------------------
 
 
@@ -214,18 +177,6 @@ def test_neither_proc_nor_sys(tree: Tree, machine: FakeMachine) -> None:
     assert "which CPUs share a core is not told here" in said
 
 
-def test_an_unknown_cpu(tree: Tree, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.processor", lambda: "")
-    tree.cpus(2)
-    tree.write("proc/cpuinfo", "processor\t: 0\nflags\t\t: sse2 avx avx2 fma\n")
-    tree.write("proc/meminfo", "MemAvailable:    1048576 kB")
-    found, _ = measure(machine)
-    assert found.name == "unknown-2cpu"
-    assert "unknown CPU: nothing here names its model" in found.conditions
-    assert {each.theoretical for each in found.compute} == {None}
-    assert "float32 avx2 fma" in {each.label for each in found.compute}
-
-
 # --- software ------------------------------------------------------------------------------------
 
 
@@ -241,22 +192,6 @@ def test_without_llvmlite_nothing_of_the_hardware_is_measured(
         MeasurementError, match=r"llvmlite cannot be loaded .`pip install llvmlite`"
     ):
         measure(machine)
-
-
-def test_threads_that_the_system_refuses(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = threading.Thread.start
-
-    def refuse(self: threading.Thread) -> None:
-        if self.name == "roofline-1":
-            raise RuntimeError("can't start new thread")
-        start(self)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(MeasurementError, match="the system refused thread 2 of 2"):
-        measure(machine)
-    assert not [each for each in threading.enumerate() if each.name.startswith("roofline-")]
 
 
 QUICK = """
