@@ -26,7 +26,7 @@ from roofline.foundation.units import (
 from roofline.substitution.costs import launches_on
 
 if TYPE_CHECKING:
-    from roofline.substitution.result import Figures, Optimization, Proof, Rounds, Substitution
+    from roofline.substitution.result import Optimization, Proof, Rounds, Substitution
 
 _SINGLE = 3
 """Largest number of rewrites by one rule that have a row each."""
@@ -53,13 +53,29 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     if groups := applied_groups(found.substitutions):
         yield _rewrites(found, groups, most)
         yield from notes("Why", _why(groups[:most]))
-    yield from notes("Rejected, nearest to a saving first", _rejected(found, most))
+    rejected = rejected_groups(found.rejected)
+    lines = [rejected_line(each, found.figures_before.cost_s) for each in rejected[:most]]
+    if rest := sum(map(len, rejected[most:])):
+        lines.append(f"{rest} more (--top {len(rejected)}; all of them in .csv and .json)")
+    yield from notes("Rejected, nearest to a saving first", lines)
     if found.rounds:
         yield _timings(found.rounds)
     if found.proofs:
         yield _proofs(found.proofs)
     yield Facts(lines=tuple(_search(found)))
-    yield from notes("Warnings", _warnings(found), urgent=True)
+    warnings = [
+        f"outputs differ in {each.dtype} on {each.inputs}: error {each.largest_error:.1e}, limit"
+        f" {each.limit:.0e}"
+        for each in found.proofs
+        if not each.holds
+    ]
+    warnings += found.warnings
+    # The result has most warnings of the original: it is the same model on the same machine.
+    for side in (found.before, found.after):
+        warnings += (*fit_warnings(side), *side.warnings)
+    launches = _launches(found)
+    said = dict.fromkeys(each for each in warnings if each != launches)
+    yield from notes("Warnings", said, urgent=True)
 
 
 def _figures(found: Optimization) -> Grid:
@@ -101,14 +117,14 @@ def _measured_times(found: Optimization) -> Iterable[_Line]:
     ratio, interval = timed[0].slowdown_text if timed else (ratio, "")
     compiled = decisive if decisive and decisive.baseline == "compile" else None
     yield "measured time" + ", eager torch" * bool(compiled), was, now, ratio
-    yield "10 to 90 % of rounds", _interval(before), _interval(after), interval
+    ends = (
+        f"{format_s(each.measured_low_s)} to {format_s(each.measured_high_s)}"
+        for each in (before, after)
+    )
+    yield "10 to 90 % of rounds", *ends, interval
     if compiled:
         times = format_s(compiled.before_s), format_s(compiled.after_s)
         yield "measured time, torch.compile", *times, _with_interval(*compiled.slowdown_text)
-
-
-def _interval(figures: Figures) -> str:
-    return f"{format_s(figures.measured_low_s)} to {format_s(figures.measured_high_s)}"
 
 
 def _line(
@@ -246,14 +262,6 @@ def _why(groups: Sequence[Rewrites]) -> Iterable[str]:
     return (f"{', '.join(alike)} · {words}" for words, alike in numbers.items())
 
 
-def _rejected(found: Optimization, most: int) -> Iterable[str]:
-    groups = rejected_groups(found.rejected)
-    for each in groups[:most]:
-        yield rejected_line(each, found.figures_before.cost_s)
-    if rest := sum(map(len, groups[most:])):
-        yield f"{rest} more (--top {len(groups)}; all of them in .csv and .json)"
-
-
 def rejected_line(group: Rewrites, whole_s: float) -> str:
     """Return rule, place, reason and saving of rejected rewrites."""
     line = f"{name_of(group)} ({place_of(group)}): {group[0].why or 'no reason is given'}"
@@ -341,21 +349,6 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
     )
     if launches := _launches(found):
         yield "Launches", launches
-
-
-def _warnings(found: Optimization) -> Iterable[str]:
-    lines = [
-        f"outputs differ in {each.dtype} on {each.inputs}: error {each.largest_error:.1e}, limit"
-        f" {each.limit:.0e}"
-        for each in found.proofs
-        if not each.holds
-    ]
-    lines += found.warnings
-    # The result has most warnings of the original: it is the same model on the same machine.
-    for each in (found.before, found.after):
-        lines += (*fit_warnings(each), *each.warnings)
-    launches = _launches(found)
-    return dict.fromkeys(each for each in lines if each != launches)
 
 
 def _launches(found: Optimization) -> str:

@@ -87,7 +87,6 @@ class RememberedCosts:
         return self._costs.basis
 
     def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        """The cost of one pass; see `Costs`."""
         key = graph.digest, around_bytes
         if key not in self._known:
             self._known[key] = self._costs.cost(graph, around_bytes=around_bytes)
@@ -169,7 +168,6 @@ class _SummedCosts:
         self._worked_out: dict[tuple[int, int, tuple[Reuse, ...]], tuple[OperatorRecord, Any]] = {}
 
     def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        """The cost of one pass; see `Costs`."""
         counted = self._count(graph, around_bytes=around_bytes)
         # Of a piece of a model the last record stands for the rest of it.
         own = counted.records[:-1] if around_bytes else counted.records
@@ -276,12 +274,8 @@ class FusedCosts(BoundCosts):
 def kernel_bound_s(
     members: Iterable[OperatorRecord], traffic_bytes: int, roof: Roof
 ) -> float | None:
-    """The least seconds of operators that run as one kernel: their arithmetic, or what they move.
-
-    Args:
-        members: the operators.
-        traffic_bytes: what of theirs crosses memory; it is charged to the farthest level.
-        roof: the machine's. None comes back where it does not know one of them.
+    """The least seconds of operators that run as one kernel: their arithmetic, or what of theirs
+    crosses memory, all charged to the farthest level. None: the machine does not know one of them.
     """
     if not roof.levels or not all(_has_bound(each, roof) for each in members):
         return None
@@ -364,13 +358,8 @@ class MeasuredCosts(_LearnedCosts):
     """Costs as the sum of operators' own times, and of what runs between them where that is known.
 
     Operators that were not met before are timed when a graph with them is asked for. Times are
-    stated for one pace of the cores, whatever pace they had when they were taken.
-
-    Args:
-        count, roof: as for all costs.
-        time: times calls.
-        predictor: what was learned here: what runs between operators, and how times follow the
-            pace of the cores; None: nothing, and the first operators that are timed set the pace.
+    stated for one pace of the cores, whatever pace they had when they were taken: that of what was
+    learned here, else of the first operators that are timed.
     """
 
     basis: CostBasis = "measured"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from matplotlib.figure import Figure
@@ -171,6 +172,13 @@ def clusters_of(found: Optimization) -> tuple[list[Cluster], TimeKind]:
     return clusters, kind
 
 
+def _common_path(rows: Iterable[OperatorRow]) -> str:
+    """Return the module that all operators are in; ``""``: the model itself."""
+    paths = [row.module_path.split(".") for row in rows if row.module_path]
+    levels = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return ".".join(parts[0] for parts in levels)
+
+
 def _joined(
     substitutions: Iterable[Substitution],
 ) -> list[tuple[list[Substitution], set[int], set[int]]]:
@@ -192,17 +200,6 @@ def _joined(
 
 def _rows(analysis: Analysis, numbers: Iterable[int]) -> list[OperatorRow]:
     return working(analysis.operators[number] for number in sorted(numbers))
-
-
-def _common_path(rows: Iterable[OperatorRow]) -> str:
-    """Return the module that all operators are in; ``""``: the model itself."""
-    paths = [row.module_path.split(".") for row in rows if row.module_path]
-    common: list[str] = []
-    for parts in zip(*paths, strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return ".".join(common)
 
 
 def _side(analysis: Analysis, rows: Sequence[OperatorRow], kind: TimeKind, is_fused: bool) -> Side:

@@ -62,15 +62,10 @@ _SINK: _Vertex = ("sink", 0)
 
 
 def split(graph: Graph, matches: Sequence[Match], threshold: int) -> tuple[tuple[int, ...], ...]:
-    """The operators of a graph in pieces of `threshold` or fewer.
+    """The operators of a graph in pieces of `threshold` or fewer, each in one; inputs are in none.
 
-    Each operator is in one piece. Pieces are in an order in which they can run: none takes what a
-    later one gives. Nodes within a piece run in the graph's order.
-
-    Args:
-        graph: what is split; its inputs are in no piece.
-        matches: rewrites that should stay whole.
-        threshold: how many operators a piece has at most.
+    Pieces are in an order in which they can run: none takes what a later one gives. Nodes within a
+    piece run in the graph's order. `matches` are rewrites that should stay whole.
     """
     if threshold < 1:
         raise InputError(f"pieces of {threshold} operators; give 1 or more")
@@ -173,12 +168,8 @@ class Piece:
 
 
 def piece_of(graph: Graph, numbers: Sequence[int], next_number: int) -> Piece:
-    """Some operators of a graph as a graph of their own.
-
-    Args:
-        graph: the whole.
-        numbers: the operators, in the order in which they run.
-        next_number: new nodes have this number or higher ones; no node of the whole has.
+    """Some operators of a graph, in the order in which they run, as a graph of their own, whose new
+    nodes have `next_number` or higher ones.
     """
     members = frozenset(numbers)
     stand_ins: dict[Value, Value] = {}
@@ -205,23 +196,19 @@ def piece_of(graph: Graph, numbers: Sequence[int], next_number: int) -> Piece:
     return Piece(
         graph=Graph(
             nodes={**inputs, **operators},
-            outputs=_given(graph, numbers, members),
+            # What others take of it, in the order in which it is made.
+            outputs=tuple(
+                value
+                for number in numbers
+                for place in range(len(graph.nodes[number].outputs))
+                for value in (Value(number, place),)
+                if graph.is_returned(value) or not members.issuperset(graph.users(value))
+            ),
             tied=graph.tied | shared,
             next_number=next_number + len(stand_ins),
         ),
         origin={stand_in.node: value for value, stand_in in stand_ins.items()},
     )
-
-
-def _given(graph: Graph, numbers: Sequence[int], members: frozenset[int]) -> tuple[Value, ...]:
-    """What others take of a piece, in the order in which it is made."""
-    found: list[Value] = []
-    for number in numbers:
-        outside = [graph.nodes[n] for n in graph.users(number) if n not in members]
-        taken = set(chain.from_iterable(node.values() for node in outside))
-        values = (Value(number, place) for place in range(len(graph.nodes[number].outputs)))
-        found += [value for value in values if value in taken or graph.is_returned(value)]
-    return tuple(found)
 
 
 def _in_whole(match: Match, piece: Piece) -> Match | None:
@@ -279,18 +266,14 @@ def search_in_pieces(
     progress: Progress | None = None,
     keep: int = DEFAULT_KEEP,
 ) -> Found:
-    """Searches a graph in pieces; one that is no larger than a piece as a whole.
+    """Searches a graph in pieces of at most `threshold` operators; one that is no larger as a
+    whole.
 
     Alpha is relative to the cost of all of the model. What was found for a piece is made in the
     whole graph, where preconditions are looked at again, and its cost counted anew; costs along
     histories are those of the whole as far as the piece alone changes it. At last rewrites across
-    the cuts are made while they pay. Budget and time are shared by how many matches pieces have;
-    what one leaves is for those after it.
-
-    Args:
-        graph, rules, costs, complete, alpha, time_limit_s, clock, progress, keep: as for `search`.
-        threshold: how many operators a piece has at most.
-        budget: how many graphs and pieces are looked through for rewrites at most, together.
+    the cuts are made while they pay. Budget and time are for all pieces together, shared by how
+    many matches they have; what one leaves is for those after it. All else is as for `search`.
     """
     check(alpha, budget, keep)
     begin = clock()

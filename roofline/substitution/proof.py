@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from roofline.substitution.graphs.graph import (
     Argument,
     Graph,
     TensorType,
-    Value,
     Weight,
     mapped,
     values_in,
@@ -69,11 +69,8 @@ KINDS = (
 
 
 def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
-    """Inputs of every kind, the plain noise first; last those that the user gave.
-
-    Args:
-        inputs: types and sizes, and values where tensors were given.
-        most: how many rows the tables have that inputs are indices of, see `most_indices`.
+    """Inputs of every kind, the plain noise first; last those that the user gave. `most` are the
+    rows of tables that inputs are indices of, see `most_indices`.
     """
     places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
     for kind in KINDS:
@@ -122,19 +119,20 @@ def most_indices(graph: Graph) -> dict[int, int]:
     for place, start in enumerate(inputs):
         reached = {start}
         for number, node in graph.nodes.items():
-            taken = [value for value in node.values() if value.node in reached]
-            if not taken:
+            if not any(value.node in reached for value in node.values()):
                 continue
-            outputs = [each for each in node.outputs if each is not None]
             if node.op == "aten.embedding":
-                indices, table = node.get("indices"), node.get("weight")
-                is_index = any(value.node in reached for value in values_in(indices))
-                if is_index and isinstance(table, (Weight, Value)):
+                table = node["weight"]
+                if any(value.node in reached for value in values_in(node["indices"])):
                     rows = graph.type_of(table).shape[0]
                     found[place] = min(rows, found.get(place, rows))
-            elif not any("float" in each.dtype or "complex" in each.dtype for each in outputs):
+            elif not any(each and _is_numeric(each.dtype) for each in node.outputs):
                 reached.add(number)
     return found
+
+
+def _is_numeric(dtype: str) -> bool:
+    return "float" in dtype or "complex" in dtype
 
 
 def random_weights(captured: CapturedModel) -> dict[str, torch.Tensor]:
@@ -198,16 +196,12 @@ def weights_in_type(
 ) -> dict[str, torch.Tensor]:
     """A model's weights, or others, in one floating type, those that are tied staying so."""
     to = torch_dtype(dtype)
-    made: dict[int, torch.Tensor] = {}
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in (weights or captured.weights).items():
-        if not tensor.is_floating_point():
-            found[name] = tensor
-            continue
-        if id(tensor) not in made:
-            made[id(tensor)] = tensor.detach().to(to)
-        found[name] = made[id(tensor)]
-    return found
+    found = weights or captured.weights
+    made = {
+        id(each): each.detach().to(to) if each.is_floating_point() else each
+        for each in found.values()
+    }
+    return {name: made[id(each)] for name, each in found.items()}
 
 
 def in_type(graph: Graph, dtype: str) -> Graph:
@@ -250,18 +244,13 @@ def in_type(graph: Graph, dtype: str) -> Graph:
 
 
 class Prover:
-    """Compares what graphs compute with the model that they were rewritten from.
+    """Compares what graphs compute with the model that they were rewritten from, which stays as it
+    was.
 
-    With the model's own weights the reference is the model itself; with random ones, which
-    know no batch norms that do nothing, it is the graph that was captured. With its own it runs on
-    noise, on edge inputs, and on the user's own where tensors were given; in float64 and in
-    float32.
-
-    Args:
-        original: the model, with its weights; it is left as it was.
-        captured: what was captured of it.
-        inputs: what it is called with: types and sizes, and values where tensors were given.
-        told: called before each graph is compared.
+    With the model's own weights the reference is the model itself; with random ones, which know no
+    batch norms that do nothing, it is the graph that was captured. With its own it runs on noise,
+    on edge inputs, and on the user's own where tensors were given; in float64 and in float32.
+    ``told`` is called before each graph is compared.
     """
 
     def __init__(
@@ -285,18 +274,13 @@ class Prover:
         None are in a type that the model itself cannot run in.
         """
         self._told()
-        found: list[Proof] = []
-        for weights in ("own", "random"):
-            for dtype in LIMITS:
-                # Weights that rules make are made anew for each: in float64 from such.
-                result = self._built(graph, weights, dtype)
-                for inputs in self._trials:
-                    if weights == "random" and inputs not in _WITH_RANDOM_WEIGHTS:
-                        continue
-                    proof = self._proof(result, weights, dtype, inputs)
-                    if proof is not None:
-                        found.append(proof)
-        return tuple(found)
+        found: list[Proof | None] = []
+        for weights, dtype in product(("own", "random"), LIMITS):
+            # Weights that rules make are made anew for each: in float64 from such.
+            result = self._built(graph, weights, dtype)
+            inputs = self._trials if weights == "own" else _WITH_RANDOM_WEIGHTS
+            found += [self._proof(result, weights, dtype, each) for each in inputs]
+        return tuple(each for each in found if each is not None)
 
     def fails(self, graph: Graph, like: Proof) -> bool:
         """Whether a graph fails what another one failed."""
@@ -305,17 +289,13 @@ class Prover:
         return proof is not None and not proof.holds
 
     def _built(self, graph: Graph, weights: str, dtype: str) -> torch.nn.Module:
-        return built(
-            self._captured, in_type(graph, dtype), weights=self._weights_of(weights, dtype)
-        )
-
-    def _weights_of(self, weights: str, dtype: str) -> dict[str, torch.Tensor]:
         if (weights, dtype) not in self._weights:
             # One set at a time: a model may take a good part of the memory.
             self._weights.clear()
             by_name = None if weights == "own" else random_weights(self._captured)
             self._weights[weights, dtype] = weights_in_type(self._captured, by_name, dtype)
-        return self._weights[weights, dtype]
+        given = self._weights[weights, dtype]
+        return built(self._captured, in_type(graph, dtype), weights=given)
 
     def _reference(self, weights: str, dtype: str, inputs: str) -> Any:
         """What the model gives; None where it cannot run so."""

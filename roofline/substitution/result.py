@@ -278,41 +278,36 @@ class Optimization(Result):
     def summary(self) -> str:
         """The speedup with its kind, or that the original is kept."""
         timing = self.decisive.words if self.decisive else "not timed"
+        rewrites = counted(len(self.substitutions), "rewrite")
+        source, figure = _COSTS[self.cost]
+        machine = self.before.hardware.name
         match self.decision:
             case "measured faster":
-                verdict = f"{timing}, {self._rewrites}"
+                verdict = f"{timing}, {rewrites}"
             case "predicted faster":
-                verdict = self._predicted()
+                ratio = self.predicted_speedup
+                times = f"{format_ratio(ratio)}× faster" if ratio else "faster"
+                why = f": {self.not_timed}" if self.not_timed else ""
+                verdict = (
+                    f"{times}, predicted from {source}{self._launch} on {machine}, {rewrites};"
+                    f" not timed{why}"
+                )
             case "not faster":
                 is_slower = self.decisive and self.decisive.speedup_high < 1
                 found = "the candidate is slower" if is_slower else "no significant speedup"
                 verdict = f"original kept: {found}: {timing}"
             case "nothing found":
-                verdict = f"original kept: {self._nothing()}"
+                ran = self.statistics
+                ended = {
+                    "exhausted": "",
+                    "budget": f"; the budget ended after {ran.evaluated:,} graphs",
+                    "time": f"; the time limit ended the search after {format_s(ran.seconds, 2)}",
+                }[ran.ended]
+                verdict = (
+                    f"original kept: no graph of lower {figure}{self._launch} found on"
+                    f" {machine}{ended}"
+                )
         return f"{self.model}: {verdict}"
-
-    @property
-    def _rewrites(self) -> str:
-        return counted(len(self.substitutions), "rewrite")
-
-    def _predicted(self) -> str:
-        ratio = self.predicted_speedup
-        times = f"{format_ratio(ratio)}× faster" if ratio else "faster"
-        why = f": {self.not_timed}" if self.not_timed else ""
-        return (
-            f"{times}, predicted from {_COSTS[self.cost][0]}{self._launch} on"
-            f" {self.before.hardware.name}, {self._rewrites}; not timed{why}"
-        )
-
-    def _nothing(self) -> str:
-        found = self.statistics
-        ended = {
-            "exhausted": "",
-            "budget": f"; the budget ended after {found.evaluated:,} graphs",
-            "time": f"; the time limit ended the search after {format_s(found.seconds, 2)}",
-        }[found.ended]
-        by = _COSTS[self.cost][1]
-        return f"no graph of lower {by}{self._launch} found on {self.before.hardware.name}{ended}"
 
     @property
     def _launch(self) -> str:

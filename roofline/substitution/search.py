@@ -337,28 +337,20 @@ def search(
     only: Callable[[Match], bool] | None = None,
     is_thorough: bool = False,
 ) -> Found:
-    """Searches for cheaper graphs that compute the same.
+    """Searches for cheaper graphs that compute the same: of all of a model, or of a piece of it
+    with the rest `around`.
 
     The same arguments give the same result, unless the time limit ends the search.
 
     Args:
-        graph: what the model is, or a piece of it.
-        rules: which rewrites to try, in this order.
-        costs: what graphs cost.
         complete: gives new nodes their arguments and types.
         alpha: graphs are followed that cost less than `alpha` times the best; at 1 none that costs
             as much as the best.
         budget: how many graphs are looked through for rewrites at most.
         time_limit_s: when to stop with the best so far; looked at before every rewrite.
-        clock: gives seconds.
-        progress: told how far the search is.
         keep: how many of the cheapest graphs are given at most.
-        around: the rest of the model, where the graph is a piece; None: it is all of the model.
         only: says which places may be rewritten; None: all.
         is_thorough: also look through graphs that are not expected to lead to anything new.
-
-    Raises:
-        InputError: alpha is below 1, or the budget or `keep` is.
     """
     check(alpha, budget, keep)
     begin = clock()
@@ -387,11 +379,7 @@ def search(
 
 
 def check(alpha: float, budget: int, keep: int) -> None:
-    """Checks what a search is asked for.
-
-    Raises:
-        InputError: one of them is below 1, or no number.
-    """
+    """Refuses, as an InputError, what a search may not be asked for."""
     if not isinstance(alpha, Real) or isinstance(alpha, bool) or not float(alpha) >= 1.0:
         raise InputError(
             f"{argument('alpha', alpha)}: must be a number from 1 (1: improvements only)"

@@ -40,40 +40,41 @@ class Kind(IntEnum):
     OPAQUE = 6
 
 
-def _names(text: str) -> frozenset[str]:
+def aten(text: str) -> frozenset[str]:
+    """The names of operators, without ``aten.`` and with spaces between."""
     return frozenset(f"aten.{each}" for each in text.split())
 
 
-_COPIES = _names("clone contiguous lift_fresh_copy alias_copy")
+_COPIES = aten("clone contiguous lift_fresh_copy alias_copy")
 """In a graph of operators, these are there to change the layout, which a product's tile keeps."""
 
-_ELEMENTWISE_MOVES = _COPIES | _names(
+_ELEMENTWISE_MOVES = _COPIES | aten(
     "_to_copy copy where masked_fill fill zero zeros ones full zeros_like ones_like full_like"
     " new_zeros new_ones new_full scalar_tensor arange linspace eye tril triu complex detach_copy"
     " view_copy"
 )
-_GATHERING_MOVES = _names(
+_GATHERING_MOVES = aten(
     "index index_select gather take _unsafe_index flip roll rot90 repeat constant_pad_nd"
     " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d"
     " replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
     " select_copy slice_copy narrow_copy diagonal_copy expand_copy im2col linalg_cross"
 )
-_CONCATENATIONS = _names("cat stack")
-_SINGLE_SWEEP = _names(
+_CONCATENATIONS = aten("cat stack")
+_SINGLE_SWEEP = aten(
     "sum mean prod amax amin max min argmax argmin any all count_nonzero norm var var_mean std"
     " std_mean linalg_vector_norm aminmax nansum logsumexp"
 )
 """Reductions of one sweep; a variance by Welford's method."""
 
-_ROWWISE = _names(
+_ROWWISE = aten(
     "native_layer_norm rms_norm _fused_rms_norm native_group_norm _softmax softmax _safe_softmax"
     " _masked_softmax _log_softmax log_softmax _softmax_backward_data _log_softmax_backward_data"
 )
-_BATCH_NORMS = _names(
+_BATCH_NORMS = aten(
     "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm"
     " _batch_norm_with_update"
 )
-_DRAWS = _names(
+_DRAWS = aten(
     "rand rand_like randn randn_like uniform normal exponential bernoulli native_dropout randint"
     " randint_like random"
 )

@@ -3,22 +3,74 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel, captured
 from roofline.substitution.graphs.counting import records
-from roofline.substitution.graphs.graph import INPUT, Editor, Graph
+from roofline.substitution.graphs.graph import INPUT, Graph
 from roofline.substitution.graphs.operators import Operators
 from roofline.substitution.rules.rule import Match, Rule, rules_named
 from roofline.workload.operators import State
 
 OPERATORS = Operators()
 """Shared by all tests: what was called once is known."""
+
+
+CONVOLUTIONS: tuple[tuple[Any, Any], ...] = (
+    (nn.Conv1d, nn.BatchNorm1d),
+    (nn.Conv2d, nn.BatchNorm2d),
+    (nn.Conv3d, nn.BatchNorm3d),
+)
+"""Convolutions and norms by their dimensions less one."""
+
+
+class Model(nn.Module):
+    """A model of a function: of itself, with the parts that it is given, and of its inputs."""
+
+    def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def sum_of(values: list[torch.Tensor]) -> torch.Tensor:
+    """All of them, added one by one."""
+    return functools.reduce(operator.add, values)
+
+
+class Branches(nn.Module):
+    """Modules that are given the same; what they give is returned, or put together."""
+
+    def __init__(
+        self, *branches: nn.Module, meet: Callable[[list[torch.Tensor]], Any] = tuple
+    ) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+        self.meet = meet
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.meet([branch(x) for branch in self.branches])
+
+
+def tied_branches(*more: nn.Module, meet: Callable[[list[torch.Tensor]], Any] = tuple) -> nn.Module:
+    """Branches of which the first two are convolutions of one kernel."""
+    first, second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
+    second.weight = first.weight
+    return Branches(first, second, *more, meet=meet)
+
 
 FLOAT64_TOLERANCE = 1e-10
 FLOAT32_TOLERANCE = 1e-5
@@ -60,9 +112,7 @@ def places(graph: Graph, name: str) -> list[tuple[Match, str]]:
 
 def applied(graph: Graph, name: str, match: Match) -> Graph:
     """The graph after a rule was applied at a place."""
-    editor = Editor(graph, OPERATORS.complete, name)
-    rule_named(name).rewrite(editor, match)
-    return editor.finished()
+    return rule_named(name).applied(graph, match, OPERATORS.complete)
 
 
 def applied_everywhere(graph: Graph, name: str, *, most: int = 100) -> tuple[Graph, int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,13 @@ from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.substitution.graphs.graph import Editor, Graph, RewriteError, Value
+from roofline.substitution.pieces import search_in_pieces
 from roofline.substitution.rules.rule import Match, Rule
 from roofline.substitution.search import UNKNOWN_TIME, Around, Found, search
 from tests.substitution.toy_graphs import (
     Builder,
     ToyCosts,
+    chain,
     complete,
     dropped,
     fused,
@@ -52,52 +56,30 @@ def every_graph(graph: Graph, rules: tuple[Rule, ...]) -> dict[str, Graph]:
         for rule in rules:
             for match in rule.pattern.matches(now):
                 if not rule.refuses(now, match):
-                    editor = Editor(now, complete, rule.name)
-                    rule.rewrite(editor, match)
-                    new = editor.finished()
+                    new = rule.applied(now, match, complete)
                     if new.digest not in found:
                         found[new.digest] = new
                         waiting.append(new)
     return found
 
 
+@pytest.mark.parametrize("rules", [RULES, (*RULES, MERGE)], ids=["plain", "merging"])
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 5))
-def test_with_any_alpha_it_meets_every_graph(seed: int, size: int) -> None:
+def test_with_any_alpha_it_meets_every_graph(rules: tuple[Rule, ...], seed: int, size: int) -> None:
     graph = random_graph(seed, size, OPS)
     costs = ToyCosts(SECONDS)
 
     found = search(
-        graph, RULES, costs, complete, alpha=math.inf, budget=10**6, around=REST, is_thorough=True
-    )
-
-    every = every_graph(graph, RULES)
-    assert {each.digest for each, _ in costs.calls} == set(every)
-    assert found.statistics.evaluated == len(every) - 1
-    assert found.statistics.expanded == len(every)
-    assert found.statistics.ended == "exhausted"
-    cheapest_s = min(ToyCosts(SECONDS).cost(each).total_s for each in every.values())
-    assert found.best.cost.total_s == pytest.approx(cheapest_s, rel=1e-12)
-
-
-@settings(max_examples=40)
-@given(seed=st.integers(0, 10_000), size=st.integers(1, 5))
-def test_with_any_alpha_it_finds_the_cheapest_graph(seed: int, size: int) -> None:
-    graph = random_graph(seed, size, OPS)
-    rules = (*RULES, MERGE)
-
-    found = search(
-        graph,
-        rules,
-        ToyCosts(SECONDS),
-        complete,
-        alpha=math.inf,
-        budget=10**6,
-        around=REST,
-        is_thorough=True,
+        graph, rules, costs, complete, alpha=math.inf, budget=10**6, around=REST, is_thorough=True
     )
 
     every = every_graph(graph, rules)
+    if MERGE not in rules:
+        assert {each.digest for each, _ in costs.calls} == set(every)
+        assert found.statistics.evaluated == len(every) - 1
+        assert found.statistics.expanded == len(every)
+    assert found.statistics.ended == "exhausted"
     cheapest_s = min(ToyCosts(SECONDS).cost(each).total_s for each in every.values())
     assert found.best.cost.total_s == pytest.approx(cheapest_s, rel=1e-12)
 
@@ -118,9 +100,7 @@ def test_histories_lead_from_the_original_to_each_graph(seed: int, size: int) ->
         now, cost = graph, found.original.cost
         for made in candidate.history:
             assert made.cost_before == cost
-            editor = Editor(now, complete, made.rule)
-            named[made.rule].rewrite(editor, made.match)
-            new = editor.finished()
+            new = named[made.rule].applied(now, made.match, complete)
             assert set(made.removed) == set(now.nodes) - set(new.nodes)
             assert set(made.added) == set(new.nodes) - set(now.nodes)
             now, cost = new, made.cost_after
@@ -176,23 +156,17 @@ def test_alpha_counts_what_the_rest_of_the_model_costs() -> None:
 
 
 def test_greedy_does_not_follow_what_costs_as_much() -> None:
-    builder = Builder()
-    graph = builder.graph(builder.op("a", builder.input()))
     rules = (renamed("same", "a", "b"), renamed("pays", "b", "c"))
     costs = ToyCosts({"a": 2.0, "b": 2.0, "c": 1.0})
 
-    assert search(graph, rules, costs, complete, alpha=1.0).candidates == ()
-    assert search(graph, rules, costs, complete, alpha=1.01).best.cost.total_s == 1.0
+    assert search(chain("a"), rules, costs, complete, alpha=1.0).candidates == ()
+    assert search(chain("a"), rules, costs, complete, alpha=1.01).best.cost.total_s == 1.0
 
 
 def test_greedy_makes_everything_that_pays() -> None:
-    builder = Builder()
-    value = builder.input()
-    for place in range(40):
-        value = builder.op("a" if place % 2 else "keep", value)
-    costs = ToyCosts({})
+    graph = chain(*["keep", "a"] * 20)
 
-    found = search(builder.graph(value), (dropped("drop", "a"),), costs, complete, alpha=1.0)
+    found = search(graph, (dropped("drop", "a"),), ToyCosts({}), complete, alpha=1.0)
 
     assert found.best.cost.total_s == 20.0
     # Each alone, and each once more when they are made together: not one graph for each subset.
@@ -230,12 +204,10 @@ def test_what_saves_nothing_but_lets_others_pay_needs_no_graph_for_each_subset(
 
 def test_a_rewrite_that_hinders_another_does_not_cover_for_it() -> None:
     """Without "c" less is left to do, but what "b" and "c" become together costs less still."""
-    builder = Builder()
-    graph = builder.graph(builder.op("c", builder.op("b", builder.input())))
     rules = (dropped("drop", "c"), fused("fuse", "b", "c", "d"), renamed("finish", "d", "e"))
     costs = ToyCosts({"b": 1.0, "c": 1.0, "d": 1.1, "e": 0.5})
 
-    found = search(graph, rules, costs, complete, alpha=1.2)
+    found = search(chain("b", "c"), rules, costs, complete, alpha=1.2)
 
     assert [each.rule for each in found.best.history] == ["fuse", "finish"]
 
@@ -255,13 +227,7 @@ def test_two_steps_uphill_that_need_each_other_are_made() -> None:
 
 
 def test_steps_uphill_far_from_each_other_are_not_combined() -> None:
-    builder = Builder()
-    value = builder.input()
-    for _ in range(12):
-        value = builder.op("a", value)
-        for _ in range(8):
-            value = builder.op("relu", value)
-    graph = builder.graph(value)
+    graph = chain(*["a", *["relu"] * 8] * 12)
     rules = (renamed("enlarge", "a", "b"),)
     costs = ToyCosts({"b": 1.01})
 
@@ -291,13 +257,10 @@ def test_what_is_passed_over_takes_nothing_from_what_is_found(seed: int, size: i
 
 
 def test_of_overlapping_rewrites_the_better_is_made() -> None:
-    builder = Builder()
-    first = builder.op("a", builder.input())
-    second = builder.op("b", first)
-    graph = builder.graph(builder.op("c", second))
     rules = (fused("first", "a", "b", "ab"), fused("second", "b", "c", "bc"))
+    costs = ToyCosts({"ab": 1.5, "bc": 1.2})
 
-    found = search(graph, rules, ToyCosts({"ab": 1.5, "bc": 1.2}), complete, alpha=1.0)
+    found = search(chain("a", "b", "c"), rules, costs, complete, alpha=1.0)
 
     assert [each.rule for each in found.best.history] == ["second"]
 
@@ -315,11 +278,7 @@ def test_the_same_graph_by_two_ways_is_a_duplicate() -> None:
 
 
 def test_a_rewrite_of_the_same_node_can_be_made_again() -> None:
-    builder = Builder()
-    value = builder.input()
-    for _ in range(3):
-        value = builder.op("skip", value)
-    graph = builder.graph(builder.op("end", value))
+    graph = chain(*["skip"] * 3, "end")
 
     def rewrite(editor: Editor, match: Match) -> None:
         before = editor.graph.nodes[match["node"]]["a0"]
@@ -329,8 +288,7 @@ def test_a_rewrite_of_the_same_node_can_be_made_again() -> None:
         taken = graph.nodes[graph.nodes[match["node"]]["a0"].node].op
         return "" if taken == "skip" else "nothing to skip"
 
-    base = dropped("skip-before", "end")
-    rule = Rule(name=base.name, summary="", pattern=base.pattern, refuses=refuses, rewrite=rewrite)
+    rule = replace(dropped("skip-before", "end"), refuses=refuses, rewrite=rewrite)
     found = search(graph, (rule,), ToyCosts({}), complete, alpha=1.0)
 
     assert [node.op for node in found.best.graph.nodes.values()] == ["input", "end"]
@@ -356,8 +314,7 @@ def test_a_rewrite_that_cannot_be_made_is_refused_in_its_words() -> None:
     def rewrite(editor: Editor, match: Match) -> None:
         raise RewriteError("the kernels do not fit")
 
-    base = renamed("bad", "a", "b")
-    rule = Rule(name="bad", summary="", pattern=base.pattern, refuses=base.refuses, rewrite=rewrite)
+    rule = replace(renamed("bad", "a", "b"), rewrite=rewrite)
     builder = Builder()
     graph = builder.graph(builder.op("a", builder.input(), path="one\x1b[31m"))
 
@@ -388,13 +345,9 @@ def test_an_error_in_a_rule_is_not_hidden() -> None:
     def rewrite(editor: Editor, match: Match) -> None:
         editor.node(match["node"])["no such argument"]
 
-    base = renamed("wrong", "a", "b")
-    rule = Rule(
-        name="wrong", summary="", pattern=base.pattern, refuses=base.refuses, rewrite=rewrite
-    )
-    builder = Builder()
+    rule = replace(renamed("wrong", "a", "b"), rewrite=rewrite)
     with pytest.raises(KeyError, match="no such argument"):
-        search(builder.graph(builder.op("a", builder.input())), (rule,), ToyCosts({}), complete)
+        search(chain("a"), (rule,), ToyCosts({}), complete)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 17])
@@ -449,16 +402,19 @@ def test_an_interrupt_passes_through() -> None:
         search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, progress=interrupted)
 
 
-@pytest.mark.parametrize("alpha", [0.99, 0.0, -1.0, math.nan])
-def test_alpha_below_one_is_no_search(alpha: float) -> None:
-    with pytest.raises(InputError, match=r"alpha=.*: must be a number from 1"):
-        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, alpha=alpha)
-
-
-@pytest.mark.parametrize(("budget", "keep"), [(0, 1), (1, 0), (-3, 8)])
-def test_a_budget_of_nothing_is_no_search(budget: int, keep: int) -> None:
-    with pytest.raises(InputError, match="must be a whole number of graphs from 1"):
-        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, budget=budget, keep=keep)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        *(({"alpha": alpha}, "must be a number from 1") for alpha in (0.99, 0.0, -1.0, math.nan)),
+        ({"budget": 0, "keep": 1}, "must be a whole number of graphs from 1"),
+        ({"budget": 1, "keep": 0}, "must be a whole number of graphs from 1"),
+        ({"budget": -3}, "must be a whole number of graphs from 1"),
+    ],
+)
+def test_what_is_no_search(options: dict[str, Any], said: str) -> None:
+    for searching in (search, search_in_pieces):
+        with pytest.raises(InputError, match=said):
+            searching(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, **options)
 
 
 def said_of(found: Found) -> str:
@@ -500,13 +456,11 @@ def test_the_same_search_finds_the_same_in_any_process(
 
 
 def test_what_is_replaced_is_there_for_later_stages() -> None:
-    builder = Builder()
-    first = builder.op("b", builder.input())
-    graph = builder.graph(builder.op("c", first))
+    graph = chain("b", "c")
 
     found = search(graph, (fused("fuse", "b", "c", "d"),), ToyCosts({}), complete)
 
     (made,) = found.best.history
-    assert made.removed == (first.node, first.node + 1)
+    assert made.removed == (1, 2)
     assert made.added == (graph.next_number,)
     assert found.best.graph.outputs == (Value(graph.next_number),)

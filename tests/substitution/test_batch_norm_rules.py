@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import captured
 from tests.substitution.rewriting import (
+    CONVOLUTIONS,
     OPERATORS,
+    Model,
     applied_everywhere,
     assert_rewrites,
     graph_of,
@@ -23,60 +25,43 @@ from tests.substitution.rewriting import (
     ops,
     places,
     random,
-    refusal,
     with_random_norms,
-)
-
-CONVOLUTIONS: tuple[tuple[Any, Any], ...] = (
-    (nn.Conv1d, nn.BatchNorm1d),
-    (nn.Conv2d, nn.BatchNorm2d),
-    (nn.Conv3d, nn.BatchNorm3d),
 )
 
 
 @settings(max_examples=20)
 @given(
     dims=st.integers(1, 3),
-    kernel=st.integers(1, 3),
-    stride=st.integers(1, 2),
-    padding=st.one_of(st.integers(0, 2), st.just("valid")),
-    dilation=st.integers(1, 2),
     groups=st.integers(1, 3),
     width=st.integers(1, 2),
     out=st.integers(1, 2),
-    bias=st.booleans(),
-    affine=st.booleans(),
-    eps=st.sampled_from([1e-5, 1e-3, 0.5]),
+    options=st.fixed_dictionaries(
+        {
+            "kernel_size": st.integers(1, 3),
+            "stride": st.integers(1, 2),
+            "padding": st.one_of(st.integers(0, 2), st.just("valid")),
+            "dilation": st.integers(1, 2),
+            "bias": st.booleans(),
+        }
+    ),
+    of_norm=st.fixed_dictionaries(
+        {"affine": st.booleans(), "eps": st.sampled_from([1e-5, 1e-3, 0.5])}
+    ),
     seed=st.integers(0, 99),
 )
 def test_any_convolution_takes_its_norm_in(
-    *,
     dims: int,
-    kernel: int,
-    stride: int,
-    padding: int | str,
-    dilation: int,
     groups: int,
     width: int,
     out: int,
-    bias: bool,
-    affine: bool,
-    eps: float,
+    options: dict[str, Any],
+    of_norm: dict[str, Any],
     seed: int,
 ) -> None:
     convolution, norm = CONVOLUTIONS[dims - 1]
     model = nn.Sequential(
-        convolution(
-            groups * width,
-            groups * out,
-            kernel,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            bias=bias,
-        ),
-        norm(groups * out, eps=eps, affine=affine),
+        convolution(groups * width, groups * out, groups=groups, **options),
+        norm(groups * out, **of_norm),
     )
     inputs = (random(2, groups * width, *[6] * dims, seed=seed),)
     found = assert_rewrites(with_random_norms(model, seed), inputs, "fold-batch-norm")
@@ -93,13 +78,8 @@ def test_a_linear_takes_its_norm_in(*, bias: bool, affine: bool, seed: int) -> N
 
 
 def test_a_norm_gives_the_numbers_of_its_formula() -> None:
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1, eps=0.0)).eval()
-    convolution, norm = model[0], model[1]
-    assert isinstance(convolution, nn.Conv2d)
-    assert convolution.bias is not None
-    assert isinstance(norm, nn.BatchNorm2d)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
+    model: Any = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1, eps=0.0)).eval()
+    convolution, norm = model
     with torch.no_grad():
         convolution.weight.fill_(3.0)
         convolution.bias.fill_(5.0)
@@ -146,100 +126,85 @@ def test_a_chain_of_convolutions_and_norms_is_folded_one_by_one() -> None:
     assert ops(found.graph) == {"conv2d": 2, "relu": 1}
 
 
-class _Also(nn.Module):
+def _also(then: Callable[[Tensor, Tensor], Any]) -> nn.Module:
     """The convolution's output is used once more."""
-
-    def __init__(self, then: Callable[[Tensor, Tensor], Any]) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(2, 2, 1)
-        self.norm = nn.BatchNorm2d(2)
-        self.then = then
-
-    def forward(self, x: Tensor) -> Any:
-        y = self.convolution(x)
-        return self.then(y, self.norm(y))
+    return Model(
+        lambda m, x: then(y := m.convolution(x), m.norm(y)),
+        convolution=nn.Conv2d(2, 2, 1),
+        norm=nn.BatchNorm2d(2),
+    )
 
 
-class _Shared(nn.Module):
-    """The convolution is called twice, or its weight, or a norm's."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
-        self.norm, self.other = nn.BatchNorm2d(2), nn.BatchNorm2d(2)
-        self.again = what == "module"
-        if what == "kernel":
-            self.second.weight = self.first.weight
-        else:
-            self.other.weight = self.norm.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        second = self.first if self.again else self.second
-        return self.other(second(self.norm(self.first(x)).relu()))
-
-
-class _Computed(nn.Module):
-    """The kernel is computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernel = nn.Parameter(random(2, 2, 1, 1))
-        self.norm = nn.BatchNorm2d(2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(nn.functional.conv2d(x, self.kernel.tanh()))
+def _shared(what: str) -> nn.Module:
+    """The convolution is called twice, or its weight is another's, or a norm's is."""
+    is_again = what == "module"
+    model: Any = Model(
+        lambda m, x: m.other((m.first if is_again else m.second)(m.norm(m.first(x)).relu())),
+        first=nn.Conv2d(2, 2, 1),
+        second=nn.Conv2d(2, 2, 1),
+        norm=nn.BatchNorm2d(2),
+        other=nn.BatchNorm2d(2),
+    )
+    if what == "kernel":
+        model.second.weight = model.first.weight
+    else:
+        model.other.weight = model.norm.weight
+    return model
 
 
-class _Training(nn.Module):
-    """A norm that is in training even in evaluation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(2, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.batch_norm(self.convolution(x), None, None, training=True)
+IMAGE, FOLD = (1, 2, 3, 3), "fold-batch-norm"
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "shape", "rule", "words"),
     [
-        (_Also(lambda y, z: y + z), "takes what convolution gives, too"),
-        (_Also(lambda y, z: (y, z)), "the model returns what convolution gives"),
-        (_Shared("module"), "is shared with"),
-        (_Shared("kernel"), "is tied"),
-        (_Shared("norm"), "is tied"),
-        (_Computed(), "is computed when the model runs"),
-        (_Training(), "takes its statistics from what it is given"),
+        (_also(lambda y, z: y + z), IMAGE, FOLD, "takes what convolution gives, too"),
+        (_also(lambda y, z: (y, z)), IMAGE, FOLD, "the model returns what convolution gives"),
+        (_shared("module"), IMAGE, FOLD, "is shared with"),
+        (_shared("kernel"), IMAGE, FOLD, "is tied"),
+        (_shared("norm"), IMAGE, FOLD, "is tied"),
+        (
+            Model(
+                lambda m, x: m.norm(nn.functional.conv2d(x, m.kernel.tanh())),
+                kernel=nn.Parameter(random(2, 2, 1, 1)),
+                norm=nn.BatchNorm2d(2),
+            ),
+            *(IMAGE, FOLD, "is computed when the model runs"),
+        ),
+        (
+            # A norm that is in training even in evaluation.
+            Model(
+                lambda m, x: nn.functional.batch_norm(m.convolution(x), None, None, training=True),
+                convolution=nn.Conv2d(2, 2, 1),
+            ),
+            *(IMAGE, FOLD, "takes its statistics from what it is given"),
+        ),
         (
             nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2, track_running_stats=False)),
-            "1 takes its statistics from what it is given",
+            *(IMAGE, FOLD, "1 takes its statistics from what it is given"),
         ),
         (
             nn.Sequential(nn.ConvTranspose2d(2, 2, 1), nn.BatchNorm2d(2)),
-            "0 is a transposed convolution",
+            *(IMAGE, FOLD, "0 is a transposed convolution"),
+        ),
+        (
+            # Of a sequence.
+            nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
+            *((2, 3, 4), "fold-linear-batch-norm", "1 takes other channels than 0 gives"),
+        ),
+        (
+            # Without a batch.
+            nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm1d(5)),
+            *((2, 5, 4), FOLD, "1 takes other channels than 0 gives"),
         ),
     ],
 )
-def test_it_is_said_why_a_norm_is_not_folded(model: nn.Module, words: str) -> None:
-    model = model.eval()
-    reasons = [
-        reason for _, reason in places(graph_of(model, random(1, 2, 3, 3)), "fold-batch-norm")
-    ]
+def test_it_is_said_why_a_norm_is_not_folded(
+    model: nn.Module, shape: tuple[int, ...], rule: str, words: str
+) -> None:
+    reasons = [reason for _, reason in places(graph_of(model.eval(), random(*shape)), rule)]
     assert reasons
     assert all(words in reason for reason in reasons), reasons
-
-
-def test_a_linear_of_a_sequence_gives_other_channels_than_its_norm_takes() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
-    reason = refusal(model, (random(2, 3, 4),), "fold-linear-batch-norm")
-    assert reason == "1 takes other channels than 0 gives"
-
-
-def test_a_convolution_without_a_batch_gives_other_channels_than_its_norm_takes() -> None:
-    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm1d(5)).eval()
-    reason = refusal(model, (random(2, 5, 4),), "fold-batch-norm")
-    assert reason == "1 takes other channels than 0 gives"
 
 
 def test_what_is_between_keeps_a_norm_where_it_is() -> None:

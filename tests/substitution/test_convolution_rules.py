@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.substitution.rewriting import (
+    CONVOLUTIONS,
+    Branches,
+    Model,
     applied,
     applied_everywhere,
     assert_rewrites,
@@ -24,22 +27,9 @@ from tests.substitution.rewriting import (
     random,
     refusal,
     rewritten,
+    tied_branches,
     with_random_norms,
 )
-
-CONVOLUTIONS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-class Branches(nn.Module):
-    """Modules that are given the same; what they give is returned, or put together."""
-
-    def __init__(self, *branches: nn.Module, meet: Callable[[list[Tensor]], Any] = tuple) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList(branches)
-        self.meet = meet
-
-    def forward(self, x: Tensor) -> Any:
-        return self.meet([branch(x) for branch in self.branches])
 
 
 def concatenation(values: list[Tensor]) -> Tensor:
@@ -58,37 +48,29 @@ def fire(channels: int, out: int, *, bias: bool = True) -> nn.Module:
 @settings(max_examples=15)
 @given(
     dims=st.integers(1, 3),
-    kernel=st.integers(1, 3),
-    stride=st.integers(1, 2),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
+    options=st.fixed_dictionaries(
+        {
+            "kernel_size": st.integers(1, 3),
+            "stride": st.integers(1, 2),
+            "padding": st.integers(0, 2),
+            "dilation": st.integers(1, 2),
+        }
+    ),
     channels=st.integers(1, 3),
-    outs=st.lists(st.integers(1, 3), min_size=2, max_size=5),
-    biases=st.lists(st.booleans(), min_size=5, max_size=5),
+    outs=st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=2, max_size=5),
     batched=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_equal_convolutions_of_one_value_become_one(
-    *,
     dims: int,
-    kernel: int,
-    stride: int,
-    padding: int,
-    dilation: int,
+    options: dict[str, int],
     channels: int,
-    outs: list[int],
-    biases: list[bool],
+    outs: list[tuple[int, bool]],
     batched: bool,
     seed: int,
 ) -> None:
-    model = Branches(
-        *(
-            CONVOLUTIONS[dims - 1](
-                channels, out, kernel, stride, padding, dilation=dilation, bias=bias
-            )
-            for out, bias in zip(outs, biases, strict=False)
-        )
-    )
+    convolution, _ = CONVOLUTIONS[dims - 1]
+    model = Branches(*(convolution(channels, out, bias=bias, **options) for out, bias in outs))
     inputs = (random(*[2] * batched, channels, *[6] * dims, seed=seed),)
     found = assert_rewrites(with_random_norms(model, seed), inputs, "merge-convolutions")
     assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
@@ -119,64 +101,59 @@ def test_an_activation_that_all_have_is_done_once(activation: nn.Module) -> None
     assert sum(ops(found.graph).values()) == 2
 
 
-def test_one_in_place_and_one_not_is_the_same_activation() -> None:
-    model = Branches(
-        nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()),
-        nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True)),
-    )
+@pytest.mark.parametrize(
+    ("model", "left"),
+    [
+        (
+            Branches(
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()),
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True)),
+            ),
+            {"relu": 1},
+        ),
+        (
+            Branches(nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True))),
+            {"relu": 1},
+        ),
+        (
+            Branches(
+                nn.Conv2d(2, 2, 1),
+                nn.Conv2d(2, 3, 1),
+                meet=lambda y: torch.cat([y[0].relu(), y[1].relu(), y[1]], 1),
+            ),
+            {"relu": 2, "cat": 1},
+        ),
+    ],
+    ids=["one in place", "behind one alone", "used twice"],
+)
+def test_activations_are_done_once_or_behind_the_split(
+    model: nn.Module, left: dict[str, int]
+) -> None:
     found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
-    assert ops(found.graph) == {"conv2d": 1, "relu": 1, "split_with_sizes": 1}
-
-
-def test_an_activation_that_only_some_have_stays_behind_the_split() -> None:
-    model = Branches(nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True)))
-    found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
-    assert ops(found.graph) == {"conv2d": 1, "relu": 1, "split_with_sizes": 1}
-
-
-def test_what_is_used_twice_behind_a_sibling_stays() -> None:
-    def meet(values: list[Tensor]) -> Tensor:
-        return torch.cat([values[0].relu(), values[1].relu(), values[1]], 1)
-
-    model = Branches(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 1), meet=meet)
-    found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
-    assert ops(found.graph) == {"conv2d": 1, "relu": 2, "split_with_sizes": 1, "cat": 1}
+    assert ops(found.graph) == {"conv2d": 1, "split_with_sizes": 1, **left}
 
 
 def test_siblings_come_in_the_order_in_which_they_are_concatenated() -> None:
-    def meet(values: list[Tensor]) -> Tensor:
-        return torch.cat([values[2], values[0], values[1]], 1)
-
-    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3)), meet=meet)
+    branches = (nn.Conv2d(2, out, 1) for out in (1, 2, 3))
+    model = Branches(*branches, meet=lambda y: torch.cat([y[2], y[0], y[1]], 1))
     found = assert_rewrites(
         model, (random(1, 2, 3, 3),), "merge-convolutions", "eliminate-split-concat", times=2
     )
     assert ops(found.graph) == {"conv2d": 1}
 
 
-def _allowed(model: nn.Module, rule: str, *shape: int) -> int:
-    return sum(not reason for _, reason in places(graph_of(model.eval(), random(*shape)), rule))
-
-
-@pytest.mark.parametrize(("siblings", "sets"), [(2, 1), (3, 4), (4, 11), (5, 1), (6, 1)])
-def test_all_sets_of_up_to_four_siblings_are_tried_and_only_all_of_more(
-    siblings: int, sets: int
-) -> None:
-    model = Branches(*(nn.Conv2d(2, 2, 1) for _ in range(siblings)))
-    assert _allowed(model, "merge-convolutions", 1, 2, 3, 3) == sets
-
-
-def test_every_set_of_siblings_leaves_what_the_model_gives() -> None:
-    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3, 4))).eval()
-    inputs = random(1, 2, 3, 3)
-    graph = graph_of(model, inputs)
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6])
+def test_all_sets_of_up_to_four_siblings_are_tried_and_only_all_of_more(count: int) -> None:
+    model = Branches(*(nn.Conv2d(2, out + 1, 1) for out in range(count))).eval()
+    graph = graph_of(model, random(1, 2, 3, 3))
     sizes: list[int] = []
     for match, reason in places(graph, "merge-convolutions"):
         assert reason == ""
         after = applied(graph, "merge-convolutions", match)
         sizes.append(len(match.all("siblings")))
-        assert ops(after)["conv2d"] == 5 - sizes[-1]
-    every = [size for size in (4, 3, 2) for _ in combinations(range(4), size)]
+        assert ops(after)["conv2d"] == count + 1 - sizes[-1]
+    least = 2 if count <= 4 else count
+    every = [size for size in range(count, least - 1, -1) for _ in combinations(range(count), size)]
     assert sizes == every
 
 
@@ -191,31 +168,6 @@ def test_other_settings_are_no_siblings() -> None:
     ]
     graph = graph_of(Branches(*other).eval(), random(1, 2, 6, 6))
     assert places(graph, "merge-convolutions") == []
-
-
-class _OfOthers(nn.Module):
-    def forward(self, x: Tensor, y: Tensor, kernel: Tensor) -> tuple[Tensor, ...]:
-        return tuple(nn.functional.conv2d(each, kernel) for each in (x, x, y))
-
-
-def _tied() -> nn.Module:
-    model = Branches(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 3))
-    first, second, _ = model.branches
-    assert isinstance(first, nn.Conv2d)
-    assert isinstance(second, nn.Conv2d)
-    second.weight = first.weight
-    return model
-
-
-class _UsedLater(nn.Module):
-    """One of the siblings is called again, on something else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.first(self.second(x)), self.first(x)
 
 
 @pytest.mark.parametrize(
@@ -247,17 +199,34 @@ class _UsedLater(nn.Module):
             ),
             "their activations are different: gelu(approximate=none), gelu(approximate=tanh)",
         ),
-        (_tied(), "weight branches.0.weight is tied: it has several names"),
-        (_UsedLater(), "weight first.weight is shared with first"),
+        (
+            tied_branches(nn.Conv2d(2, 2, 3)),
+            "weight branches.0.weight is tied: it has several names",
+        ),
+        (
+            # One of the siblings is called again, on something else.
+            Model(
+                lambda m, x: (m.first(m.second(x)), m.first(x)),
+                first=nn.Conv2d(2, 2, 1),
+                second=nn.Conv2d(2, 2, 1),
+            ),
+            "weight first.weight is shared with first",
+        ),
+        (
+            Branches(*(nn.Conv2d(2, 2, 1, dtype=torch.complex64) for _ in range(2))),
+            "weight branches.0.weight has data type complex64",
+        ),
     ],
-    ids=["padding", "transposed", "groups", "activations", "settings", "tied", "shared"],
+    ids=["padding", "transposed", "groups", "activations", "settings", "tied", "shared", "complex"],
 )
 def test_it_is_said_why_convolutions_are_not_merged(model: nn.Module, words: str) -> None:
-    assert refusal(model.eval(), (random(1, 2, 4, 4),), "merge-convolutions") == words
+    dtype = next(model.parameters()).dtype
+    assert refusal(model.eval(), (random(1, 2, 4, 4).to(dtype),), "merge-convolutions") == words
 
 
 def test_kernels_that_are_computed_are_not_merged() -> None:
-    graph = graph_of(_OfOthers(), random(1, 2, 3, 3), random(1, 2, 3, 3), random(2, 2, 1, 1))
+    model = Model(lambda m, x, y, kernel: [functional.conv2d(z, kernel) for z in (x, x, y)])
+    graph = graph_of(model, random(1, 2, 3, 3), random(1, 2, 3, 3), random(2, 2, 1, 1))
     ((match, reason),) = places(graph, "merge-convolutions")
     assert len(match.all("siblings")) == 2
     assert "is computed when the model runs" in reason
@@ -268,54 +237,47 @@ KERNELS = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 @settings(max_examples=15)
 @given(
-    halves=st.lists(KERNELS, min_size=2, max_size=4),
+    halves=st.lists(st.tuples(KERNELS, st.booleans()), min_size=2, max_size=4),
     extra=st.integers(0, 1),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     channels=st.integers(1, 3),
-    biases=st.lists(st.booleans(), min_size=4, max_size=4),
     composite=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_kernels_around_one_centre_grow_until_they_are_equal(
-    *,
-    halves: list[tuple[int, int]],
+    halves: list[tuple[tuple[int, int], bool]],
     extra: int,
     stride: tuple[int, int],
     channels: int,
-    biases: list[bool],
     composite: bool,
     seed: int,
 ) -> None:
-    model = Branches(
-        *(
-            nn.Conv2d(
-                channels,
-                1 + place,
-                (2 * high + 1, 2 * wide + 1),
-                stride,
-                (high + extra, wide + extra),
-                bias=bias,
-            )
-            for place, ((high, wide), bias) in enumerate(zip(halves, biases, strict=False))
+    branches = [
+        nn.Conv2d(
+            *(channels, 1 + place, (2 * high + 1, 2 * wide + 1), stride),
+            padding=(high + extra, wide + extra),
+            bias=bias,
         )
-    )
+        for place, ((high, wide), bias) in enumerate(halves)
+    ]
     inputs = (random(2, channels, 6, 7, seed=seed),)
     rules = ("enlarge-and-merge",) if composite else ("enlarge-kernel",)
-    before = graph_of(model, *inputs)
-    found = rewritten(with_random_norms(model, seed), inputs, *rules, "merge-convolutions")
+    model = with_random_norms(Branches(*branches), seed)
+    found = rewritten(model, inputs, *rules, "merge-convolutions")
     # Enough for all to have the largest height and width among them.
-    largest = tuple(2 * max(half) + 1 for half in zip(*halves, strict=True))
+    sizes = zip(*(half for half, _ in halves), strict=True)
+    largest = tuple(2 * max(each) + 1 for each in sizes)
     assert ops(found.graph) == {"conv2d": 1, "split_with_sizes": 1}
     (node,) = [node for node in found.graph.nodes.values() if node.op == "aten.conv2d"]
     assert node["weight"].type.shape[2:] == largest
     assert node["padding"] == tuple(size // 2 + extra for size in largest)
-    assert ops(before)["conv2d"] == len(halves)
+    assert ops(found.capture.graph)["conv2d"] == len(halves)
     assert_same_outputs(found, inputs)
 
 
 @pytest.mark.parametrize("dims", [1, 3])
 def test_kernels_of_other_dimensions_grow_too(dims: int) -> None:
-    convolution = CONVOLUTIONS[dims - 1]
+    convolution, _ = CONVOLUTIONS[dims - 1]
     model = Branches(convolution(2, 3, 1, 2, 1), convolution(2, 1, 5, 2, 3, bias=False))
     found = assert_rewrites(model, (random(2, 2, *[6] * dims),), "enlarge-and-merge")
     assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
@@ -443,13 +405,6 @@ def test_the_counts_of_a_fire_module_are_those_worked_by_hand() -> None:
     # One convolution with eight kernels of 3x3, one activation.
     after = (432 + 8 * 3 * 9 * 4 + 1152) + (1152 + 1152)
     assert counts(graph) == (2, after, 2 * 36 * 8 * 3 * 9)
-
-
-def test_kernels_of_complex_numbers_are_left_alone() -> None:
-    model = Branches(*(nn.Conv2d(2, 2, 1, dtype=torch.complex64) for _ in range(2)))
-    inputs = (random(1, 2, 3, 3).to(torch.complex64),)
-    reason = refusal(model.eval(), inputs, "merge-convolutions")
-    assert reason == "weight branches.0.weight has data type complex64"
 
 
 def test_other_paddings_than_zeros_are_operators_of_their_own() -> None:

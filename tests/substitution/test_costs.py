@@ -15,7 +15,7 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.measuring.calls import Call
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import IsolatedSample, OperatorSample, RunSample
+from roofline.latency.samples import Facts, IsolatedSample, OperatorSample, RunSample
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
 from roofline.machine.pace import Pace
 from roofline.placement import Roof, place
@@ -66,6 +66,10 @@ class Given:
 
 def graph_of(model: nn.Module, *inputs: torch.Tensor) -> Graph:
     return captured(model.eval(), inputs, operators=OPERATORS).graph
+
+
+POINTWISE = nn.Conv2d(1, 1, 1, bias=False)
+SLOW = profile([ceiling(1.0)], [level("DRAM", None, {"read": {1: 10.0}})])
 
 
 def count(graph: Graph, /, *, around_bytes: int = 0) -> Counted:
@@ -146,35 +150,30 @@ def test_remembered_bounds_are_those_of_the_placement() -> None:
     assert costs.cost(graph) == costs.cost(graph)
 
 
-def test_a_fused_kernel_is_one_launch_and_moves_what_leaves_it() -> None:
-    """1x1 convolution of 16 elements and ReLU: 64 byte in, 4 of weight, 64 out: 13.2 s, and 2."""
-    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU())
-    cost = FusedCosts(count, Roof(ONLY_DRAM, 1), TWO_SECONDS).cost(
-        graph_of(model, torch.randn(1, 1, 4, 4))
-    )
-    assert cost.total_s == pytest.approx(15.2)
-    assert (cost.launches, cost.traffic_bytes) == (1, 132)
-
-
-def test_arithmetic_of_a_fused_kernel_is_that_of_its_members() -> None:
-    """32 FLOP of the convolution and 16 of the ReLU at 1 a second, against 13.2 s of bytes."""
-    slow = profile([ceiling(1.0)], [level("DRAM", None, {"read": {1: 10.0}})])
-    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.ReLU())
-    cost = FusedCosts(count, Roof(slow, 1), NO_LAUNCHES).cost(
-        graph_of(model, torch.randn(1, 1, 4, 4))
-    )
-    assert cost.total_s == pytest.approx(48)
-
-
-def test_a_folded_norm_does_nothing() -> None:
-    """Of its four vectors one of 4 byte remains, as the bias; its arithmetic is not done."""
-    slow = profile([ceiling(1.0)], [level("DRAM", None, {"read": {1: 10.0}})])
-    model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.BatchNorm2d(1))
-    cost = FusedCosts(count, Roof(slow, 1), NO_LAUNCHES).cost(
-        graph_of(model, torch.randn(1, 1, 4, 4))
-    )
-    assert (cost.launches, cost.traffic_bytes, cost.flop) == (1, 136, 32)
-    assert cost.total_s == pytest.approx(32)
+@pytest.mark.parametrize(
+    ("behind", "machine", "launches", "total_s", "traffic_bytes", "flop"),
+    [
+        # 16 elements: 64 byte in, 4 of weight, 64 out: 13.2 s, and 2.
+        (nn.ReLU(), ONLY_DRAM, TWO_SECONDS, 15.2, 132, 48),
+        # 32 FLOP of the convolution and 16 of the ReLU at 1 a second, against 13.2 s of bytes.
+        (nn.ReLU(), SLOW, NO_LAUNCHES, 48, 132, 48),
+        # Of a norm's four vectors one of 4 byte remains, as the bias; its arithmetic is not done.
+        (nn.BatchNorm2d(1), SLOW, NO_LAUNCHES, 32, 136, 32),
+    ],
+    ids=["bytes", "arithmetic", "folded"],
+)
+def test_a_fused_kernel_is_one_launch_with_the_work_of_its_members(
+    behind: nn.Module,
+    machine: HardwareProfile,
+    launches: Launches,
+    total_s: float,
+    traffic_bytes: int,
+    flop: int,
+) -> None:
+    graph = graph_of(nn.Sequential(POINTWISE, behind), torch.randn(1, 1, 4, 4))
+    cost = FusedCosts(count, Roof(machine, 1), launches).cost(graph)
+    assert cost.total_s == pytest.approx(total_s)
+    assert (cost.launches, cost.traffic_bytes, cost.flop) == (1, traffic_bytes, flop)
 
 
 # -- launches --------------------------------------------------------------------------------------
@@ -216,14 +215,10 @@ SMALL = nn.Sequential(
 
 def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predictor:
     """A calibration that has measured every operator of a graph: 1 ms, 2 ms …"""
-    counted = count(graph).records
-    placements = place(counted, residency(counted), roof)
-    working = [each for each in placements if each.record.state is not State.FREE]
+    counted, facts = count(graph).records, facts_in(graph, roof)
     samples = tuple(
-        OperatorSample(
-            facts=facts_of(each, roof.threads), calls=1, time_s=1e-3 * n, iqr_s=0.0, page_faults=0.0
-        )
-        for n, each in enumerate(working, start=1)
+        OperatorSample(facts=each, calls=1, time_s=1e-3 * n, iqr_s=0.0, page_faults=0.0)
+        for n, each in enumerate(facts, start=1)
     )
     operators_s = sum(each.time_s for each in samples)
     run = RunSample(
@@ -246,6 +241,14 @@ def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predi
         operators=samples,
     )
     return Predictor(calibration=Calibration([run]))
+
+
+def facts_in(graph: Graph, roof: Roof) -> list[Facts]:
+    """What is learned of each operator of a graph."""
+    counted = count(graph).records
+    placements = place(counted, residency(counted), roof)
+    working = (each for each in placements if each.record.state is not State.FREE)
+    return [facts_of(each, roof.threads) for each in working]
 
 
 def test_predicted_costs_are_what_predict_says() -> None:
@@ -321,13 +324,9 @@ def test_what_cannot_be_timed_is_unknown() -> None:
 def test_what_runs_between_operators_is_part_of_what_was_measured() -> None:
     graph, roof = graph_of(SMALL, torch.randn(1, 3, 12, 12)), Roof(CACHED, 1)
     predictor = learned_from(graph, roof, per_call_s=1.0)
-    counted = count(graph).records
-    facts = [
-        facts_of(each, 1)
-        for each in place(counted, residency(counted), roof)
-        if each.record.state is not State.FREE
-    ]
-    between_s = predictor.calibration.overhead_s(facts[0].threads, calls=len(counted))
+    calls = len(count(graph).records)
+    threads = facts_in(graph, roof)[0].threads
+    between_s = predictor.calibration.overhead_s(threads, calls=calls)
     with_them = MeasuredCosts(count, roof, Clock(), predictor).cost(graph).total_s
     without = MeasuredCosts(count, roof, Clock(), None).cost(graph).total_s
     assert between_s > 1

@@ -20,7 +20,7 @@ from roofline.substitution.graphs.capturing import CapturedModel, structure_of
 from roofline.substitution.graphs.graph import Editor, Graph, TensorType, Value, Weight, contiguous
 from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Chain, Rule, Step
-from tests.substitution.rewriting import OPERATORS, capture_of
+from tests.substitution.rewriting import OPERATORS, Model, capture_of
 
 
 def _built(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
@@ -200,15 +200,14 @@ def test_built_modules_go_through_torchs_own_tools(way: Callable[[nn.Module], An
 
 
 def test_what_is_exported_gets_arguments_by_their_names() -> None:
-    module, x = _Named(), torch.randn(2)
+    class Subtracts(nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return left - 2 * right
+
+    module, x = Subtracts(), torch.randn(2)
     found = _built(module, left=x, right=x + 1)
     program = torch.export.export(plain(found), (), {"right": x + 1, "left": x}, strict=False)
     assert torch.equal(program.module()(right=x + 1, left=x), module(x, x + 1))
-
-
-class _Named(nn.Module):
-    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return left - 2 * right
 
 
 def test_copies_have_weights_of_their_own() -> None:
@@ -232,17 +231,12 @@ def test_containers_go_through_copies() -> None:
             _assert_equal(each(*args, **kwargs), module(*args, **kwargs))
 
 
-def test_types_thatOPERATORS_name_are_cast_with_the_weights() -> None:
-    class Typed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(3, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            mask = torch.zeros(3, dtype=torch.float32)
-            return self.linear(x.to(torch.float32)) + mask
-
-    module, x = Typed(), torch.randn(2, 3)
+def test_types_that_operators_name_are_cast_with_the_weights() -> None:
+    module: Any = Model(
+        lambda m, x: m.linear(x.to(torch.float32)) + torch.zeros(3, dtype=torch.float32),
+        linear=nn.Linear(3, 3),
+    )
+    x = torch.randn(2, 3)
     found = _built(module, x).double()
     with torch.no_grad():
         result = found(x.double())
@@ -272,12 +266,8 @@ def test_other_weights_by_name() -> None:
     assert torch.equal(found(given), given)
 
 
-def testOPERATORS_that_may_not_overwrite_do_not() -> None:
-    class InPlace(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x * -1).relu_()
-
-    model = capture_of(InPlace(), torch.ones(2))
+def test_operators_that_may_not_overwrite_do_not() -> None:
+    model = capture_of(Model(lambda m, x: (x * -1).relu_()), torch.ones(2))
     graph = model.graph
     (product,) = [number for number, node in graph.nodes.items() if node.op == "aten.mul"]
     form = structure_of((torch.ones(1), torch.ones(1)), [], "")
@@ -336,14 +326,10 @@ def constructors(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-class _Ordered(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(3, 2, bias=False)
-        self.register_buffer("order", torch.tensor([1, 0]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(x)[..., self.order]
+def _ordered() -> nn.Module:
+    module = Model(lambda m, x: m.head(x)[..., m.order], head=nn.Linear(3, 2, bias=False))
+    module.register_buffer("order", torch.tensor([1, 0]))
+    return module
 
 
 def _with_weight(model: CapturedModel, change: Callable[[Weight, Weight], Weight]) -> Graph:
@@ -360,7 +346,8 @@ def _with_weight(model: CapturedModel, change: Callable[[Weight, Weight], Weight
 
 @pytest.mark.usefixtures("constructors")
 def test_weights_are_made_in_double_precision_and_cast() -> None:
-    module, x = _Ordered(), torch.randn(4, 3)
+    module: Any = _ordered()
+    x = torch.randn(4, 3)
     model = capture_of(module, x)
     turned = TensorType(shape=(2, 3), stride=(1, 2), dtype="float32")
 
@@ -386,19 +373,18 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
         ("failing", "the weight constructor 'failing' failed: no such luck"),
         ("of-another-shape", r"'of-another-shape' gives \(1, 3\), where \(2, 3\) is declared"),
         ("nobody", "nobody"),
+        ("", "the model has no weight 'strange'"),
     ],
 )
-def test_constructors_that_fail_are_named(name: str, words: str) -> None:
-    model = capture_of(_Ordered(), torch.randn(4, 3))
-    graph = _with_weight(
-        model, lambda weight, _: Weight(type=weight.type, made_by=name, of=(weight,))
-    )
+def test_constructors_that_fail_and_weights_that_are_not_there_are_named(
+    name: str, words: str
+) -> None:
+    def made(weight: Weight, _: Weight) -> Weight:
+        if not name:
+            return Weight(type=contiguous((2, 3), "float32"), name="strange")
+        return Weight(type=weight.type, made_by=name, of=(weight,))
+
+    model = capture_of(_ordered(), torch.randn(4, 3))
+    graph = _with_weight(model, made)
     with pytest.raises((ModelError, InputError), match=words):
         built(model, graph, operators=OPERATORS)
-
-
-def test_a_weight_that_the_model_has_not_is_named() -> None:
-    model = capture_of(_Ordered(), torch.randn(4, 3))
-    strange = Weight(type=contiguous((2, 3), "float32"), name="strange")
-    with pytest.raises(ModelError, match="the model has no weight 'strange'"):
-        built(model, _with_weight(model, lambda *_: strange), operators=OPERATORS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,100 +18,81 @@ from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import captured
 from roofline.substitution.graphs.counting import AROUND, Counted, records
 from roofline.substitution.graphs.graph import INPUT, Editor, Graph, Node, Value, contiguous
-from roofline.substitution.graphs.operators import Operators
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
+from tests.substitution.rewriting import OPERATORS, Model, graph_of
 
-_operators = Operators()
 
-
-class _Concatenating(nn.Module):
+def _concatenating() -> nn.Module:
     """Layers whose outputs are all taken by all that follow, as in DenseNet."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(3 + 2 * each, 2, 3, padding=1) for each in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for conv in self.convs:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        for conv in m.convs:
             x = torch.cat([x, functional.relu(conv(x), inplace=True)], 1)
         return functional.max_pool2d(x, 2)
 
+    convs = (nn.Conv2d(3 + 2 * each, 2, 3, padding=1) for each in range(4))
+    return Model(function, convs=nn.ModuleList(convs))
 
-class _Residual(nn.Module):
+
+def _residual() -> nn.Module:
     """Sums in place."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for conv, norm in zip(self.convs, self.norms, strict=True):
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(m.convs, m.norms, strict=True):
             y = norm(conv(x))
             y += x
             x = y.relu_()
         return x.mean((2, 3))
 
-
-class _Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(6, 8, 2, batch_first=True)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y, (hidden, _) = self.lstm(x)
-        return self.head(y[:, -1]), hidden
+    convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+    return Model(function, convs=convs, norms=nn.ModuleList(nn.BatchNorm2d(4) for _ in range(3)))
 
 
-class _Cell(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(6, 8)
+def _recurrent() -> nn.Module:
+    def function(m: Any, x: torch.Tensor) -> Any:
+        y, (hidden, _) = m.lstm(x)
+        return m.head(y[:, -1]), hidden
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    return Model(function, lstm=nn.LSTM(6, 8, 2, batch_first=True), head=nn.Linear(8, 3))
+
+
+def _cell() -> nn.Module:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
         state = torch.zeros(len(x), 8), torch.zeros(len(x), 8)
         for step in range(x.shape[1]):
-            state = self.cell(x[:, step], state)
+            state = m.cell(x[:, step], state)
         return state[0]
 
+    return Model(function, cell=nn.LSTMCell(6, 8))
 
-class _Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(8, 24)
-        self.norm = nn.LayerNorm(8)
-        self.out = nn.Linear(8, 8)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            each.view(*x.shape[:2], 2, 4).transpose(1, 2)
-            for each in self.qkv(self.norm(x)).chunk(3, -1)
+def _attention() -> nn.Module:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        heads = (
+            each.view(*x.shape[:2], 2, 4).transpose(1, 2) for each in m.qkv(m.norm(x)).chunk(3, -1)
         )
-        y = functional.scaled_dot_product_attention(q, k, v)
-        return x + self.out(y.transpose(1, 2).flatten(2))
+        y = functional.scaled_dot_product_attention(*heads)
+        return x + m.out(y.transpose(1, 2).flatten(2))
+
+    return Model(function, qkv=nn.Linear(8, 24), norm=nn.LayerNorm(8), out=nn.Linear(8, 8))
 
 
-class _Frozen(nn.Module):
+def _frozen() -> nn.Module:
     """Products with a weight that takes no gradients are made in another way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, 4), requires_grad=False)
-        self.trained = nn.Parameter(torch.randn(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        turned = x.transpose(0, 1)
-        return turned @ self.weight + turned @ self.trained
+    return Model(
+        lambda m, x: (turned := x.transpose(0, 1)) @ m.weight + turned @ m.trained,
+        weight=nn.Parameter(torch.randn(4, 4), requires_grad=False),
+        trained=nn.Parameter(torch.randn(4, 4)),
+    )
 
 
 def _bert() -> nn.Module:
-    library_or_reason("torchvision")
+    _torchvision()
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     return transformers.BertModel(
@@ -118,22 +100,18 @@ def _bert() -> nn.Module:
     )
 
 
-def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
-    def make() -> nn.Module:
-        torchvision, reason = library_or_reason("torchvision")
-        if torchvision is None:
-            pytest.skip(reason)
-        return torchvision.models.get_model(name, **options)
+def _torchvision() -> Any:
+    library, reason = library_or_reason("torchvision")
+    return library or pytest.skip(reason)
 
-    return make
+
+def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: _torchvision().models.get_model(name, **options)
 
 
 def _vit() -> nn.Module:
     """vit_b_32 with two of its twelve layers, which are alike."""
-    torchvision, reason = library_or_reason("torchvision")
-    if torchvision is None:
-        pytest.skip(reason)
-    return torchvision.models.VisionTransformer(32, 32, 2, 12, 768, 3072)
+    return _torchvision().models.VisionTransformer(32, 32, 2, 12, 768, 3072)
 
 
 # A block that does not expand, ones that halve, and ones with shortcuts: all kinds that there are.
@@ -147,12 +125,12 @@ _MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "googlenet": (_own("googlenet", init_weights=False), _IMAGE),
     "bert": (_bert, (2, 7)),
     "vision transformer": (_vit, (1, 3, 32, 32)),
-    "concatenating": (_Concatenating, (2, 3, 8, 8)),
-    "residual": (_Residual, (2, 4, 8, 8)),
-    "frozen": (_Frozen, (2, 3, 4)),
-    "recurrent": (_Recurrent, (2, 5, 6)),
-    "cell": (_Cell, (2, 5, 6)),
-    "attention": (_Attention, (2, 5, 8)),
+    "concatenating": (_concatenating, (2, 3, 8, 8)),
+    "residual": (_residual, (2, 4, 8, 8)),
+    "frozen": (_frozen, (2, 3, 4)),
+    "recurrent": (_recurrent, (2, 5, 6)),
+    "cell": (_cell, (2, 5, 6)),
+    "attention": (_attention, (2, 5, 8)),
 }
 
 
@@ -202,9 +180,9 @@ def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> No
     make, shape = _MODELS[name]
     inputs = torch.randint(0, 20, shape) if name == "bert" else torch.randn(shape)
     module = make().eval()
-    model = captured(module, (inputs,), name=name, operators=_operators)
-    counted = records(model.graph, _operators)
-    rebuilt = built(model, model.graph, operators=_operators)
+    model = captured(module, (inputs,), name=name, operators=OPERATORS)
+    counted = records(model.graph, OPERATORS)
+    rebuilt = built(model, model.graph, operators=OPERATORS)
     log = CallLog()
     of_built = capture(rebuilt, Inputs(inputs), name=name, on_call=log.begin).records
     with _no_fast_path():
@@ -229,13 +207,8 @@ def _paths(found: Sequence[OperatorRecord]) -> list[tuple[str, str]]:
     return [(each.op, each.module_path) for each in found if each.state != "free"]
 
 
-def _graph(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
-    class Model(nn.Module):
-        def forward(self, *args: torch.Tensor) -> Any:
-            return function(*args)
-
-    args = tuple(map(torch.zeros, shapes))
-    return captured(Model(), args, name="it", operators=_operators).graph
+def _graph(function: Callable[..., Any], shape: tuple[int, ...]) -> Graph:
+    return graph_of(Model(lambda m, x: function(x)), torch.zeros(shape))
 
 
 def _in_words(counted: Counted) -> list[str]:
@@ -255,7 +228,7 @@ def test_storages_live_until_their_last_use() -> None:
         third = first + 1
         return second + third.sum()
 
-    assert _in_words(records(_graph(function, (2, 3)), _operators)) == [
+    assert _in_words(records(_graph(function, (2, 3)), OPERATORS)) == [
         "mul 0 > 1",
         "view 1 > 1",
         "slice 1 > 1",
@@ -272,37 +245,30 @@ def test_an_operator_overwrites_what_nobody_needs_any_more() -> None:
         y.relu_()
         return y * z
 
-    counted = records(_graph(function, (4,)), _operators)
+    counted = records(_graph(function, (4,)), OPERATORS)
     assert _in_words(counted) == ["mul 0 > 1", "add 1 > 2", "relu_ 1 > 1", "mul 1,2 > 3 x 1,2"]
-
-
-def _edited(graph: Graph, **returned: int) -> Graph:
-    """The graph with another value returned, too."""
-    nodes = dict(graph.nodes)
-    value = Value(returned["node"])
-    return Graph(nodes=nodes, outputs=(*graph.outputs, value), next_number=graph.next_number)
 
 
 def test_an_operator_does_not_overwrite_what_is_needed() -> None:
     graph = _graph(lambda x: (x * 2).relu_(), (4,))
     (product,) = [number for number, node in graph.nodes.items() if node.op == "aten.mul"]
-    assert _in_words(records(graph, _operators)) == ["mul 0 > 1", "relu_ 1 > 1"]
-    both = records(_edited(graph, node=product), _operators)
+    assert _in_words(records(graph, OPERATORS)) == ["mul 0 > 1", "relu_ 1 > 1"]
+    both = records(replace(graph, outputs=(*graph.outputs, Value(product))), OPERATORS)
     assert _in_words(both) == ["mul 0 > 1", "relu 1 > 2"]
     on_input = _graph(lambda x: x.relu_(), (4,))
-    assert _in_words(records(on_input, _operators)) == ["relu 0 > 1"]
+    assert _in_words(records(on_input, OPERATORS)) == ["relu 0 > 1"]
 
 
 def test_an_operator_does_not_overwrite_what_it_also_reads_otherwise() -> None:
     graph = _graph(lambda x: (x * 2).add_(1), (2, 2))
-    editor = Editor(graph, _operators.complete)
+    editor = Editor(graph, OPERATORS.complete)
     (add,) = [number for number, node in graph.nodes.items() if node.op == "aten.add"]
     product = graph.nodes[add]["self"]
     turned = editor.add("aten.t", self=product)
     added = editor.add_like(graph.nodes[add], other=Value(turned))
     editor.replace(Value(add), Value(added))
     # The transpose of a tensor is the same bytes, which count once.
-    assert _in_words(records(editor.finished(), _operators)) == [
+    assert _in_words(records(editor.finished(), OPERATORS)) == [
         *("mul 0 > 1", "t 1 > 1", "add 1 > 2 x 1")
     ]
 
@@ -312,15 +278,15 @@ def test_a_piece_takes_activations_that_may_be_overwritten() -> None:
     given = Node(op=INPUT, arguments=(("name", "x"), ("role", "activation")), outputs=(type,))
     relu = Node(op="aten.relu", arguments=(("self", Value(0)),), outputs=(type,), in_place=True)
     graph = Graph(nodes={0: given, 1: relu}, outputs=(Value(1),), next_number=2)
-    counted = records(graph, _operators)
+    counted = records(graph, OPERATORS)
     assert _in_words(counted) == ["relu_ 0 > 0"]
     assert counted.records[0].inputs[0].role is Role.ACTIVATION
 
 
 def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
     graph = _graph(lambda x: x * 2, (256,))
-    alone = records(graph, _operators)
-    counted = records(graph, _operators, around_bytes=4096)
+    alone = records(graph, OPERATORS)
+    counted = records(graph, OPERATORS, around_bytes=4096)
     assert counted.records[:-1] == alone.records
     assert (counted.node_of[-1], counted.calls[-1]) == (-1, None)
     rest = counted.records[-1]
@@ -333,7 +299,7 @@ def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
 
 def test_nodes_of_records() -> None:
     graph = _graph(lambda x: functional.max_pool2d(x, 2).flatten(1).softmax(-1), (1, 2, 4, 4))
-    counted = records(graph, _operators)
+    counted = records(graph, OPERATORS)
     ops = [graph.nodes[number].op for number in counted.node_of]
     assert [each.op for each in counted.records] == [
         *("aten.max_pool2d_with_indices", "aten.view", "aten._softmax")
@@ -343,9 +309,9 @@ def test_nodes_of_records() -> None:
 
 def test_channels_last_images() -> None:
     image = torch.randn(1, 4, 8, 8).to(memory_format=torch.channels_last)
-    module = _Residual().eval()
-    model = captured(module, (image,), name="it", operators=_operators)
-    rebuilt = built(model, model.graph, operators=_operators)
+    module = _residual().eval()
+    model = captured(module, (image,), name="it", operators=OPERATORS)
+    rebuilt = built(model, model.graph, operators=OPERATORS)
     of_built = capture(rebuilt, Inputs(image), name="it").records
-    assert _said(records(model.graph, _operators).records) == _said(of_built)
+    assert _said(records(model.graph, OPERATORS).records) == _said(of_built)
     assert of_built[0].inputs[0].layout == "channels-last"

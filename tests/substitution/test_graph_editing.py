@@ -9,23 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import CapturedModel, captured
 from roofline.substitution.graphs.graph import INPUT, Editor, Graph, RewriteError, Value
-from roofline.substitution.graphs.operators import Operators
+from tests.substitution.rewriting import OPERATORS, Model, capture_of, graph_of
+from tests.substitution.toy_graphs import Builder, complete
 
-_operators = Operators()
 
-
-def _captured(function: Callable[..., Any], *shapes: tuple[int, ...]) -> CapturedModel:
-    class Model(nn.Module):
-        def forward(self, *args: torch.Tensor) -> Any:
-            return function(*args)
-
-    args = tuple(map(torch.ones, shapes))
-    return captured(Model(), args, name="it", operators=_operators)
+def _graph(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
+    return graph_of(Model(lambda m, *args: function(*args)), *map(torch.ones, shapes))
 
 
 def _number(graph: Graph, op: str, nth: int = 0) -> int:
@@ -37,8 +29,8 @@ def _ops(graph: Graph) -> list[str]:
 
 
 def test_new_nodes_have_defaults_and_types() -> None:
-    graph = _captured(lambda x: x.relu(), (2, 3, 4, 4)).graph
-    editor = Editor(graph, _operators.complete, "a rule")
+    graph = _graph(lambda x: x.relu(), (2, 3, 4, 4))
+    editor = Editor(graph, OPERATORS.complete, "a rule")
     (given_number, *_) = graph.nodes
     pooled = editor.node(editor.add("aten.max_pool2d", self=Value(given_number), kernel_size=2))
     assert dict(pooled.arguments) == {
@@ -68,17 +60,17 @@ def test_new_nodes_have_defaults_and_types() -> None:
         ("aten.nonzero", {"self": Value(0)}, "depends on the values in a tensor"),
     ],
 )
-def test_operators_refuse_in_words(op: str, arguments: dict[str, Any], words: str) -> None:
-    graph = _captured(lambda x: x.relu(), (2, 3)).graph
-    editor = Editor(graph, _operators.complete)
+def testOPERATORS_refuse_in_words(op: str, arguments: dict[str, Any], words: str) -> None:
+    graph = _graph(lambda x: x.relu(), (2, 3))
+    editor = Editor(graph, OPERATORS.complete)
     for _ in range(2):  # Remembered, too.
         with pytest.raises(RewriteError, match=words):
             editor.add(op, **arguments)
 
 
 def test_numbers_of_other_types_are_other_calls() -> None:
-    graph = _captured(lambda x: x.argmax(-1), (2, 3)).graph
-    editor = Editor(graph, _operators.complete)
+    graph = _graph(lambda x: x.argmax(-1), (2, 3))
+    editor = Editor(graph, OPERATORS.complete)
     number = Value(_number(graph, "argmax"))
     types = [
         editor.node(editor.add("aten.mul", overload="Scalar", self=number, other=each)).type.dtype
@@ -88,8 +80,8 @@ def test_numbers_of_other_types_are_other_calls() -> None:
 
 
 def test_what_nobody_takes_goes() -> None:
-    graph = _captured(lambda x: (x * 2).relu(), (2,)).graph
-    editor = Editor(graph, _operators.complete)
+    graph = _graph(lambda x: (x * 2).relu(), (2,))
+    editor = Editor(graph, OPERATORS.complete)
     (given_number, *_) = graph.nodes
     editor.replace(Value(_number(graph, "relu")), Value(given_number))
     finished = editor.finished()
@@ -98,8 +90,8 @@ def test_what_nobody_takes_goes() -> None:
 
 
 def test_new_nodes_run_before_the_first_that_takes_them() -> None:
-    graph = _captured(lambda x, y: ((x * 2).relu(), (y * 3).sigmoid()), (2,), (2,)).graph
-    editor = Editor(graph, _operators.complete)
+    graph = _graph(lambda x, y: ((x * 2).relu(), (y * 3).sigmoid()), (2,), (2,))
+    editor = Editor(graph, OPERATORS.complete)
     first, second = _number(graph, "mul"), _number(graph, "mul", 1)
     both = editor.add("aten.cat", tensors=(Value(first), Value(second)))
     halves = editor.add("aten.split", overload="Tensor", self=Value(both), split_size=2)
@@ -111,14 +103,14 @@ def test_new_nodes_run_before_the_first_that_takes_them() -> None:
 
 
 def test_circles_are_refused() -> None:
-    graph = _captured(lambda x: x.relu().sigmoid(), (2,)).graph
+    graph = _graph(lambda x: x.relu().sigmoid(), (2,))
     relu, sigmoid = Value(_number(graph, "relu")), Value(_number(graph, "sigmoid"))
-    editor = Editor(graph, _operators.complete)
+    editor = Editor(graph, OPERATORS.complete)
     tanh = editor.add("aten.tanh", self=sigmoid)
     editor.replace(relu, Value(tanh))
     with pytest.raises(RewriteError, match="depend on itself"):
         editor.finished()
-    editor = Editor(graph, _operators.complete)
+    editor = Editor(graph, OPERATORS.complete)
     editor.replace(relu, sigmoid)
     editor.replace(sigmoid, relu)
     with pytest.raises(RewriteError, match="in a circle"):
@@ -126,16 +118,16 @@ def test_circles_are_refused() -> None:
 
 
 def test_other_sizes_are_refused() -> None:
-    graph = _captured(lambda x: x.sum(), (2,)).graph
-    editor = Editor(graph, _operators.complete)
+    graph = _graph(lambda x: x.sum(), (2,))
+    editor = Editor(graph, OPERATORS.complete)
     (given_number, *_) = graph.nodes
     with pytest.raises(RewriteError, match="would become"):
         editor.replace(Value(_number(graph, "sum")), Value(given_number))
 
 
 def test_other_strides_are_taken_on() -> None:
-    graph = _captured(lambda x: ((x * 2).relu() + 1).tanh(), (2, 3)).graph
-    editor = Editor(graph, _operators.complete)
+    graph = _graph(lambda x: ((x * 2).relu() + 1).tanh(), (2, 3))
+    editor = Editor(graph, OPERATORS.complete)
     product = Value(_number(graph, "mul"))
     turned = editor.add("aten.t", self=product)
     whole = editor.add("aten.contiguous", self=Value(turned))
@@ -148,18 +140,14 @@ def test_other_strides_are_taken_on() -> None:
 
 
 def test_a_chain_longer_than_pythons_stack() -> None:
-    model = _captured(lambda x: _many(x, 1500), (1,))
-    graph = model.graph
-    editor = Editor(graph, _operators.complete)
-    (given_number, first, *_) = graph.nodes
-    editor.replace(Value(first), Value(given_number))
+    builder = Builder()
+    value = given = builder.input()
+    for _ in range(1500):
+        value = builder.op("a", value)
+    graph = builder.graph(value)
+    editor = Editor(graph, complete)
+    editor.replace(Value(given.node + 1), given)
     assert len(editor.finished().nodes) == len(graph.nodes) - 1
-
-
-def _many(x: torch.Tensor, count: int) -> torch.Tensor:
-    for _ in range(count):
-        x = x + 1
-    return x
 
 
 @settings(max_examples=15, deadline=None)
@@ -170,9 +158,10 @@ def test_any_replacement_by_an_equal_value_keeps_what_is_computed(data: st.DataO
         z = y.relu_() + x
         return (z * y).sigmoid() + z
 
-    model = _captured(function, (3,))
+    x = torch.tensor([-1.0, 0.5, 2.0])
+    model = capture_of(Model(lambda m, x: function(x)), x)
     graph = model.graph
-    editor = Editor(graph, _operators.complete)
+    editor = Editor(graph, OPERATORS.complete)
     ops = [number for number, node in graph.nodes.items() if node.op != INPUT]
     for number in data.draw(st.lists(st.sampled_from(ops), unique=True)):
         negative = editor.add("aten.neg", self=Value(number))
@@ -181,6 +170,4 @@ def test_any_replacement_by_an_equal_value_keeps_what_is_computed(data: st.DataO
         copy = editor.add_like(graph.nodes[number])
         again = editor.add_like(editor.node(negative), self=Value(copy))
         editor.replace(Value(number), Value(editor.add_like(editor.node(twice), self=Value(again))))
-    finished = editor.finished()
-    x = torch.tensor([-1.0, 0.5, 2.0])
-    assert torch.equal(built(model, finished)(x), function(x))
+    assert torch.equal(built(model, editor.finished())(x), function(x))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from roofline.substitution.graphs.graph import Graph
 from tests.substitution.rewriting import (
+    Model,
     Rewritten,
     assert_rewrites,
     graph_of,
@@ -128,123 +129,109 @@ def test_a_region_is_entered_and_left_once(
 @settings(max_examples=8, deadline=None, phases=PHASES)
 @given(
     batch=st.integers(1, 3),
-    groups=st.integers(1, 3),
     inputs=st.integers(1, 3),
     outputs=st.integers(2, 3),
-    kernel=st.tuples(st.integers(1, 3), st.integers(2, 3)),
-    stride=st.integers(1, 2),
-    padding=st.integers(0, 2),
-    dilation=st.integers(1, 2),
-    bias=st.booleans(),
+    options=st.fixed_dictionaries(
+        {
+            "kernel_size": st.tuples(st.integers(1, 3), st.integers(2, 3)),
+            "groups": st.integers(1, 3),
+            "stride": st.integers(1, 2),
+            "padding": st.integers(0, 2),
+            "dilation": st.integers(1, 2),
+            "bias": st.booleans(),
+        }
+    ),
 )
-def test_any_convolution(
-    batch: int,
-    groups: int,
-    inputs: int,
-    outputs: int,
-    kernel: tuple[int, int],
-    stride: int,
-    padding: int,
-    dilation: int,
-    bias: bool,
-) -> None:
-    convolution = nn.Conv2d(
-        inputs * groups,
-        outputs * groups,
-        kernel,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        bias=bias,
-    )
+def test_any_convolution(batch: int, inputs: int, outputs: int, options: dict[str, Any]) -> None:
+    groups = options["groups"]
+    convolution = nn.Conv2d(inputs * groups, outputs * groups, **options)
     x = random(batch, inputs * groups, 9, 8)
     found = check(nn.Sequential(convolution, nn.ReLU()), x, conversions=1 + (x.shape[1] > 1))
     weights = [weight for node in found.graph.nodes.values() for weight in node.weights()]
     assert any(weight.made_by == "channels_last" for weight in weights)
 
 
-def test_pooling_to_one_pixel_needs_no_conversion_back() -> None:
-    module = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
-    )
-    check(module, random(2, 3, 6, 5), conversions=1)
-
-
-def test_means_over_pixels_need_no_conversion_back() -> None:
-    class Mean(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.convolution(x)
-            return y.mean((2, 3)) + y.amax((-1, -2))
-
-    check(Mean(), random(2, 3, 6, 5), conversions=1)
-
-
-def test_what_is_flattened_is_converted_back() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 2))
-    check(module, random(2, 3, 6, 6), conversions=2)
-
-
-def test_a_view_of_what_leaves_still_works() -> None:
-    class Views(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.convolution(x).view(x.shape[0], -1).softmax(1)
-
-    check(Views(), random(2, 3, 6, 6), conversions=2)
-
-
-def test_channels_moved_last_by_the_model_need_no_conversion() -> None:
+def _permutes(m: Any, x: torch.Tensor) -> torch.Tensor:
     """ConvNeXt: what the model permutes for a layer norm is there already."""
+    y = m.convolution(x).permute(0, 2, 3, 1)
+    return x + m.linear(m.norm(y)).permute(0, 3, 1, 2)
 
-    class Permutes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-            self.norm, self.linear = nn.LayerNorm(4), nn.Linear(4, 4)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.convolution(x).permute(0, 2, 3, 1)
-            return x + self.linear(self.norm(y)).permute(0, 3, 1, 2)
-
-    found = check(Permutes(), random(2, 4, 5, 6), conversions=1)
-    assert ops(found.graph)["permute"] == 2
+@pytest.mark.parametrize(
+    ("module", "shape", "conversions"),
+    [
+        (
+            nn.Sequential(
+                *(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+                nn.Linear(4, 2),
+            ),
+            *((2, 3, 6, 5), 1),
+        ),
+        (
+            Model(
+                lambda m, x: (y := m.convolution(x)).mean((2, 3)) + y.amax((-1, -2)),
+                convolution=nn.Conv2d(3, 4, 3),
+            ),
+            *((2, 3, 6, 5), 1),
+        ),
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)),
+            *((2, 3, 6, 6), 2),
+        ),
+        (
+            Model(
+                lambda m, x: m.convolution(x).view(x.shape[0], -1).softmax(1),
+                convolution=nn.Conv2d(3, 4, 3),
+            ),
+            *((2, 3, 6, 6), 2),
+        ),
+        (
+            Model(
+                _permutes,
+                convolution=nn.Conv2d(4, 4, 3, padding=1, groups=4),
+                norm=nn.LayerNorm(4),
+                linear=nn.Linear(4, 4),
+            ),
+            *((2, 4, 5, 6), 1),
+        ),
+        (
+            Model(
+                lambda m, x: (
+                    x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).relu() + m.convolution(x)
+                ),
+                convolution=nn.Conv2d(3, 3, 3, padding=1),
+            ),
+            *((2, 3, 5, 6), 2),
+        ),
+    ],
+    ids=[
+        *("pooled to one pixel", "means over pixels", "flattened", "view of what leaves"),
+        *("channels moved last", "channels last where it leaves"),
+    ],
+)
+def test_what_leaves_is_converted_back_where_it_must_be(
+    module: nn.Module, shape: tuple[int, ...], conversions: int
+) -> None:
+    found = check(module, random(*shape), conversions=conversions)
+    assert ops(found.graph)["permute"] == ops(found.capture.graph)["permute"]
 
 
 def test_a_path_outside_is_left_and_entered_again() -> None:
-    class Shuffles(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+    def shuffles(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = m.first(x)
+        z = y.view(2, 2, 2, 6, 5).transpose(1, 2).flatten(1, 2)
+        return m.second(z) + y[:, :, 2:, 2:].clone()
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.first(x)
-            z = y.view(2, 2, 2, 6, 5).transpose(1, 2).flatten(1, 2)
-            return self.second(z) + y[:, :, 2:, 2:].clone()
-
-    found = assert_rewrites(Shuffles(), (random(2, 4, 8, 7),), RULE, times=2)
+    module = Model(shuffles, first=nn.Conv2d(4, 4, 3), second=nn.Conv2d(4, 4, 3))
+    found = assert_rewrites(module, (random(2, 4, 8, 7),), RULE, times=2)
     assert places(found.graph, RULE) == []
 
 
 def test_a_model_that_has_channels_last_already_is_left_alone() -> None:
-    class Last(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.convolution(x.contiguous(memory_format=torch.channels_last))
-
-    module = Last()
-    weight = module.convolution.weight
-    weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    module: Any = Model(
+        lambda m, x: m.convolution(x.contiguous(memory_format=torch.channels_last)),
+        convolution=nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+    )
     assert places(graph_of(module, random(2, 3, 6, 6)), RULE) == []
 
 
@@ -261,94 +248,64 @@ def test_without_images_there_is_no_region(module: nn.Module, shape: tuple[int, 
     assert places(graph_of(module.eval(), random(*shape)), RULE) == []
 
 
-def test_a_kernel_that_is_used_outside_is_refused() -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-            return [self.convolution(x), self.convolution.weight.sum(0)]
-
-    why = refusal(Shared(), (random(2, 3, 6, 6),), RULE)
-    assert why == "weight convolution.weight is shared with sum"
-
-
-def test_an_output_with_strides_of_its_own_is_refused() -> None:
-    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2), nn.ReLU())
-
-    class Sliced(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = module
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x)[:, 1:]
-
-    why = refusal(Sliced(), (random(2, 3, 6, 6),), RULE)
-    assert "strides of its own" in why
-
-
-def test_what_had_channels_last_where_it_leaves_still_has() -> None:
-    class Half(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 3, 3, padding=1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            last = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-            return last.relu() + self.convolution(x)
-
-    found = check(Half(), random(2, 3, 5, 6), conversions=2)
-    (number,) = [each for each, node in found.capture.graph.nodes.items() if node.op == "aten.add"]
-    assert found.capture.graph.nodes[number].type.stride == (90, 1, 18, 3)
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (
+            Model(
+                lambda m, x: [m.convolution(x), m.convolution.weight.sum(0)],
+                convolution=nn.Conv2d(3, 4, 3),
+            ),
+            "weight convolution.weight is shared with sum",
+        ),
+        (Model(lambda m, x: m.pool(x.relu()).relu()[:, 1:], pool=nn.MaxPool2d(2)), "of its own"),
+    ],
+    ids=["kernel used outside", "strides of its own"],
+)
+def test_it_is_refused(module: nn.Module, why: str) -> None:
+    assert why in refusal(module, (random(2, 3, 6, 6),), RULE)
 
 
 def test_one_channel_has_no_layout_to_tell() -> None:
     """Attention over pixels: what is concatenated has one channel each."""
 
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(2, 1, 3, padding=1)
-            self.third = nn.Conv2d(1, 4, 1)
+    def attends(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = m.first(x)
+        both = torch.cat([y.mean(1, keepdim=True), y.amax(1, keepdim=True)], 1)
+        return y * torch.sigmoid(m.third(torch.relu(m.second(both))))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.first(x)
-            both = torch.cat([y.mean(1, keepdim=True), y.amax(1, keepdim=True)], 1)
-            return y * torch.sigmoid(self.third(torch.relu(self.second(both))))
-
-    found = assert_rewrites(Attends(), (random(2, 3, 5, 6),), RULE)
+    module = Model(
+        attends,
+        first=nn.Conv2d(3, 4, 3, padding=1),
+        second=nn.Conv2d(2, 1, 3, padding=1),
+        third=nn.Conv2d(1, 4, 1),
+    )
+    found = assert_rewrites(module, (random(2, 3, 5, 6),), RULE)
     assert places(found.graph, RULE) == []
 
 
 def test_two_regions_are_two_matches() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(1, 2, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.first(x).flatten(1)
-            return self.second(y.view(2, 1, 8, 8))
-
-    found = assert_rewrites(Two(), (random(2, 3, 6, 6),), RULE, times=2)
+    module = Model(
+        lambda m, x: m.second(m.first(x).flatten(1).view(2, 1, 8, 8)),
+        first=nn.Conv2d(3, 4, 3),
+        second=nn.Conv2d(1, 2, 3),
+    )
+    found = assert_rewrites(module, (random(2, 3, 6, 6),), RULE, times=2)
     assert ops(found.graph)["contiguous"] + ops(found.graph)["clone"] == 3
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_decoders_with_transposed_convolutions_and_interpolation(mode: str) -> None:
-    class Decoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.down = nn.Conv2d(3, 4, 3, stride=2, padding=1)
-            self.up = nn.ConvTranspose2d(4, 3, 2, stride=2)
-            self.out = nn.Conv2d(6, 2, 3, padding="same", padding_mode="zeros")
+    def decodes(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = functional.gelu(m.up(m.down(x)))
+        z = functional.interpolate(y[:, :, ::2, ::2], scale_factor=2, mode=mode)
+        return m.out(torch.cat([x, functional.pad(z, (0, 0, 0, 0))], 1))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = functional.gelu(self.up(self.down(x)))
-            z = functional.interpolate(y[:, :, ::2, ::2], scale_factor=2, mode=mode)
-            return self.out(torch.cat([x, functional.pad(z, (0, 0, 0, 0))], 1))
-
-    found = assert_rewrites(Decoder(), (random(2, 3, 8, 6),), RULE, times=1)
+    module = Model(
+        decodes,
+        down=nn.Conv2d(3, 4, 3, stride=2, padding=1),
+        up=nn.ConvTranspose2d(4, 3, 2, stride=2),
+        out=nn.Conv2d(6, 2, 3, padding="same", padding_mode="zeros"),
+    )
+    found = assert_rewrites(module, (random(2, 3, 8, 6),), RULE, times=1)
     assert places(found.graph, RULE) == []

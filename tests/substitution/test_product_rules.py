@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.substitution.rewriting import (
+    Model,
     assert_rewrites,
     graph_of,
     ops,
@@ -69,18 +71,12 @@ def test_linears_of_one_value_become_one(
 
 
 def test_queries_keys_and_values_become_one() -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+    def attention(m: Any, x: torch.Tensor) -> torch.Tensor:
+        heads = (each(x).view(2, 5, 2, 4).transpose(1, 2) for each in (m.q, m.k, m.v))
+        return functional.scaled_dot_product_attention(*heads)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = (
-                each(x).view(2, 5, 2, 4).transpose(1, 2) for each in (self.q, self.k, self.v)
-            )
-            return functional.scaled_dot_product_attention(q, k, v)
-
-    found = assert_rewrites(Attention(), (random(2, 5, 8),), "merge-linears")
+    model = Model(attention, **{name: nn.Linear(8, 8) for name in "qkv"})
+    found = assert_rewrites(model, (random(2, 5, 8),), "merge-linears")
     assert ops(found.graph)["linear"] == 1
 
 
@@ -91,54 +87,57 @@ def test_all_pairs_of_up_to_four_are_offered_and_of_more_all_of_them() -> None:
         assert [reason for _, reason in found] == [""] * expected
 
 
-def test_different_activations_are_refused() -> None:
-    module = Heads(3, [2, 2], [True, True], [torch.relu, torch.tanh])
-    why = refusal(module, (random(1, 3),), "merge-linears")
-    assert why == "their activations are different: relu, tanh"
-
-
 def test_an_activation_behind_one_of_them_stays_there() -> None:
     module = Heads(3, [2, 2], [True, True], [functional.silu, None])
     found = assert_rewrites(module, (random(1, 3),), "merge-linears")
     assert ops(found.graph) == {"linear": 1, "split_with_sizes": 1, "silu": 1, "add": 2}
 
 
-def test_a_weight_that_is_used_elsewhere_is_not_doubled() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(5, 4)
-            self.first, self.second = nn.Linear(4, 5, bias=False), nn.Linear(4, 5, bias=False)
-
-        def forward(self, ids: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
-            first = functional.linear(x, self.embedding.weight)
-            return [self.embedding(ids), first, self.second(x)]
-
-    why = refusal(Tied(), (torch.tensor([1]), random(2, 4)), "merge-linears")
-    assert "embedding.weight is shared with" in why
-
-
-def test_one_weight_twice_is_not_doubled() -> None:
+def _twice() -> nn.Module:
     module = Heads(3, [2, 2], [True, True], [None, None])
     module.heads[1] = module.heads[0]
-    assert refusal(module, (random(1, 3),), "merge-linears")
+    return module
 
 
-def test_weights_and_biases_that_are_computed_are_refused() -> None:
-    class Computed(nn.Module):
-        def __init__(self, of: str) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
-            self.of = of
+def _computed(of: str) -> nn.Module:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        given = {"weight": m.first.weight, "bias": m.first.bias}
+        given[of] = given[of] * 2
+        return functional.linear(x, **given) + m.second(x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            given = {"weight": self.first.weight, "bias": self.first.bias}
-            given[self.of] = given[self.of] * 2
-            return functional.linear(x, **given) + self.second(x)
+    return Model(function, first=nn.Linear(3, 3), second=nn.Linear(3, 3))
 
-    assert places(graph_of(Computed("weight"), random(1, 4)), "merge-linears") == []
-    why = refusal(Computed("bias"), (random(1, 4),), "merge-linears")
-    assert why.startswith("the bias of")
+
+@pytest.mark.parametrize(
+    ("module", "ids", "why"),
+    [
+        (
+            Heads(3, [2, 2], [True, True], [torch.relu, torch.tanh]),
+            *((), "their activations are different: relu, tanh"),
+        ),
+        (
+            Model(
+                lambda m, x, ids: [
+                    m.embedding(ids),
+                    functional.linear(x, m.embedding.weight),
+                    m.second(x),
+                ],
+                embedding=nn.Embedding(5, 3),
+                second=nn.Linear(3, 5, bias=False),
+            ),
+            *((torch.tensor([1]),), "embedding.weight is shared with"),
+        ),
+        (_twice(), (), "is taken twice: it would be doubled"),
+        (_computed("bias"), (), "the bias of"),
+    ],
+    ids=["activations", "used elsewhere", "twice", "computed"],
+)
+def test_linears_are_not_merged(module: nn.Module, ids: tuple[Any, ...], why: str) -> None:
+    assert why in refusal(module, (random(1, 3), *ids), "merge-linears")
+
+
+def test_weights_that_are_computed_are_no_siblings() -> None:
+    assert places(graph_of(_computed("weight"), random(1, 3)), "merge-linears") == []
 
 
 # -- matrix products
@@ -149,43 +148,39 @@ class Products(nn.Module):
 
     def __init__(self, form: str, width: int, widths: Sequence[int], batch: int = 2) -> None:
         super().__init__()
-        self.form = form
+        self.multiply = FORMS[form]
         generator = torch.Generator().manual_seed(1)
 
         def weight(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(shape, generator=generator))
 
-        if form in ("t", "addmm of t"):
-            self.weights = nn.ParameterList(weight(each, width) for each in widths)
-        elif form == "bmm":
-            self.weights = nn.ParameterList(weight(batch, width, each) for each in widths)
-        else:
-            self.weights = nn.ParameterList(weight(width, each) for each in widths)
+        def shape(to: int) -> tuple[int, ...]:
+            if form in ("t", "addmm of t"):
+                return to, width
+            return (batch, width, to) if form == "bmm" else (width, to)
+
+        self.weights = nn.ParameterList(weight(*shape(each)) for each in widths)
         self.biases = nn.ParameterList(weight(each) for each in widths)
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = []
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            if self.form == "matmul":
-                found.append(x @ weight)
-            elif self.form == "mm":
-                found.append(torch.mm(x, weight))
-            elif self.form == "t":
-                found.append(x @ weight.t())
-            elif self.form == "addmm":
-                found.append(torch.addmm(bias, x, weight))
-            elif self.form == "addmm of t":
-                found.append(torch.addmm(bias, x, weight.transpose(0, 1)))
-            elif self.form == "bmm":
-                found.append(torch.bmm(x, weight))
-            else:
-                found.append(x @ (weight * 2))
-        return [torch.sigmoid(each) for each in found]
+        pairs = zip(self.weights, self.biases, strict=True)
+        return [torch.sigmoid(self.multiply(x, weight, bias)) for weight, bias in pairs]
+
+
+FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "matmul": lambda x, w, b: x @ w,
+    "mm": lambda x, w, b: torch.mm(x, w),
+    "t": lambda x, w, b: x @ w.t(),
+    "addmm": lambda x, w, b: torch.addmm(b, x, w),
+    "addmm of t": lambda x, w, b: torch.addmm(b, x, w.transpose(0, 1)),
+    "bmm": lambda x, w, b: torch.bmm(x, w),
+    "computed": lambda x, w, b: x @ (w * 2),
+}
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    form=st.sampled_from(["matmul", "mm", "t", "addmm", "addmm of t", "bmm", "computed"]),
+    form=st.sampled_from([*FORMS]),
     rows=st.integers(1, 5),
     width=st.integers(1, 6),
     widths=st.lists(st.integers(1, 5), min_size=2, max_size=4),
@@ -204,40 +199,27 @@ def test_products_with_one_left_operand_become_one(
 
 
 def test_a_factor_that_needs_another_product_is_refused() -> None:
-    class Chained(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            first = x @ y
-            return x @ (first * 2)
-
-    why = refusal(Chained(), (random(3, 3), random(3, 3, seed=1)), "merge-matmuls")
+    chained = Model(lambda m, x, y: x @ ((x @ y) * 2))
+    why = refusal(chained, (random(3, 3), random(3, 3, seed=1)), "merge-matmuls")
     assert why == "what matmul gives is a factor of another one"
 
 
 def test_products_that_add_with_factors_are_no_siblings() -> None:
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(random(3, 2))
-            self.bias = nn.Parameter(random(2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            first = torch.addmm(self.bias, x, self.weight, beta=0.5)
-            return first + torch.addmm(self.bias, x, self.weight, alpha=2)
-
-    assert places(graph_of(Scaled(), random(4, 3)), "merge-matmuls") == []
+    scaled = Model(
+        lambda m, x: torch.addmm(m.b, x, m.w, beta=0.5) + torch.addmm(m.b, x, m.w, alpha=2),
+        w=nn.Parameter(random(3, 2)),
+        b=nn.Parameter(random(2)),
+    )
+    assert places(graph_of(scaled, random(4, 3)), "merge-matmuls") == []
 
 
 def test_different_activations_behind_products_are_refused() -> None:
-    class Different(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Parameter(random(3, 2)), nn.Parameter(random(3, 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(x @ self.first) + torch.tanh(x @ self.second)
-
-    why = refusal(Different(), (random(4, 3),), "merge-matmuls")
-    assert "different" in why
+    different = Model(
+        lambda m, x: torch.relu(x @ m.first) + torch.tanh(x @ m.second),
+        first=nn.Parameter(random(3, 2)),
+        second=nn.Parameter(random(3, 2)),
+    )
+    assert "different" in refusal(different, (random(4, 3),), "merge-matmuls")
 
 
 # -- activations
@@ -261,37 +243,13 @@ def test_an_activation_behind_a_linear_is_done_with_it(
 
 
 def test_an_activation_behind_an_addmm_is_done_with_it() -> None:
-    class Added(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight, self.bias = nn.Parameter(random(3, 2)), nn.Parameter(random(2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(torch.addmm(self.bias, x, self.weight))
-
-    found = assert_rewrites(Added(), (random(4, 3),), "fuse-activation")
+    added = Model(
+        lambda m, x: torch.relu(torch.addmm(m.bias, x, m.weight)),
+        weight=nn.Parameter(random(3, 2)),
+        bias=nn.Parameter(random(2)),
+    )
+    found = assert_rewrites(added, (random(4, 3),), "fuse-activation")
     assert ops(found.graph) == {"_addmm_activation": 1}
-
-
-class Used(nn.Module):
-    """A linear whose result is used with and without its activation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.linear(x)
-        return torch.relu(y) + y
-
-
-class Turned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.linear(x.transpose(0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -299,8 +257,14 @@ class Turned(nn.Module):
     [
         (nn.Sequential(nn.Linear(3, 2), nn.GELU("tanh")), (4, 3), "approximated by tanh"),
         (nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU()), (4, 3), "has no bias"),
-        (Used(), (4, 3), "takes what linear gives, too"),
-        (Turned(), (4, 5, 3), "is not contiguous"),
+        (
+            Model(lambda m, x: torch.relu(y := m.linear(x)) + y, linear=nn.Linear(3, 2)),
+            *((4, 3), "takes what linear gives, too"),
+        ),
+        (
+            Model(lambda m, x: torch.relu(m.linear(x.transpose(0, 1))), linear=nn.Linear(3, 2)),
+            *((4, 5, 3), "is not contiguous"),
+        ),
     ],
 )
 def test_an_activation_is_not_fused(module: nn.Module, shape: tuple[int, ...], why: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import Editor, Graph, Value
 from roofline.substitution.proof import (
     KINDS,
@@ -21,36 +22,31 @@ from roofline.substitution.proof import (
     same_argmax,
 )
 from roofline.workload.inputs import Inputs
-from tests.substitution.rewriting import OPERATORS, rule_named
+from tests.substitution.rewriting import (
+    OPERATORS,
+    Model,
+    applied_everywhere,
+    capture_of,
+    graph_of,
+)
 
 NAN, INF = math.nan, math.inf
 
 
-class Scores(nn.Module):
+def model_and_capture() -> tuple[nn.Module, CapturedModel]:
     """Convolution, batch norm, ReLU, and scores."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
-        self.bn = nn.BatchNorm2d(8)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.bn(self.conv(x)).relu().mean((2, 3)))
-
-
-def model_and_capture() -> tuple[Scores, CapturedModel]:
     torch.manual_seed(0)
-    model = Scores()
-    return model, captured(model, (torch.randn(2, 3, 8, 8),), operators=OPERATORS)
+    model = Model(
+        lambda m, x: m.head(m.bn(m.conv(x)).relu().mean((2, 3))),
+        conv=nn.Conv2d(3, 8, 3),
+        bn=nn.BatchNorm2d(8),
+        head=nn.Linear(8, 5),
+    )
+    return model, capture_of(model, torch.randn(2, 3, 8, 8))
 
 
 def folded(graph: Graph) -> Graph:
-    rule = rule_named("fold-batch-norm")
-    (match,) = rule.pattern.matches(graph)
-    editor = Editor(graph, OPERATORS.complete, rule.name)
-    rule.rewrite(editor, match)
-    return editor.finished()
+    return applied_everywhere(graph, "fold-batch-norm")[0]
 
 
 def without(graph: Graph, op: str) -> Graph:
@@ -88,7 +84,7 @@ def test_only_random_weights_show_a_norm_that_fresh_models_do_nothing_with() -> 
     """A new norm divides by 1 + epsilon at most: leaving it out is all but right."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, eps=0.0))
-    capture = captured(model, (torch.randn(1, 3, 4, 4),), operators=OPERATORS)
+    capture = capture_of(model, torch.randn(1, 3, 4, 4))
     proofs = Prover(model, capture, Inputs("1x3x4x4")).prove(
         without(capture.graph, "aten.batch_norm")
     )
@@ -114,14 +110,13 @@ def test_a_model_is_left_as_it_was() -> None:
 
 
 def test_a_type_that_the_model_does_not_take_is_left_out() -> None:
-    class OnlyFloat32(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if x.dtype != torch.float32:
-                raise TypeError("give float32")
-            return x + 1
+    def function(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype != torch.float32:
+            raise TypeError("give float32")
+        return x + 1
 
-    model = OnlyFloat32()
-    capture = captured(model, (torch.randn(2, 3),), operators=OPERATORS)
+    model = Model(function)
+    capture = capture_of(model, torch.randn(2, 3))
     proofs = Prover(model, capture, Inputs("2x3")).prove(capture.graph)
     assert {each.dtype for each in proofs if each.weights == "own"} == {"float32"}
 
@@ -129,25 +124,20 @@ def test_a_type_that_the_model_does_not_take_is_left_out() -> None:
 # -- inputs and weights ----------------------------------------------------------------------------
 
 
-class Tokens(nn.Module):
+def tokens() -> nn.Module:
     """Two tables; of one of them positions are looked up, and flags are added."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(7, 4)
-        self.places = nn.Embedding(3, 4)
-
-    def forward(
-        self, words: torch.Tensor, places: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
-        return self.words(words.view(-1)) + self.places(places) * weights
+    return Model(
+        lambda m, words, places, weights: m.words(words.view(-1)) + m.places(places) * weights,
+        words=nn.Embedding(7, 4),
+        places=nn.Embedding(3, 4),
+    )
 
 
 def test_indices_stay_within_their_tables() -> None:
     given = torch.zeros(6, dtype=torch.int64), torch.zeros(6, dtype=torch.int64), torch.ones(6, 1)
-    capture = captured(Tokens(), given, operators=OPERATORS)
+    capture = capture_of(tokens(), *given)
     assert most_indices(capture.graph) == {0: 7, 1: 3}
-    proofs = Prover(Tokens(), capture, Inputs("6:int64", "6:int64", "6x1")).prove(capture.graph)
+    proofs = Prover(tokens(), capture, Inputs("6:int64", "6:int64", "6x1")).prove(capture.graph)
     # Another model of random weights is another model, and it is only a matter of weights.
     assert {each.weights for each in proofs if not each.holds} == {"own"}
     assert all(math.isfinite(each.largest_error) for each in proofs)
@@ -164,27 +154,16 @@ def test_random_weights_are_such_as_a_model_may_have() -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = nn.Linear(4, 4)
-            self.other = nn.Linear(4, 4)
-            self.other.weight = self.one.weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.other(self.one(x))
-
-    found = random_weights(captured(Tied(), (torch.randn(1, 4),), operators=OPERATORS))
+    tied: Any = Model(lambda m, x: m.b(m.a(x)), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
+    tied.b.weight = tied.a.weight
+    found = random_weights(capture_of(tied, torch.randn(1, 4)))
     weights = [each for name, each in found.items() if name.endswith("weight")]
     assert all(each is weights[0] for each in weights)
 
 
 def test_a_graph_in_another_type_has_that_type_in_all_places() -> None:
-    class Mixed(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.to(torch.float32) + torch.zeros(3, dtype=torch.float32)
-
-    graph = captured(Mixed(), (torch.randn(2, 3).half(),), operators=OPERATORS).graph
+    mixed = Model(lambda m, x: x.to(torch.float32) + torch.zeros(3, dtype=torch.float32))
+    graph = graph_of(mixed, torch.randn(2, 3).half())
     doubled = in_type(graph, "float64")
     types = {each.dtype for node in doubled.nodes.values() for each in node.outputs if each}
     named = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from roofline.substitution.graphs.capturing import captured
 from roofline.substitution.graphs.graph import Graph
 from tests.substitution.rewriting import (
     OPERATORS,
+    Model,
     Rewritten,
     applied,
     assert_rewrites,
@@ -194,33 +195,25 @@ def test_merged_gates_are_not_merged_again() -> None:
 
 
 def test_a_plain_cell_multiplies_both_at_once() -> None:
-    class Plain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w, self.u = nn.Linear(4, 3), nn.Linear(3, 3)
+    def function(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        for x_t in x.unbind(1):
+            h = torch.tanh(m.w(x_t) + m.u(h))
+        return h
 
-        def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-            for x_t in x.unbind(1):
-                h = torch.tanh(self.w(x_t) + self.u(h))
-            return h
-
-    found = assert_rewrites(Plain(), (random(2, 3, 4), random(2, 3)), "merge-gates")
+    plain = Model(function, w=nn.Linear(4, 3), u=nn.Linear(3, 3))
+    found = assert_rewrites(plain, (random(2, 3, 4), random(2, 3)), "merge-gates")
     count = ops(found.graph)
     assert (count["linear"], count["cat"], count["add"]) == (3, 3, 0)
 
 
 def test_a_weight_that_is_used_outside_is_refused() -> None:
-    class Tied(Lstm):
-        def forward(
-            self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            out, c = super().forward(x, h, c)
-            (weight, *_) = self.of_h.parameters()
-            return out, nn.functional.linear(c, weight.t())
+    def function(m: Any, *given: torch.Tensor) -> Any:
+        out, c = m.cell(*given)
+        return out, nn.functional.linear(c, m.cell.of_h[0].weight.t())
 
-    why = {why for _, why in places(graph_of(Tied(4, 3), *lstm_inputs(1, 2, 4, 3)), "merge-gates")}
-    assert len(why) == 1
-    assert why.pop().startswith("weight of_h.0.weight is shared with")
+    tied = Model(function, cell=Lstm(4, 3))
+    why = refusal(tied, lstm_inputs(1, 2, 4, 3), "merge-gates")
+    assert why.startswith("weight cell.of_h.0.weight is shared with")
 
 
 def test_gates_that_share_a_weight_are_refused() -> None:
@@ -231,70 +224,62 @@ def test_gates_that_share_a_weight_are_refused() -> None:
     assert all("shared" in why for _, why in found)
 
 
-@pytest.mark.parametrize("module", [nn.LSTM(4, 3, batch_first=True), nn.GRU(4, 3)])
-def test_recurrent_layers_of_torch_have_nothing_to_merge(module: nn.Module) -> None:
-    graph = graph_of(module, random(2, 3, 4))
-    assert places(graph, "merge-gates") == places(graph, "hoist-product") == []
-
-
-def test_a_cell_of_torch_has_nothing_to_merge() -> None:
-    graph = graph_of(nn.LSTMCell(4, 3), random(2, 4))
-    assert places(graph, "merge-gates") == []
-
-
-def test_siblings_of_one_value_are_for_other_rules() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.first(x) * self.second(x)
-
-    assert places(graph_of(Heads(), random(2, 4)), "merge-gates") == []
+@pytest.mark.parametrize(
+    ("module", "shape", "rules"),
+    [
+        (nn.LSTM(4, 3, batch_first=True), (2, 3, 4), ("merge-gates", "hoist-product")),
+        (nn.GRU(4, 3), (2, 3, 4), ("merge-gates", "hoist-product")),
+        (nn.LSTMCell(4, 3), (2, 4), ("merge-gates",)),
+        (
+            # Siblings of one value are for other rules.
+            Model(lambda m, x: m.a(x) * m.b(x), a=nn.Linear(4, 3), b=nn.Linear(4, 3)),
+            *((2, 4), ("merge-gates",)),
+        ),
+        (
+            # Pieces of features are no steps.
+            Model(lambda m, x: m.linear(x[:, :2]) + m.linear(x[:, 2:]), linear=nn.Linear(2, 3)),
+            *((2, 4), ("hoist-product",)),
+        ),
+    ],
+    ids=["LSTM", "GRU", "LSTM cell", "siblings", "features"],
+)
+def test_where_there_is_nothing_to_merge(
+    module: nn.Module, shape: tuple[int, ...], rules: tuple[str, ...]
+) -> None:
+    graph = graph_of(module, random(*shape))
+    assert not any(places(graph, rule) for rule in rules)
 
 
 # -- products of a whole sequence
 
 
-class Stepwise(nn.Module):
-    """Products of every step of a sequence."""
-
-    def __init__(
-        self, does: Callable[[torch.Tensor], torch.Tensor], take: Take, dim: int = 1
-    ) -> None:
-        super().__init__()
-        self.does, self.dim = does, dim
-        self.take: Take = take
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.dim == 0:
-            x = x.transpose(0, 1)
-        return sum(
-            (torch.tanh(self.does(each)) for each in steps_of(x, self.take)), start=x.new_zeros(1)
-        )
+def stepwise(does: Callable[[torch.Tensor], torch.Tensor], take: Take) -> nn.Module:
+    """A model of products of every step of a sequence."""
+    return Model(
+        lambda m, x: sum((torch.tanh(m.does(each)) for each in steps_of(x, take)), start=0.0),
+        does=does,
+    )
 
 
-class Multiplies(nn.Module):
-    def __init__(self, form: str, width: int, to: int) -> None:
-        super().__init__()
-        self.form = form
-        self.weight = nn.Parameter(random(width, to, seed=5))
-        self.bias = nn.Parameter(random(to, seed=6))
+FORMS: dict[str, Callable[..., torch.Tensor]] = {
+    "linear": lambda m, x: nn.functional.linear(x, m.weight.t().contiguous(), m.bias),
+    "mm": lambda m, x: torch.mm(x, m.weight),
+    "addmm": lambda m, x: torch.addmm(m.bias, x, m.weight),
+    "matmul": lambda m, x: x @ m.weight,
+}
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.form == "linear":
-            return nn.functional.linear(x, self.weight.t().contiguous(), self.bias)
-        if self.form == "mm":
-            return torch.mm(x, self.weight)
-        if self.form == "addmm":
-            return torch.addmm(self.bias, x, self.weight)
-        return x @ self.weight
+
+def multiplies(form: str, width: int, to: int) -> nn.Module:
+    """A product as a model may write it."""
+    if form == "module":
+        return nn.Linear(width, to)
+    weight, bias = nn.Parameter(random(width, to, seed=5)), nn.Parameter(random(to, seed=6))
+    return Model(FORMS[form], weight=weight, bias=bias)
 
 
 @settings(max_examples=15, deadline=None)
 @given(
-    form=st.sampled_from(["linear", "module", "matmul", "mm", "addmm"]),
+    form=st.sampled_from(["module", "matmul", "mm", "addmm"]),
     take=st.sampled_from(["select", "index", "unbind"]),
     batch=st.integers(1, 3),
     steps=st.integers(2, 5),
@@ -304,8 +289,7 @@ class Multiplies(nn.Module):
 def test_a_product_of_every_step_is_one_of_the_sequence(
     form: str, take: Take, batch: int, steps: int, width: int, to: int
 ) -> None:
-    does = nn.Linear(width, to) if form in ("linear", "module") else Multiplies(form, width, to)
-    module = Stepwise(does, take)
+    module = stepwise(multiplies(form, width, to), take)
     found = assert_rewrites(module, (random(batch, steps, width),), "hoist-product")
     count = ops(found.graph)
     assert sum(count[each] for each in ("linear", "matmul", "mm", "addmm")) == 1
@@ -313,15 +297,8 @@ def test_a_product_of_every_step_is_one_of_the_sequence(
 
 
 def test_steps_that_keep_their_dimension() -> None:
-    class Slices(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x[2:]).sum(0) + self.linear(x[:2]).prod(0)
-
-    found = assert_rewrites(Slices(), (random(5, 2, 4),), "hoist-product")
+    slices = Model(lambda m, x: m.f(x[2:]).sum(0) + m.f(x[:2]).prod(0), f=nn.Linear(4, 3))
+    found = assert_rewrites(slices, (random(5, 2, 4),), "hoist-product")
     assert ops(found.graph)["linear"] == 1
 
 
@@ -346,24 +323,5 @@ def test_an_lstm_hoists_what_does_not_wait() -> None:
     ],
 )
 def test_hoisting_refuses(takes: Callable[[torch.Tensor], list[torch.Tensor]], why: str) -> None:
-    class Some(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.stack([self.linear(each) for each in takes(x)])
-
-    assert why in refusal(Some(), (random(2, 3, 4),), "hoist-product")
-
-
-def test_pieces_of_features_are_no_steps() -> None:
-    class Halves(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x[:, :2]) + self.linear(x[:, 2:])
-
-    assert places(graph_of(Halves(), random(2, 4)), "hoist-product") == []
+    some = Model(lambda m, x: torch.stack([m.f(each) for each in takes(x)]), f=nn.Linear(4, 3))
+    assert why in refusal(some, (random(2, 3, 4),), "hoist-product")

@@ -21,7 +21,7 @@ from roofline.substitution.graphs.graph import (
 )
 from roofline.substitution.pieces import Piece, band, cut, piece_of, split
 from roofline.substitution.rules.rule import Match
-from tests.substitution.toy_graphs import Builder, random_graph
+from tests.substitution.toy_graphs import Builder, chain, random_graph
 
 OPS = ("a", "b", "c")
 
@@ -138,34 +138,19 @@ def test_a_match_that_spans_two_values_counts_once() -> None:
 
 
 def test_a_chain_is_cut_between_rewrites() -> None:
-    builder = Builder()
-    value = builder.input()
-    for op in ("conv", "norm", "relu") * 4:
-        value = builder.op(op, value)
-    graph = builder.graph(value)
+    graph = chain(*["conv", "norm", "relu"] * 4)
     matches = [Match(nodes=(("all", (n, n + 1, n + 2)),)) for n in range(1, 13, 3)]
-
-    pieces = split(graph, matches, 6)
-
-    assert pieces == (tuple(range(1, 7)), tuple(range(7, 13)))
+    assert split(graph, matches, 6) == (tuple(range(1, 7)), tuple(range(7, 13)))
 
 
 def joined_again(graph: Graph, pieces: list[Piece]) -> Graph:
     """The whole, made of pieces alone."""
     nodes: dict[int, Node] = {n: node for n, node in graph.nodes.items() if node.op == INPUT}
-
-    def real(argument: object, origin: dict[int, Value]) -> object:
-        if isinstance(argument, Value):
-            return origin.get(argument.node, argument)
-        if isinstance(argument, tuple):
-            return tuple(real(each, origin) for each in argument)
-        return argument
-
     for piece in pieces:
         for number, node in piece.graph.nodes.items():
             if node.op != INPUT:
-                named = tuple((name, real(each, piece.origin)) for name, each in node.arguments)
-                nodes[number] = Node(op=node.op, arguments=named, outputs=node.outputs)
+                origin = piece.origin
+                nodes[number] = node.taking(lambda value, of=origin: of.get(value.node, value))
     return Graph(nodes=nodes, outputs=graph.outputs, next_number=graph.next_number)
 
 
@@ -253,5 +238,4 @@ def test_pieces_of_nothing_are_no_pieces() -> None:
 
 
 def test_a_graph_without_operators_has_no_pieces() -> None:
-    builder = Builder()
-    assert split(builder.graph(builder.input()), [], 5) == ()
+    assert split(chain(), [], 5) == ()

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
 
 from roofline.substitution.costs import Cost, CostBasis
 from roofline.substitution.graphs.graph import (
@@ -55,6 +54,15 @@ class Builder:
         return Graph(nodes=self.nodes, outputs=outputs, next_number=len(self.nodes))
 
 
+def chain(*ops: str) -> Graph:
+    """Operators, each of what the one before it gives."""
+    builder = Builder()
+    value = builder.input()
+    for op in ops:
+        value = builder.op(op, value)
+    return builder.graph(value)
+
+
 @dataclass
 class ToyCosts:
     """So many seconds an operator; ``calls`` are the graphs whose cost was asked for."""
@@ -81,11 +89,6 @@ class ToyCosts:
         )
 
 
-def given(node: Node) -> dict[str, Any]:
-    """The arguments of a node, for one that is to have the same."""
-    return dict(node.arguments)
-
-
 def accept(_graph: Graph, _match: Match) -> str:
     return ""
 
@@ -95,17 +98,11 @@ def renamed(name: str, before: str, after: str) -> Rule:
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["node"])
-        new = editor.add(after, module_path=node.module_path, **given(node))
+        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
         editor.replace(Value(match["node"]), Value(new))
 
-    steps = (Step(role="node", ops=frozenset({before})),)
-    return Rule(
-        name=name,
-        summary="",
-        pattern=Chain(steps=steps),
-        refuses=accept,
-        rewrite=rewrite,
-    )
+    pattern = Chain(steps=(Step(role="node", ops=frozenset({before})),))
+    return Rule(name=name, summary="", pattern=pattern, refuses=accept, rewrite=rewrite)
 
 
 def dropped(name: str, op: str) -> Rule:
@@ -127,7 +124,7 @@ def fused(name: str, first: str, second: str, after: str) -> Rule:
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["first"])
-        new = editor.add(after, module_path=node.module_path, **given(node))
+        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
         editor.replace(Value(match["second"]), Value(new))
 
     steps = (

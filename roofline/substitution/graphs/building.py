@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import io
 import operator
 import re
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -23,87 +21,26 @@ from roofline.substitution.graphs.capturing import CallForm, CapturedModel, Stru
 from roofline.substitution.graphs.counting import Storages
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value, Weight
 from roofline.substitution.graphs.operators import (
+    Binding,
     Operators,
     Outcome,
-    Place,
     Plan,
     function_of,
     gives_one,
-    outcome_of,
     places_of,
-    with_tensors,
 )
 from roofline.workload.torch_dtypes import torch_dtype
 
 # -- how operators are called ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Binding:
-    """A function, or a method by name, and which of the arguments of the schema it is given.
-
-    ``positional`` are positions in the schema, ``named`` those that it takes by name. Defaults in
-    ``given`` are left out: behind the last other position, and by name.
-    """
-
-    target: Callable[..., Any] | str
-    positional: tuple[int, ...]
-    named: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(
-        cls, target: Callable[..., Any] | str, overload: Any, given: Mapping[str, Argument]
-    ) -> _Binding:
-        arguments = _arguments(overload)
-        positional = [number for number, each in enumerate(arguments) if not each.kwarg_only]
-        while positional and _is_default(arguments[positional[-1]], given):
-            positional.pop()
-        named = tuple(
-            (each.name, number)
-            for number, each in enumerate(arguments)
-            if each.kwarg_only and not _is_default(each, given)
-        )
-        return cls(target=target, positional=tuple(positional), named=named)
-
-    def outcome(self, arguments: Sequence[Argument], places: tuple[Place, ...]) -> Outcome | None:
-        """What it gives; None: it does not take what the overload takes."""
-
-        def call(tensors: Sequence[Any]) -> Any:
-            given = [with_tensors(each, tensors) for each in arguments]
-            args = [given[each] for each in self.positional]
-            kwargs = {name: given[each] for name, each in self.named}
-            if isinstance(self.target, str):
-                return getattr(args[0], self.target)(*args[1:], **kwargs)
-            return self.target(*args, **kwargs)
-
-        try:
-            return outcome_of(call, places)
-        except RooflineError:
-            raise
-        # It says so in one of many ways.
-        except Exception:
-            return None
-
-
-@functools.cache
-def _arguments(overload: Any) -> tuple[Any, ...]:
-    return tuple(overload._schema.arguments)
-
-
-def _is_default(each: Any, given: Mapping[str, Argument]) -> bool:
-    if each.name not in given or not each.has_default_value():
-        return False
-    default, value = each.default_value, given[each.name]
-    default = tuple(default) if isinstance(default, list) else default
-    return type(default) is type(value) and default == value
-
-
 _NEURAL: Any = getattr(torch._C, "_nn")  # noqa: B009  it is not in torch's stubs
 
-_bindings: dict[tuple[Any, ...], _Binding] = {}
+
+_bindings: dict[tuple[Any, ...], Binding] = {}
 
 
-def _binding(plan: Plan, *, in_place: bool) -> _Binding:
+def _binding(plan: Plan, *, in_place: bool) -> Binding:
     """How to call the operator of a node: by a plain function of torch where that is the same call.
 
     Calling an overload as an object costs a microsecond or two more than calling torch's function
@@ -112,19 +49,25 @@ def _binding(plan: Plan, *, in_place: bool) -> _Binding:
     """
     node = plan.node
     places = places_of(plan.operands, plan.types)
+
+    def outcome(binding: Binding) -> Outcome | None:
+        try:
+            return binding.outcome(plan.arguments, places)
+        except RooflineError:
+            raise
+        # It does not take what the overload takes, and says so in one of many ways.
+        except Exception:
+            return None
+
     key = (node.op, node.overload, in_place, repr(plan.arguments), places)
     if key not in _bindings:
         overload = function_of(node.op, node.overload, in_place=in_place)
-        whole = _Binding.of(overload, overload, {})
-        expected = whole.outcome(plan.arguments, places)
-        names = [each.name for each in _arguments(overload)]
+        whole = Binding.of(overload, overload, {})
+        expected = outcome(whole)
+        names = (each.name for each in overload._schema.arguments)
         given = dict(zip(names, plan.arguments, strict=True))
-        shorter = (_Binding.of(each, overload, given) for each in _candidates(overload))
-        same = (
-            each
-            for each in shorter
-            if expected is not None and each.outcome(plan.arguments, places) == expected
-        )
+        shorter = (Binding.of(each, overload, given) for each in _candidates(overload))
+        same = (each for each in shorter if expected is not None and outcome(each) == expected)
         _bindings[key] = next(same, whole)
     return _bindings[key]
 
@@ -137,7 +80,7 @@ def _candidates(overload: Any) -> Iterator[Callable[..., Any] | str]:
         function = getattr(home, name, None)
         if isinstance(function, types.BuiltinFunctionType):
             yield function
-    if _arguments(overload) and hasattr(torch._C.TensorBase, name):
+    if overload._schema.arguments and hasattr(torch._C.TensorBase, name):
         yield name
 
 
@@ -152,12 +95,13 @@ class _Made:
         self._made: dict[str, torch.Tensor] = {}
 
     def tensor(self, weight: Weight) -> torch.Tensor:
-        """What a weight stands for: the model's own tensor, or a new one of the declared type.
-
-        New ones take gradients where one of those that they are made of does.
+        """What a weight stands for: the model's own tensor, or a new one of the declared type,
+        which takes gradients where one of those that it is made of does.
         """
         if weight.name:
-            return self._own(weight)
+            if weight.name not in self._tensors:
+                raise ModelError(f"the model has no weight '{weight.name}'")
+            return self._tensors[weight.name]
         type = weight.type
         made = torch.empty_strided(type.shape, type.stride, dtype=torch_dtype(type.dtype))
         with torch.no_grad():
@@ -166,11 +110,6 @@ class _Made:
             return made
         takes_gradients = weight.is_trained and made.is_floating_point()
         return torch.nn.Parameter(made, requires_grad=takes_gradients)
-
-    def _own(self, weight: Weight) -> torch.Tensor:
-        if weight.name not in self._tensors:
-            raise ModelError(f"the model has no weight '{weight.name}'")
-        return self._tensors[weight.name]
 
     def _exact(self, weight: Weight) -> torch.Tensor:
         """A weight in float64; integers as they are."""
@@ -193,7 +132,7 @@ class _Made:
         of: list[torch.Tensor] = []
         for each in weight.of:
             # The model's own are cast each time: all of them in float64 at once may be too much.
-            own = self._made[each.key] if each.made_by else self._own(each).detach()
+            own = self._made[each.key] if each.made_by else self.tensor(each).detach()
             of.append(own.to(torch.float64) if own.is_floating_point() and each.name else own)
         try:
             with torch.no_grad():
@@ -246,17 +185,12 @@ def built(
     weights: Mapping[str, torch.Tensor] | None = None,
     operators: Operators | None = None,
 ) -> torch.nn.Module:
-    """A module in eval mode that computes `graph`.
+    """A module in eval mode that computes `graph`, which is `captured`'s or was made of it.
 
-    It is called like the model, and returns what the model returns. The model's own weights are
-    shared with it; those that rules make are computed in float64, and cast. Arguments that are no
-    tensors can only be what they were when the model was captured.
-
-    Args:
-        captured: the model.
-        graph: its graph, or another that was made of it.
-        weights: other tensors in the place of the model's own, by name.
-        operators: calls operators; those that are known are not called again.
+    It is called like the model, and returns what the model returns. The model's own weights
+    (`weights` may put others in their place, by name) are shared with it; those that rules make are
+    computed in float64, and cast. Arguments that are no tensors can only be what they were when the
+    model was captured.
     """
     made = _Made({**captured.weights, **(weights or {})})
     return _Building(captured.form, graph, made.tensor, operators or _operators).module()
@@ -385,7 +319,11 @@ class _Building:
     def module(self) -> BuiltModule:
         inputs = [number for number, node in self._graph.nodes.items() if node.op == INPUT]
         form = self._form
-        placeholders = [self._placeholder(each) for each in form.parameters]
+        placeholders: list[fx.Node] = []
+        for each in form.parameters:
+            name = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "") + each.name
+            default = {} if each.default is each.empty else {"default_value": _plain_default(each)}
+            placeholders.append(self._fx.placeholder(name, **default))
         given = dict(form.arguments)
         for parameter, node in zip(form.parameters, placeholders, strict=True):
             self._given(node, parameter, given.get(parameter.name), inputs)
@@ -397,13 +335,6 @@ class _Building:
         module = BuiltModule(self._attributes, self._fx, BuiltModule.__name__)
         module.recipe, module.names = (form, self._graph), self._names
         return module.eval()
-
-    def _placeholder(self, parameter: inspect.Parameter) -> fx.Node:
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
-        name = stars.get(parameter.kind, "") + parameter.name
-        if parameter.default is inspect.Parameter.empty:
-            return self._fx.placeholder(name)
-        return self._fx.placeholder(name, default_value=_plain_default(parameter))
 
     def _given(
         self,
@@ -432,8 +363,7 @@ class _Building:
         plan = self._storages.plans[number]
         bound = _binding(plan, in_place=number in self._storages.overwriting)
         arguments = [self._argument(each, node, name) for name, each in node.arguments]
-        args = tuple(arguments[each] for each in bound.positional)
-        kwargs = {name: arguments[each] for name, each in bound.named}
+        args, kwargs = bound.taken(arguments)
         if isinstance(bound.target, str):
             called = self._fx.call_method(bound.target, args, kwargs)
         else:

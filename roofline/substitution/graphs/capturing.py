@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -49,16 +50,20 @@ class Structure:
 
     def filled(self, tensors: Sequence[Any]) -> Any:
         """The same containers with other tensors."""
-        if self.kind == "tensor":
-            return tensors[self.number]
-        if self.kind == "constant":
-            return self.constant
         items = [each.filled(tensors) for each in self.items]
-        if self.kind == "mapping":
-            return self.type(zip(self.keys, items, strict=True))
-        if self.kind == "dataclass":
-            return self.type(**dict(zip(self.keys, items, strict=True)))
-        return self.type(*items) if self.kind == "named tuple" else self.type(items)
+        match self.kind:
+            case "tensor":
+                return tensors[self.number]
+            case "constant":
+                return self.constant
+            case "sequence":
+                return self.type(items)
+            case "mapping":
+                return self.type(zip(self.keys, items, strict=True))
+            case "named tuple":
+                return self.type(*items)
+            case "dataclass":
+                return self.type(**dict(zip(self.keys, items, strict=True)))
 
     def leaves(self) -> Iterator[tuple[tuple[tuple[Kind, Any], ...], Structure]]:
         """What is no container, and the steps that lead to it: kinds of containers, and keys."""
@@ -70,15 +75,10 @@ class Structure:
 
 
 def structure_of(value: Any, tensors: list[Any], where: str) -> Structure:
-    """What a value is made of; its tensors are added to `tensors`.
+    """What a value is made of; its tensors are added to `tensors`, one that is there again once
+    more.
 
-    Args:
-        value: arguments, or what a model returns.
-        tensors: those that have numbers already; one that is there again gets another number.
-        where: what messages call it.
-
-    Raises:
-        ModelError: a container that could not be made again.
+    A ModelError, in which it is called `where`: a container that could not be made again.
     """
 
     def inside(keys: Sequence[Any], values: Sequence[Any], kind: Kind) -> Structure:
@@ -199,15 +199,8 @@ def captured(
 ) -> CapturedModel:
     """The graph of what `module` computes in eval mode, for inputs of these sizes.
 
-    Args:
-        module: any module; it is left as it was.
-        args: what it is called with, tensors and what else it takes.
-        kwargs: the same, by name.
-        name: what messages call it.
-        operators: calls operators; those that are known are not called again.
-
-    Raises:
-        ModelError: it cannot be captured; the message says what of it cannot, and why.
+    A ModelError says what of the model, called `name`, cannot be captured, and why. It is left as
+    it was.
     """
     name = printable(name)
     try:
@@ -331,15 +324,12 @@ def _in_words(error: BaseException) -> str:
 def _where(error: BaseException, model: torch.nn.Module) -> str:
     """The innermost module that was running."""
     paths = {id(module): path for path, module in model.named_modules()}
-    found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        running = trace.tb_frame.f_locals.get("self")
-        if isinstance(running, torch.nn.Module) and id(running) in paths:
-            path = paths[id(running)]
-            found = f", in {path or 'the model itself'} ({type(running).__name__})"
-        trace = trace.tb_next
-    return found
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    running = [each for frame in frames if id(each := frame.f_locals.get("self")) in paths]
+    if not running:
+        return ""
+    path = paths[id(running[-1])]
+    return f", in {path or 'the model itself'} ({type(running[-1]).__name__})"
 
 
 def _fast_path(module: torch.nn.Module) -> Iterator[str]:

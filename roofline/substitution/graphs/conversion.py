@@ -25,6 +25,7 @@ from roofline.substitution.graphs.graph import (
 )
 from roofline.substitution.graphs.operators import Operators, end_byte, gives_one
 from roofline.substitution.graphs.operators import type_of as known_type
+from roofline.workload.fusion_kinds import aten
 
 _PREFIX = "model."
 """What the names of the model's own weights and modules begin with in a program."""
@@ -49,11 +50,6 @@ def _overload_that_gives(func: Any) -> Any:
     if not found:
         raise NotExpressibleError(f"{func.namespace}.{func._opname} has no form that only gives")
     return next((each for each in found if each._overloadname == func._overloadname), found[0])
-
-
-def _module_path(node: Any) -> str:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return f"{stack[-1][0]}.".removeprefix(_PREFIX).rstrip(".") if stack else ""
 
 
 def _type_of(tensor: torch.Tensor) -> TensorType:
@@ -123,17 +119,12 @@ class Overwriting:
         return tensor
 
 
-_NOTHING = frozenset(
-    f"aten.{name}" for name in ("lift_fresh", "lift_fresh_copy", "lift", "alias", "detach_")
-)
+_NOTHING = aten("lift_fresh lift_fresh_copy lift alias detach_")
 """Operators that give what they take; a model that runs eagerly does not call them."""
 
-_CHECKS = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("_assert_async", "_assert_scalar", "_assert_tensor_metadata"),
-        *("sym_constrain_range", "sym_constrain_range_for_size"),
-    )
+_CHECKS = aten(
+    "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range"
+    " sym_constrain_range_for_size"
 )
 """Operators that give nothing, and only check."""
 
@@ -301,11 +292,13 @@ class Conversion:
         moves_view = torch.Tag.inplace_view in func.tags
         giving = _overload_that_gives(func) if written else func
         names = [each.name for each in giving._schema.arguments]
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = f"{stack[-1][0]}.".removeprefix(_PREFIX).rstrip(".") if stack else ""
         made = Node(
             op=op.removesuffix("_") if written else op,
             overload=giving._overloadname,
             arguments=(*zip(names, args, strict=False), *kwargs.items()),
-            module_path=_module_path(node),
+            module_path=path,
             in_place=bool(written) and not moves_view,
         )
         plan = self._operators.plan(made, self._type)
@@ -316,18 +309,13 @@ class Conversion:
         if written:
             # What gives its operand as it is (dropout in eval mode) writes nothing.
             is_view = moves_view or plan.bases[0] is not None
-            self._overwritten(cast("Value | Weight", args[0]), values[0], is_view=is_view)
+            old = cast("Value | Weight", args[0])
+            if isinstance(old, Weight) and old not in self._lifted:
+                self._refuse_changed(old.name)
+            (self._memory.view if is_view else self._memory.write)(old, values[0])
+            if not is_view and isinstance(old, Value) and self._nodes[old.node].op == INPUT:
+                self._note_input()
         return values[0] if gives_one(plan.node.op, plan.node.overload) else values
-
-    def _overwritten(self, old: Value | Weight, new: Value, *, is_view: bool) -> None:
-        if isinstance(old, Weight) and old not in self._lifted:
-            self._refuse_changed(old.name)
-        if is_view:
-            self._memory.view(old, new)
-            return
-        self._memory.write(old, new)
-        if isinstance(old, Value) and self._nodes[old.node].op == INPUT:
-            self._note_input()
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):

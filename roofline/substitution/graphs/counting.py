@@ -162,12 +162,9 @@ class Counted:
 def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Counted:
     """What a capture of the module that is built of `graph` would record.
 
-    Args:
-        graph: a model, or a piece of one.
-        operators: calls operators; those that are known are not called again.
-        around_bytes: what the rest of the model touches between two passes of a piece: a last
-            record reads as much of what persists, so that what the piece finds in caches at its
-            next pass is what it finds there in the model; 0: there is no rest.
+    `around_bytes` are what the rest of the model touches between two passes of a piece: a last
+    record reads as much of what persists, so that what the piece finds in caches at its next pass
+    is what it finds there in the model; 0: there is no rest.
     """
     counting = _Counting(graph, operators)
     for position, (number, node) in enumerate(graph.nodes.items()):

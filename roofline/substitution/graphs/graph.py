@@ -152,11 +152,7 @@ class Node:
 
     @property
     def type(self) -> TensorType:
-        """The type of its only, or first, output.
-
-        Raises:
-            ValueError: it gives no tensor there.
-        """
+        """The type of its only, or first, output; a ValueError where that is no tensor."""
         first = self.outputs[0] if self.outputs else None
         if first is None:
             raise ValueError(f"{self.op} gives no tensor")
@@ -274,17 +270,8 @@ class Graph:
         return users[0] if len(users) == 1 and not self.is_returned(of) else None
 
     def type_of(self, value: Value | Weight) -> TensorType:
-        """The type of a value or weight.
-
-        Raises:
-            ValueError: it is no tensor.
-        """
-        if isinstance(value, Weight):
-            return value.type
-        found = self.nodes[value.node].outputs[value.output]
-        if found is None:
-            raise ValueError(f"{self.nodes[value.node].op} gives no tensor there")
-        return found
+        """The type of a value or weight; a RewriteError where it is no tensor."""
+        return type_among(self.nodes, value)
 
     @cached_property
     def _weight_users(self) -> dict[str, tuple[int, ...]]:
@@ -298,9 +285,8 @@ class Graph:
         return {key: tuple(each) for key, each in users.items()}
 
     def weight_users(self, weight: Weight) -> tuple[int, ...]:
-        """The nodes that take a weight of the model, or one that is made of it; in order.
-
-        For one that is made: those that take any of the weights that it is made of.
+        """The nodes that take a weight of the model, or any of those that one is made of; in their
+        order.
         """
         found = {
             number
@@ -374,11 +360,7 @@ class RewriteError(Exception):
 
 
 def type_among(nodes: Mapping[int, Node], value: Value | Weight) -> TensorType:
-    """The type of a weight, or of a value of one of these nodes.
-
-    Raises:
-        RewriteError: it is no tensor.
-    """
+    """The type of a weight, or of a value of one of these nodes."""
     if isinstance(value, Weight):
         return value.type
     found = nodes[value.node].outputs[value.output]
@@ -388,12 +370,8 @@ def type_among(nodes: Mapping[int, Node], value: Value | Weight) -> TensorType:
 
 
 class Editor:
-    """A graph that is being rewritten.
-
-    Args:
-        graph: what it is now.
-        complete: gives new nodes their arguments and types.
-        rule: who rewrites.
+    """A graph that is being rewritten by `rule`; `complete` gives new nodes their arguments and
+    types.
     """
 
     def __init__(self, graph: Graph, complete: Complete, rule: str = "") -> None:
@@ -432,12 +410,7 @@ class Editor:
         return self._put(node)
 
     def add_like(self, node: Node, /, **arguments: Argument) -> int:
-        """A new node like another one, with some arguments changed.
-
-        Raises:
-            KeyError: the operator has no such argument.
-            RewriteError: it does not take these.
-        """
+        """A new node like another one, with some arguments changed."""
         unknown = set(arguments) - {name for name, _ in node.arguments}
         if unknown:
             raise KeyError(f"{node.op} has no argument {', '.join(sorted(unknown))}")
@@ -472,10 +445,8 @@ class Editor:
     def finished(self) -> Graph:
         """The graph with all of that done, and without what is not needed any more.
 
-        New nodes run just before the first that takes what they give.
-
-        Raises:
-            RewriteError: a value would depend on itself, or an operator not take what is given.
+        New nodes run just before the first that takes what they give. A RewriteError: a value would
+        depend on itself, or an operator not take what is given.
         """
         graph = self.graph
         outputs = tuple(map(self._resolved, graph.outputs))

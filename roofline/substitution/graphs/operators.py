@@ -218,6 +218,63 @@ def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
 
 
 @functools.cache
+def _schema(overload: Any) -> tuple[Any, ...]:
+    return tuple(overload._schema.arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A function, or a method by name, and which of the arguments of the schema it is given.
+
+    ``positional`` are positions in the schema, ``named`` those that it takes by name.
+    """
+
+    target: Callable[..., Any] | str
+    positional: tuple[int, ...]
+    named: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(
+        cls, target: Callable[..., Any] | str, overload: Any, given: Mapping[str, Argument]
+    ) -> Binding:
+        """The target bound as the overload is; defaults in `given` are left out: behind the last
+        other position, and by name."""
+        arguments = _schema(overload)
+        positional = [number for number, each in enumerate(arguments) if not each.kwarg_only]
+        while positional and _is_default(arguments[positional[-1]], given):
+            positional.pop()
+        named = tuple(
+            (each.name, number)
+            for number, each in enumerate(arguments)
+            if each.kwarg_only and not _is_default(each, given)
+        )
+        return cls(target=target, positional=tuple(positional), named=named)
+
+    def taken(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What it takes of all arguments, by position and by name."""
+        args = tuple(arguments[each] for each in self.positional)
+        return args, {name: arguments[each] for name, each in self.named}
+
+    def outcome(self, arguments: Sequence[Argument], places: tuple[Place, ...]) -> Outcome:
+        """What it gives for tensors in these places."""
+
+        def call(tensors: Sequence[Any]) -> Any:
+            args, kwargs = self.taken([with_tensors(each, tensors) for each in arguments])
+            if isinstance(self.target, str):
+                return getattr(args[0], self.target)(*args[1:], **kwargs)
+            return self.target(*args, **kwargs)
+
+        return outcome_of(call, places)
+
+
+def _is_default(each: Any, given: Mapping[str, Argument]) -> bool:
+    if each.name not in given or not each.has_default_value():
+        return False
+    default, value = _plain(each.default_value), given[each.name]
+    return type(default) is type(value) and default == value
+
+
+@functools.cache
 def gives_one(op: str, overload: str) -> bool:
     """Whether an operator gives a tensor, and no list or tuple of them."""
     returns = function_of(op, overload)._schema.returns
@@ -283,13 +340,8 @@ class Operators:
         *,
         in_place: bool = False,
     ) -> Outcome:
-        """What a call gives.
-
-        Args:
-            op, overload: the operator, as nodes name it.
-            arguments: all of them, in the order of the schema, with `Nth` for tensors.
-            places: the tensors.
-            in_place: it overwrites the first of them.
+        """What a call gives, which may overwrite the first of its tensors; `arguments` are all of
+        them in the order of the schema, with `Nth` for tensors.
         """
         # 1, 1.0 and True are equal, and give other types.
         typed = mapped(arguments, lambda x: (type(x), x) if isinstance(x, (bool, float)) else x)
@@ -345,29 +397,15 @@ def role_of(operand: Value | Weight) -> Role:
     return Role.PARAMETER if operand.is_parameter else Role.BUFFER
 
 
-@functools.cache
-def _schema(op: str, overload: str) -> tuple[tuple[str, bool, Any, int | None, bool], ...]:
-    """Of every argument: its name, whether it has a default, which, its length, if it is a float"""
-    return tuple(
-        (
-            each.name,
-            each.has_default_value(),
-            _plain(each.default_value) if each.has_default_value() else None,
-            each.N,
-            str(each.type) == "float",
-        )
-        for each in function_of(op, overload)._schema.arguments
-    )
-
-
 def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
     given = dict(node.arguments)
     arguments: list[tuple[str, Argument]] = []
-    for name, has_default, default, length, is_float in _schema(node.op, node.overload):
+    for each, is_float in _typed_schema(node.op, node.overload):
+        name, length = each.name, each.N
         if name not in given:
-            if not has_default:
+            if not each.has_default_value():
                 raise RewriteError(f"{node.op} lacks its argument '{name}'")
-            arguments.append((name, default))
+            arguments.append((name, _plain(each.default_value)))
             continue
         value: Any = _plain(given.pop(name))
         if length and length > 1:
@@ -383,6 +421,12 @@ def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
     return tuple(arguments)
 
 
+@functools.cache
+def _typed_schema(op: str, overload: str) -> tuple[tuple[Any, bool], ...]:
+    """The arguments of an operator, each with whether it is a float."""
+    return tuple((each, str(each.type) == "float") for each in _schema(function_of(op, overload)))
+
+
 def _plain(argument: Any) -> Argument:
     if isinstance(argument, (list, tuple)):
         return tuple(map(_plain, cast("Sequence[Any]", argument)))
@@ -391,20 +435,8 @@ def _plain(argument: Any) -> Argument:
 
 def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
     """What an overload gives."""
-
-    def call(tensors: Sequence[Any]) -> Any:
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for each, argument in zip(func._schema.arguments, arguments, strict=True):
-            value = with_tensors(argument, tensors)
-            if each.kwarg_only:
-                kwargs[each.name] = value
-            else:
-                args.append(value)
-        return func(*args, **kwargs)
-
     try:
-        return outcome_of(call, places)
+        return Binding.of(func, func, {}).outcome(arguments, places)
     # Operators refuse in many ways, and all of them are told in words.
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise RewriteError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -21,17 +21,12 @@ from roofline.substitution.rules.matching import (
     called,
     first_reason,
     is_activation,
+    own_rule,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
-from roofline.substitution.rules.weights import (
-    CONSTRUCTORS,
-    enlarged,
-    identity_kernel,
-    normed,
-    summed,
-)
+from roofline.substitution.rules.rule import Finds, Match
+from roofline.substitution.rules.weights import enlarged, identity_kernel, normed, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +48,10 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sum:
-    """Additions of whole tensors, the last one first, and what they add.
+    """Additions of whole tensors, the last one first, and what they add: ``terms`` are convolutions
+    or norms of one value, or that itself, ``rest`` all else.
 
-    Attributes:
-        adds: the additions; all but the first have no other user than the next.
-        terms: convolutions or norms of one value, or that itself.
-        rest: what else is added.
+    All additions but the first have no other user than the next.
     """
 
     adds: tuple[int, ...]
@@ -67,17 +60,14 @@ class _Sum:
 
     @property
     def convolutions(self) -> tuple[int, ...]:
-        """The terms' convolutions, one that is added twice twice."""
         return tuple(each.convolution for each in self.terms if each.convolution is not None)
 
     @property
     def branches(self) -> int:
-        """Terms that compute something."""
         return sum(each.convolution is not None or each.norm is not None for each in self.terms)
 
     @property
     def match(self) -> Match:
-        """The nodes that go, by their kinds."""
         roles = (
             ("adds", self.adds),
             ("convolutions", self.convolutions),
@@ -269,6 +259,18 @@ def _refuses(graph: Graph, match: Match) -> str:
     )
 
 
+@own_rule(
+    "sum-convolutions",
+    "convolutions, batch norms and identity of one value that are added become one convolution",
+    Finds(lambda graph: (each.match for each in _sums(graph) if each.branches > 1)),
+    _refuses,
+)
+@own_rule(
+    "absorb-residual",
+    "a value that is added to its own convolution becomes part of the kernel",
+    Finds(lambda graph: (each.match for each in _sums(graph) if each.branches == 1)),
+    _refuses,
+)
 def _rewrite(editor: Editor, match: Match) -> None:
     graph = editor.graph
     found = _found(graph, match)
@@ -302,30 +304,3 @@ def _made(
     if term.norm is not None:
         kernel, bias = normed(kernel, bias, graph.nodes[term.norm])
     return enlarged(kernel, size), bias
-
-
-def _with_branches(are_wanted: Callable[[int], bool]) -> Finds:
-    return Finds(lambda graph: (each.match for each in _sums(graph) if are_wanted(each.branches)))
-
-
-register_rule(
-    Rule(
-        name="sum-convolutions",
-        summary="convolutions, batch norms and identity of one value that are added become one"
-        " convolution",
-        pattern=_with_branches(lambda branches: branches > 1),
-        refuses=_refuses,
-        rewrite=_rewrite,
-        constructors=CONSTRUCTORS,
-    )
-)
-register_rule(
-    Rule(
-        name="absorb-residual",
-        summary="a value that is added to its own convolution becomes part of the kernel",
-        pattern=_with_branches(lambda branches: branches == 1),
-        refuses=_refuses,
-        rewrite=_rewrite,
-        constructors=CONSTRUCTORS,
-    )
-)

@@ -15,18 +15,13 @@ from roofline.substitution.rules.matching import (
     not_floating,
     not_weights,
     other_activations,
+    own_rule,
     split_again,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, register_rule
-from roofline.substitution.rules.weights import (
-    CONSTRUCTORS,
-    biases,
-    concatenated,
-    enlarged,
-    normed,
-)
+from roofline.substitution.rules.rule import Chain, Finds, Match, Step
+from roofline.substitution.rules.weights import biases, concatenated, enlarged, normed
 
 CONVOLUTIONS = frozenset({"aten.conv1d", "aten.conv2d", "aten.conv3d"})
 TRANSPOSED = frozenset({"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"})
@@ -92,32 +87,32 @@ def _fold_refuses(graph: Graph, match: Match) -> str:
     )
 
 
+def _product_and_norm(ops: frozenset[str]) -> Chain:
+    return Chain(
+        steps=(
+            Step(role="product", ops=ops),
+            Step(role="norm", ops=frozenset({NORM}), after="product", at="input"),
+        )
+    )
+
+
+@own_rule(
+    "fold-batch-norm",
+    "batch norm in evaluation is folded into the convolution before it",
+    _product_and_norm(CONVOLUTIONS | TRANSPOSED),
+    _fold_refuses,
+)
+@own_rule(
+    "fold-linear-batch-norm",
+    "batch norm in evaluation is folded into the linear before it",
+    _product_and_norm(frozenset({"aten.linear"})),
+    _fold_refuses,
+)
 def _fold(editor: Editor, match: Match) -> None:
     node, norm = (editor.node(match[role]) for role in ("product", "norm"))
     kernel, bias = normed(node["weight"], node["bias"], norm)
     new = editor.add_like(node, weight=kernel, bias=bias)
     editor.replace(Value(match["norm"]), Value(new))
-
-
-for name, kind, ops in (
-    ("fold-batch-norm", "convolution", CONVOLUTIONS | TRANSPOSED),
-    ("fold-linear-batch-norm", "linear", frozenset({"aten.linear"})),
-):
-    register_rule(
-        Rule(
-            name=name,
-            summary=f"batch norm in evaluation is folded into the {kind} before it",
-            pattern=Chain(
-                steps=(
-                    Step(role="product", ops=ops),
-                    Step(role="norm", ops=frozenset({NORM}), after="product", at="input"),
-                )
-            ),
-            refuses=_fold_refuses,
-            rewrite=_fold,
-            constructors=CONSTRUCTORS,
-        )
-    )
 
 
 # -- convolutions of one value ---------------------------------------------------------------------
@@ -138,10 +133,6 @@ def _aligned(graph: Graph, node: Node) -> Hashable:
     return (before, graph.type_of(node["weight"]).dtype, node["stride"], node["groups"])
 
 
-def _have_other_kernels(graph: Graph, numbers: tuple[int, ...]) -> bool:
-    return len({kernel_size(graph, graph.nodes[number]) for number in numbers}) > 1
-
-
 def _common_kernel(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
     kernels = [kernel_size(graph, graph.nodes[number]) for number in numbers]
     return tuple(map(max, zip(*kernels, strict=True)))
@@ -154,7 +145,12 @@ def _grown(graph: Graph, node: Node, size: tuple[int, ...]) -> tuple[Weight, tup
     return enlarged(node["weight"], size), grown
 
 
-_SIMILAR = Siblings(ops=CONVOLUTIONS, shared="input", agree=_aligned, wanted=_have_other_kernels)
+_SIMILAR = Siblings(
+    ops=CONVOLUTIONS,
+    shared="input",
+    agree=_aligned,
+    wanted=lambda graph, numbers: len({kernel_size(graph, graph.nodes[n]) for n in numbers}) > 1,
+)
 
 
 def _smaller(graph: Graph) -> Iterator[Match]:
@@ -184,10 +180,19 @@ def _cannot_join(graph: Graph, numbers: Sequence[int]) -> str:
     return other_activations(graph, numbers) or tied(graph, numbers)
 
 
-def _merge_refuses(graph: Graph, match: Match) -> str:
-    return _cannot_join(graph, match.all(SIBLINGS))
-
-
+@own_rule(
+    "merge-convolutions",
+    "convolutions of one value with equal kernels become one, split behind it",
+    Siblings(ops=CONVOLUTIONS | TRANSPOSED, shared="input", agree=_agree),
+    lambda graph, match: _cannot_join(graph, match.all(SIBLINGS)),
+)
+@own_rule(
+    "enlarge-and-merge",
+    "convolutions of one value with different kernels get equal ones and become one",
+    _SIMILAR,
+    lambda graph, match: _cannot_join(graph, match.all(SIBLINGS)),
+    "adds work",
+)
 def _merge(editor: Editor, match: Match) -> None:
     graph, numbers = editor.graph, match.all(SIBLINGS)
     nodes = [graph.nodes[number] for number in numbers]
@@ -211,42 +216,15 @@ def _enlarge_refuses(graph: Graph, match: Match) -> str:
     return "" if "" in reasons else reasons[0]
 
 
+@own_rule(
+    "enlarge-kernel",
+    "a kernel gets zeros around it, to the size of a sibling's",
+    Finds(_smaller),
+    _enlarge_refuses,
+    "adds work",
+)
 def _enlarge(editor: Editor, match: Match) -> None:
     number = match["convolution"]
     node, size = editor.node(number), _common_kernel(editor.graph, (number, match["partners"]))
     kernel, padding = _grown(editor.graph, node, size)
     editor.replace(Value(number), Value(editor.add_like(node, weight=kernel, padding=padding)))
-
-
-register_rule(
-    Rule(
-        name="merge-convolutions",
-        summary="convolutions of one value with equal kernels become one, split behind it",
-        pattern=Siblings(ops=CONVOLUTIONS | TRANSPOSED, shared="input", agree=_agree),
-        refuses=_merge_refuses,
-        rewrite=_merge,
-        constructors=CONSTRUCTORS,
-    )
-)
-register_rule(
-    Rule(
-        name="enlarge-kernel",
-        summary="a kernel gets zeros around it, to the size of a sibling's",
-        safety="adds work",
-        pattern=Finds(_smaller),
-        refuses=_enlarge_refuses,
-        rewrite=_enlarge,
-        constructors=CONSTRUCTORS,
-    )
-)
-register_rule(
-    Rule(
-        name="enlarge-and-merge",
-        summary="convolutions of one value with different kernels get equal ones and become one",
-        safety="adds work",
-        pattern=_SIMILAR,
-        refuses=_merge_refuses,
-        rewrite=_merge,
-        constructors=CONSTRUCTORS,
-    )
-)

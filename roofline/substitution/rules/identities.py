@@ -19,13 +19,14 @@ from roofline.substitution.graphs.graph import (
     parts_of,
 )
 from roofline.substitution.rules.matching import (
-    aten,
     called,
     first_reason,
+    own_rule,
     piece,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+from roofline.substitution.rules.rule import Finds, Match
+from roofline.workload.fusion_kinds import aten
 
 _DROPOUTS = aten("dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout")
 _CONVERSIONS = aten("contiguous clone")
@@ -38,15 +39,10 @@ def _source(node: Node) -> Value | Weight | None:
 
 
 def _same(graph: Graph, number: int) -> Value | Weight:
-    """What a node gives if it gives what it takes; of conversions there and back, what was there.
-
-    Raises:
-        ValueError: it takes no tensor.
-    """
+    """What a node gives if it gives what it takes; of conversions there and back what was there."""
     node = graph.nodes[number]
     given = _source(node)
-    if given is None:
-        raise ValueError(f"{node.op} takes no tensor")
+    assert given is not None
     if node.op in _CONVERSIONS and isinstance(given, Value):
         there = graph.nodes[given.node]
         before = _source(there) if there.op in _CONVERSIONS else None
@@ -81,23 +77,6 @@ def _is_number(argument: object, number: float) -> bool:
     return isinstance(argument, (int, float)) and argument == number
 
 
-def _always(node: Node) -> bool:
-    return True
-
-
-def _adds_nothing(node: Node) -> bool:
-    return _is_number(node["other"], 0)
-
-
-def _multiplies_by_one(node: Node) -> bool:
-    return _is_number(node["other"], 1) and node.get("rounding_mode") is None
-
-
-def _keeps_all(node: Node) -> bool:
-    # A piece that is as long as the whole starts where it starts.
-    return len(node.outputs) == 1 and node.get("step", 1) == 1
-
-
 def _holding(*rows: tuple[str, Callable[[Node], bool]]) -> Mapping[str, Callable[[Node], bool]]:
     return {op: holds for names, holds in rows for op in aten(names)}
 
@@ -105,12 +84,15 @@ def _holding(*rows: tuple[str, Callable[[Node], bool]]) -> Mapping[str, Callable
 _CATS = aten("cat concat concatenate")
 _FRESH = {
     **_holding(
-        ("add sub", _adds_nothing),
-        ("mul div", _multiplies_by_one),
+        ("add sub", lambda node: _is_number(node["other"], 0)),
+        (
+            "mul div",
+            lambda node: _is_number(node["other"], 1) and node.get("rounding_mode") is None,
+        ),
         ("pow", lambda node: _is_number(node["exponent"], 1)),
         ("pad constant_pad_nd", lambda node: not any(node["pad"])),
         # An average or maximum over windows of one element each.
-        ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d clone _to_copy", _always),
+        ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d clone _to_copy", bool),
     ),
     **dict.fromkeys(_CATS, lambda node: len(node["tensors"]) == 1),
     **dict.fromkeys(_DROPOUTS, lambda node: _is_number(node["p"], 0)),
@@ -118,9 +100,13 @@ _FRESH = {
 """Operators that give a tensor of their own, and when its values are those of what they take."""
 
 _ALIASES = _holding(
-    ("reshape view view_as _unsafe_view flatten unflatten squeeze expand expand_as", _always),
-    ("contiguous permute transpose t alias detach movedim swapaxes ravel to", _always),
-    ("slice narrow split split_with_sizes chunk tensor_split", _keeps_all),
+    ("reshape view view_as _unsafe_view flatten unflatten squeeze expand expand_as", bool),
+    ("contiguous permute transpose t alias detach movedim swapaxes ravel to", bool),
+    # A piece that is as long as the whole starts where it starts.
+    (
+        "slice narrow split split_with_sizes chunk tensor_split",
+        lambda node: len(node.outputs) == 1 and node.get("step", 1) == 1,
+    ),
 )
 """Operators that give what they take itself, or another view of it, and when that is the same."""
 
@@ -160,11 +146,6 @@ def _dropout_stays(graph: Graph, number: int) -> str:
     return _needs_mask(graph, number)
 
 
-def _drop(editor: Editor, match: Match) -> None:
-    for number in match.numbers:
-        editor.replace(Value(number), _same(editor.graph, number))
-
-
 def _register(
     name: str,
     summary: str,
@@ -188,9 +169,10 @@ def _register(
     def refuses(graph: Graph, match: Match) -> str:
         return first_reason(stays(graph, number) for number in match.all(role))
 
-    register_rule(
-        Rule(name=name, summary=summary, pattern=Finds(matches), refuses=refuses, rewrite=_drop)
-    )
+    @own_rule(name, summary, Finds(matches), refuses)
+    def drop(editor: Editor, match: Match) -> None:
+        for number in match.numbers:
+            editor.replace(Value(number), _same(editor.graph, number))
 
 
 _register(
@@ -347,6 +329,12 @@ def _cut_refuses(graph: Graph, number: int) -> str:
     return ""
 
 
+@own_rule(
+    "eliminate-split-concat",
+    "takes away a concatenation of the pieces of a split, and a split into what was concatenated",
+    Finds(_splits_and_concatenations),
+    _refuses,
+)
 def _rewrite(editor: Editor, match: Match) -> None:
     if inner := match.all("inner"):
         _flatten(editor, match["join"], inner)
@@ -396,15 +384,3 @@ def _cut(editor: Editor, number: int) -> None:
             editor.replace(value, parts[first])
         else:
             editor.replace(value, Value(editor.add_like(node, tensors=parts[first:last])))
-
-
-register_rule(
-    Rule(
-        name="eliminate-split-concat",
-        summary="takes away a concatenation of the pieces of a split, and a split into what was"
-        " concatenated",
-        pattern=Finds(_splits_and_concatenations),
-        refuses=_refuses,
-        rewrite=_rewrite,
-    )
-)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+import networkx as nx
 import torch
 
 from roofline.substitution.graphs.graph import (
@@ -21,13 +22,14 @@ from roofline.substitution.graphs.graph import (
 from roofline.substitution.rules.matching import (
     ACTIVATIONS,
     FLOATING,
-    aten,
     called,
     first_reason,
+    own_rule,
     shared,
 )
-from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
-from roofline.substitution.rules.weights import CONSTRUCTORS, in_channels_last
+from roofline.substitution.rules.rule import Finds, Match
+from roofline.substitution.rules.weights import in_channels_last
+from roofline.workload.fusion_kinds import aten
 
 _CONVOLUTIONS = aten("conv2d conv_transpose2d")
 _ANCHORS = _CONVOLUTIONS | aten(
@@ -140,25 +142,18 @@ def _regions(graph: Graph) -> tuple[Match, ...]:
 
     One match is one whole region, in the order of their first operators; the role is so called.
     """
-    kept = [number for number, node in graph.nodes.items() if _keeps(graph, node)]
-    groups = {number: number for number in kept}
-
-    def root(number: int) -> int:
-        while groups[number] != number:
-            groups[number] = groups[groups[number]]
-            number = groups[number]
-        return number
-
+    kept = dict.fromkeys(number for number, node in graph.nodes.items() if _keeps(graph, node))
+    links: nx.Graph[int] = nx.Graph()
+    links.add_nodes_from(kept)
     for number in kept:
-        for value in graph.nodes[number].values():
-            if value.node in groups:
-                groups[root(number)] = root(value.node)
-    found: dict[int, list[int]] = {}
-    for number in kept:
-        found.setdefault(root(number), []).append(number)
+        taken = (value.node for value in graph.nodes[number].values())
+        links.add_edges_from((each, number) for each in taken if each in kept)
+    regions = (
+        sorted(each, key=graph.position.__getitem__) for each in nx.connected_components(links)
+    )
     return tuple(
         Match(nodes=(("region", tuple(numbers)),))
-        for numbers in found.values()
+        for numbers in sorted(regions, key=lambda each: graph.position[each[0]])
         if any(
             _is_anchor(graph.nodes[each]) and not is_channels_last(graph.nodes[each].type)
             for each in numbers
@@ -229,6 +224,13 @@ def _refuses(graph: Graph, match: Match) -> str:
     return first_reason(shared(graph, weight, region.nodes) for weight in weights)
 
 
+@own_rule(
+    "channels-last",
+    "a region of convolutions, pooling and what stands between them computes with channels last",
+    Finds(lambda graph: iter(_regions(graph))),
+    _refuses,
+    "changes layout",
+)
 def _rewrite(editor: Editor, match: Match) -> None:
     graph = editor.graph
     region = _region(graph, match)
@@ -289,17 +291,3 @@ def _weight_last(weight: Weight) -> Weight:
     if _has_no_area(to) or weight.type.stride == to.stride:
         return weight
     return in_channels_last(weight, to)
-
-
-register_rule(
-    Rule(
-        name="channels-last",
-        summary="a region of convolutions, pooling and what stands between them computes with"
-        " channels last",
-        safety="changes layout",
-        pattern=Finds(lambda graph: iter(_regions(graph))),
-        refuses=_refuses,
-        rewrite=_rewrite,
-        constructors=CONSTRUCTORS,
-    )
-)

@@ -8,7 +8,12 @@ from itertools import combinations
 from typing import Any
 
 from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight, values_in
-from roofline.substitution.rules.rule import Match
+from roofline.substitution.rules.rule import Match, Pattern, Rule, Safety, register_rule
+from roofline.substitution.rules.weights import CONSTRUCTORS
+from roofline.workload.fusion_kinds import aten
+
+Rewrite = Callable[[Editor, Match], None]
+
 
 # -- reasons, in words, for which rules refuse; "" is none -----------------------------------------
 
@@ -16,6 +21,32 @@ from roofline.substitution.rules.rule import Match
 def first_reason(reasons: Iterable[str]) -> str:
     """The first reason that there is."""
     return next(filter(None, reasons), "")
+
+
+def own_rule(
+    name: str,
+    summary: str,
+    pattern: Pattern,
+    refuses: Callable[[Graph, Match], str],
+    safety: Safety = "safe",
+) -> Callable[[Rewrite], Rewrite]:
+    """Registers what is decorated as the rewrite of a rule of ours."""
+
+    def registered(rewrite: Rewrite) -> Rewrite:
+        register_rule(
+            Rule(
+                name=name,
+                summary=summary,
+                safety=safety,
+                pattern=pattern,
+                refuses=refuses,
+                rewrite=rewrite,
+                constructors=CONSTRUCTORS,
+            )
+        )
+        return rewrite
+
+    return registered
 
 
 def called(graph: Graph, number: int) -> str:
@@ -74,11 +105,6 @@ def not_floating(weights: Iterable[Weight]) -> str:
 
 
 # -- activations behind operators: which they are, and when they are the same one ------------------
-
-
-def aten(names: str) -> frozenset[str]:
-    """The names of operators, without ``aten.`` and with spaces between."""
-    return frozenset(f"aten.{name}" for name in names.split())
 
 
 ACTIVATIONS = aten(
@@ -224,16 +250,10 @@ def split(
 
 
 def split_again(editor: Editor, match: Match, merged: int, sizes: Sequence[int], dim: int) -> None:
-    """Gives each sibling's users their part of what one operator gives for all of them.
+    """Gives each sibling's users their part of what one operator, `merged`, gives for all of them
+    along `dim`: so much each, in the order of the match.
 
     Activations that are in the match are applied once, before the split.
-
-    Args:
-        editor: where the merged operator is.
-        match: of `Siblings`.
-        merged: the operator that computes what all siblings do, one behind the other along `dim`.
-        sizes: how much of it each sibling gives, in the order of the match.
-        dim: the dimension.
     """
     path = editor.graph.nodes[match[SIBLINGS]].module_path
     value, activations = Value(merged), match.all(_BEHIND)

@@ -6,14 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from roofline.substitution.graphs.graph import (
-    Argument,
-    Editor,
-    Graph,
-    Node,
-    Value,
-    Weight,
-)
+from roofline.substitution.graphs.graph import Argument, Editor, Graph, Node, Value, Weight
 from roofline.substitution.rules.matching import (
     SIBLINGS,
     Siblings,
@@ -21,18 +14,13 @@ from roofline.substitution.rules.matching import (
     first_reason,
     not_weights,
     other_activations,
+    own_rule,
     split_again,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, register_rule
-from roofline.substitution.rules.weights import (
-    CONSTRUCTORS,
-    biases,
-    concatenated,
-    side_by_side,
-    transposed,
-)
+from roofline.substitution.rules.rule import Chain, Finds, Match, Step
+from roofline.substitution.rules.weights import biases, concatenated, side_by_side, transposed
 
 _OPERANDS = {
     "aten.linear": ("input", "weight"),
@@ -104,10 +92,7 @@ def biases_of(found: Sequence[Product]) -> Weight | None:
 
 
 def _matrix_of(graph: Graph, node: Node) -> tuple[Weight, bool, tuple[int, ...]] | None:
-    """The weight on the right of a product, a matrix: whether it is [N, K], and what transposes it.
-
-    None: there is something else on the right.
-    """
+    """The matrix on the right of a product: a weight, if it is [N, K], and what transposes it."""
     right = _right(node)
     is_linear = node.op == "aten.linear"
     if isinstance(right, Weight):
@@ -162,6 +147,12 @@ def _linears_refuse(graph: Graph, match: Match) -> str:
     )
 
 
+@own_rule(
+    "merge-linears",
+    "linears of one value become one, split behind it (queries, keys and values)",
+    Siblings(ops=frozenset({"aten.linear"}), shared="input", agree=_agree_linears),
+    _linears_refuse,
+)
 def _merge_linears(editor: Editor, match: Match) -> None:
     found = products(editor.graph, match.all(SIBLINGS))
     node = editor.node(found[0].number)
@@ -169,18 +160,6 @@ def _merge_linears(editor: Editor, match: Match) -> None:
         node, weight=concatenated([each.weight for each in found]), bias=biases_of(found)
     )
     split_again(editor, match, merged, [each.width for each in found], len(node.type.shape) - 1)
-
-
-register_rule(
-    Rule(
-        name="merge-linears",
-        summary="linears of one value become one, split behind it (queries, keys and values)",
-        pattern=Siblings(ops=frozenset({"aten.linear"}), shared="input", agree=_agree_linears),
-        refuses=_linears_refuse,
-        rewrite=_merge_linears,
-        constructors=CONSTRUCTORS,
-    )
-)
 
 
 # -- products with one left operand ----------------------------------------------------------------
@@ -239,6 +218,12 @@ def _needs_another(graph: Graph, numbers: tuple[int, ...], waiting: list[int]) -
     return ""
 
 
+@own_rule(
+    "merge-matmuls",
+    "matrix products with the same left operand become one, split behind it",
+    Finds(lambda graph: chain(*(each.matches(graph) for each in _MATMULS))),
+    _matmuls_refuse,
+)
 def _merge_matmuls(editor: Editor, match: Match) -> None:
     graph = editor.graph
     nodes = [graph.nodes[number] for number in match.all(SIBLINGS)]
@@ -269,18 +254,6 @@ def _merge_matmuls(editor: Editor, match: Match) -> None:
     split_again(editor, match, merged, sizes, len(node.type.shape) - 1)
 
 
-register_rule(
-    Rule(
-        name="merge-matmuls",
-        summary="matrix products with the same left operand become one, split behind it",
-        pattern=Finds(lambda graph: chain(*(each.matches(graph) for each in _MATMULS))),
-        refuses=_matmuls_refuse,
-        rewrite=_merge_matmuls,
-        constructors=CONSTRUCTORS,
-    )
-)
-
-
 # -- the activation behind a product ---------------------------------------------------------------
 #
 # Of what torch has for this, `aten._addmm_activation` is used: a product with a bias, then ReLU or
@@ -307,6 +280,17 @@ def _fuse_refuses(graph: Graph, match: Match) -> str:
     return used_elsewhere(graph, number, (match["activation"],))
 
 
+@own_rule(
+    "fuse-activation",
+    "a product with a bias and the ReLU or GELU behind it become one operator",
+    Chain(
+        steps=(
+            Step(role="product", ops=frozenset(_OPERANDS) - {"aten.bmm"}),
+            Step(role="activation", ops=frozenset({"aten.relu", "aten.gelu"}), after="product"),
+        )
+    ),
+    _fuse_refuses,
+)
 def _fuse(editor: Editor, match: Match) -> None:
     graph = editor.graph
     (found,), activation = products(graph, (match["product"],)), graph.nodes[match["activation"]]
@@ -329,19 +313,3 @@ def _fuse(editor: Editor, match: Match) -> None:
         size = (*shape[:-1], found.width)
         fused = editor.add("aten.view", module_path=path, self=Value(fused), size=size)
     editor.replace(Value(match["activation"]), Value(fused))
-
-
-register_rule(
-    Rule(
-        name="fuse-activation",
-        summary="a product with a bias and the ReLU or GELU behind it become one operator",
-        pattern=Chain(
-            steps=(
-                Step(role="product", ops=frozenset(_OPERANDS) - {"aten.bmm"}),
-                Step(role="activation", ops=frozenset({"aten.relu", "aten.gelu"}), after="product"),
-            )
-        ),
-        refuses=_fuse_refuses,
-        rewrite=_fuse,
-    )
-)

@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight
 from roofline.substitution.rules.matching import (
     Piece,
     activated,
-    called,
-    first_reason,
+    own_rule,
     piece,
     same_activations,
+    shared,
     split,
 )
 from roofline.substitution.rules.products import Product, product, products
-from roofline.substitution.rules.rule import Finds, Match, Rule, register_rule
+from roofline.substitution.rules.rule import Finds, Match
 from roofline.substitution.rules.weights import (
-    CONSTRUCTORS,
     biases,
     concatenated,
     side_by_side,
     summed,
     transposed,
 )
-
-
-def _shared(graph: Graph, weight: Weight, inside: Sequence[int]) -> str:
-    others = set(graph.weight_users(weight)) - set(inside)
-    return f"weight {weight} is shared with {called(graph, min(others))}" if others else ""
-
 
 # -- products of all steps of a sequence with one weight -------------------------------------------
 
@@ -111,12 +105,18 @@ def _hoist_refuses(graph: Graph, match: Match) -> str:
         one = products(graph, numbers)[0]
         reason = _missing(graph, numbers)
         if not reason and _is_turned(one):
-            reason = _shared(graph, one.weight, numbers)
+            reason = shared(graph, one.weight, numbers)
         if reason:
             return reason
     return ""
 
 
+@own_rule(
+    "hoist-product",
+    "products of all steps of a sequence with one weight become one product of the sequence",
+    Finds(_step_products),
+    _hoist_refuses,
+)
 def _hoist(editor: Editor, match: Match) -> None:
     graph = editor.graph
     for numbers in _of_each_weight(graph, match):
@@ -141,19 +141,6 @@ def _hoist(editor: Editor, match: Match) -> None:
             parts = split(editor, Value(whole), sizes, dim=dim, path=path)
         for part, place in zip(parts, order, strict=True):
             editor.replace(Value(numbers[place]), part)
-
-
-register_rule(
-    Rule(
-        name="hoist-product",
-        summary="products of all steps of a sequence with one weight become one product of the"
-        " sequence",
-        pattern=Finds(_step_products),
-        refuses=_hoist_refuses,
-        rewrite=_hoist,
-        constructors=CONSTRUCTORS,
-    )
-)
 
 
 # -- gates: sums of products, at all time steps ----------------------------------------------------
@@ -195,12 +182,10 @@ class _Gate:
 
     @property
     def first(self) -> Product:
-        """Its first product at the first step."""
         return next(iter(self.matrices.values()))
 
     @property
     def width(self) -> int:
-        """How many outputs it has."""
         return self.first.width
 
 
@@ -216,17 +201,14 @@ class _Cell:
 
     @property
     def steps(self) -> int:
-        """How many time steps there are."""
         return len(self.gates[0].roots)
 
     @property
     def inputs(self) -> tuple[_Steps, ...]:
-        """All that is multiplied."""
         return tuple(dict.fromkeys(steps for gate in self.gates for steps in gate.matrices))
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All products and additions."""
         return tuple(dict.fromkeys(number for gate in self.gates for number in gate.numbers))
 
     def of(self, steps: _Steps) -> tuple[_Gate, ...]:
@@ -236,13 +218,7 @@ class _Cell:
 
 def _classes(gates: Sequence[_Gate]) -> list[tuple[_Gate, ...]]:
     """Neighbours that multiply the same values."""
-    found: list[tuple[_Gate, ...]] = []
-    for gate in gates:
-        if found and found[-1][0].matrices.keys() == gate.matrices.keys():
-            found[-1] = (*found[-1], gate)
-        else:
-            found.append((gate,))
-    return found
+    return [tuple(each) for _, each in groupby(gates, key=lambda gate: gate.matrices.keys())]
 
 
 @lru_cache(maxsize=8)
@@ -397,11 +373,17 @@ def _gates_refuse(graph: Graph, match: Match) -> str:
                 return f"weight {weight} is shared by several gates: it would be doubled"
             taken.add(weight.key)
             returned = f"the model returns weight {weight}" if weight in graph.outputs else ""
-            if reason := first_reason((_shared(graph, weight, cell.numbers), returned)):
+            if reason := shared(graph, weight, cell.numbers) or returned:
                 return reason
     return ""
 
 
+@own_rule(
+    "merge-gates",
+    "products of a recurrent cell's gates become one at every time step",
+    Finds(_joinable),
+    _gates_refuse,
+)
 def _merge_gates(editor: Editor, match: Match) -> None:
     cell = _cell(editor.graph, match)
     join = _by_input if match.all("by input") else _by_gate
@@ -505,15 +487,3 @@ def _separate(editor: Editor, gates: tuple[_Gate, ...], value: Value, step: int)
         pieces = _split(editor, part, [gate.width for gate in group], group, step)
         for end, each in zip(ends, pieces, strict=True):
             editor.replace(Value(end), each)
-
-
-register_rule(
-    Rule(
-        name="merge-gates",
-        summary="products of a recurrent cell's gates become one at every time step",
-        pattern=Finds(_joinable),
-        refuses=_gates_refuse,
-        rewrite=_merge_gates,
-        constructors=CONSTRUCTORS,
-    )
-)

@@ -96,11 +96,7 @@ class Rule:
     constructors: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any])
 
     def applied(self, graph: Graph, match: Match, complete: Complete) -> Graph:
-        """The graph after the change was made at a place.
-
-        Raises:
-            RewriteError: it cannot be made.
-        """
+        """The graph after the change was made at a place."""
         editor = Editor(graph, complete, self.name)
         self.rewrite(editor, match)
         return editor.finished()
@@ -198,25 +194,15 @@ def guarded(rule: Rule) -> Rule:
 _MODULES = ("identities", "convolutions", "convolution_sum", "products", "recurrent", "layout")
 """The modules of our own rules."""
 
+
 _ORDER = (
-    "drop-dropout",
-    "drop-identity",
-    "eliminate-split-concat",
-    "fold-batch-norm",
-    "fold-linear-batch-norm",
-    "merge-convolutions",
-    "enlarge-kernel",
-    "enlarge-and-merge",
-    "sum-convolutions",
-    "absorb-residual",
-    "merge-linears",
-    "merge-matmuls",
-    "hoist-product",
-    "merge-gates",
-    "fuse-activation",
-    "channels-last",
+    *("drop-dropout", "drop-identity", "eliminate-split-concat"),
+    *("fold-batch-norm", "fold-linear-batch-norm", "merge-convolutions", "enlarge-kernel"),
+    *("enlarge-and-merge", "sum-convolutions", "absorb-residual", "merge-linears", "merge-matmuls"),
+    *("hoist-product", "merge-gates", "fuse-activation", "channels-last"),
 )
 """The order in which our own rules stand, whichever module was imported first."""
+
 
 _RULES: dict[str, Rule] = {}
 _FILES: dict[Path, tuple[str, tuple[str, ...]]] = {}
@@ -265,14 +251,9 @@ _GROUPS: dict[str, Callable[[Rule], bool]] = {
 def rules_named(selection: str | Path | Sequence[str | Path]) -> tuple[Rule, ...]:
     """The rules that a selection names, in the order of `known_rules`.
 
-    Args:
-        selection: names separated by commas, or several names: of rules, ``"all"``, ``"safe"``, or
-            paths of ``.py`` files, which stand for the rules that they register. A name with
-            ``-`` before it takes that out; where all have it, they are taken out of all.
-
-    Raises:
-        InputError: a name is not known, a file cannot be run or registers nothing, or no rule is
-            left.
+    A selection is names separated by commas, or several names: of rules, ``"all"``, ``"safe"``, or
+    paths of ``.py`` files, which stand for the rules that they register. A name with ``-`` before
+    it takes that out; where all have it, they are taken out of all.
     """
     items = _items(selection)
     known_rules()
@@ -300,12 +281,11 @@ def _items(selection: object) -> list[str]:
         selection = [selection]
     if not isinstance(selection, Iterable) or isinstance(selection, bytes):
         raise InputError(f"rules={selection!r}: {fix}")
-    items: list[str] = []
-    for item in cast("Iterable[object]", selection):
+    items = list(cast("Iterable[object]", selection))
+    for item in items:
         if not isinstance(item, (str, Path)):
             raise InputError(f"rules: {item!r} is no name of a rule; {fix}")
-        items.append(str(item).strip())
-    return [item for item in items if item]
+    return [name for item in items if (name := str(item).strip())]
 
 
 def _names(item: str) -> set[str]:
@@ -357,8 +337,7 @@ def _run(path: Path) -> None:
     # A name of its own, so that a file called torch.py is not taken for torch.
     name = f"roofline_rules_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError("it is not a Python file")
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Known while it runs and after: dataclasses and pickle look their module up.
     sys.modules[name] = module
@@ -370,11 +349,7 @@ def _run(path: Path) -> None:
 
 
 def constructor(name: str) -> Callable[..., Any]:
-    """What makes a weight, by the name in `Weight.made_by`.
-
-    Raises:
-        InputError: no rule has one of that name.
-    """
+    """What makes a weight, by the name in `Weight.made_by`."""
     if name not in _constructors():
         known_rules()
     known = _constructors()
