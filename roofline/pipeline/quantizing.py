@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from roofline.errors import InputError, argument
+from roofline.foundation import schema
 from roofline.foundation.files import cut, read_json, refused
 from roofline.foundation.progress import Progress, Say, onwards
 from roofline.foundation.schema import check_version
@@ -95,10 +96,7 @@ def read_policy(path: Path) -> Policy:
             found = None
         if not isinstance(found, Mapping):
             raise refused(file, "holds a damaged result without a policy", _FIX)
-    try:
-        return Policy.from_data(cast("Mapping[str, Any]", found))
-    except InputError as error:
-        raise refused(file, str(error), "") from None
+    return schema.from_data(Policy, found, file=file)
 
 
 def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:

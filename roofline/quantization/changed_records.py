@@ -20,7 +20,7 @@ from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Policy, s
 from roofline.quantization.widths import Executable, Widths, own_bits
 from roofline.workload.dataflow import Dataflow, Value, dataflow
 from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, QUANTIZE_FLOP
-from roofline.workload.fusion_kinds import Kind, kind_of
+from roofline.workload.fusion_kinds import Kind, aten, kind_of
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import COUNTS, Work, traffic_of
@@ -38,22 +38,17 @@ Handling = Literal["free", "layer", "sum", "carrying", "floats", "full"]
 """``layer``: computes with codes; ``sum``: adds them; ``carrying``: moves or chooses them; and what
 computes in floats: ``floats`` in those that the pass has, ``full`` in those that the model had."""
 
-_CARRYING = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("relu", "hardtanh", "clamp", "clamp_min", "clamp_max", "threshold"),
-        *("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices"),
-        *("max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-        *("avg_pool1d", "avg_pool2d", "avg_pool3d", "mean", "adaptive_avg_pool2d"),
-        *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool3d"),
-        *("cat", "stack", "clone", "contiguous", "copy", "repeat", "flip", "roll", "amax"),
-        *("index", "index_select", "gather", "select_copy", "slice_copy", "narrow_copy"),
-        *("expand_copy", "view_copy", "as_strided_copy", "im2col", "pixel_shuffle"),
-        *("pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "constant_pad_nd"),
-        *("reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d"),
-        *("replication_pad2d", "replication_pad3d", "upsample_nearest1d"),
-        *("upsample_nearest2d", "upsample_nearest3d", "_unsafe_index"),
-    )
+
+_CARRYING = aten(
+    "relu hardtanh clamp clamp_min clamp_max threshold max_pool1d max_pool2d max_pool3d"
+    " max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d"
+    " avg_pool1d avg_pool2d avg_pool3d mean adaptive_avg_pool2d _adaptive_avg_pool2d"
+    " _adaptive_avg_pool3d adaptive_avg_pool3d cat stack clone contiguous copy repeat flip roll"
+    " amax index index_select gather select_copy slice_copy narrow_copy expand_copy view_copy"
+    " as_strided_copy im2col pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
+    " constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d"
+    " replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d"
+    " _unsafe_index"
 )
 
 
@@ -116,14 +111,8 @@ class Step:
 class ChangedPass:
     """A forward pass in the bits of a policy, on the types that a machine has.
 
-    Args:
-        records: all operators of it as it is, in their order.
-        policy: the bits.
-        widths: the machine's types.
-        apart: the paths of modules whose products are no layers.
-
     Attributes:
-        structure: layers and shortcuts of the pass.
+        structure: layers and shortcuts of the pass; products of modules in `apart` are none.
         groups: positions of operators by the first of them: a layer, or an addition at a shortcut,
             and what would be folded into it.
         bits: those of layers by the position of their operator, as the policy has them.

@@ -241,11 +241,7 @@ class _Seen:
     kept: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
 
     def add(self, values: torch.Tensor, *, is_signed: bool) -> None:
-        """Looks at what comes.
-
-        Raises:
-            InputError: NaN or infinity is in it.
-        """
+        """Looks at what comes; NaN or infinity is an InputError."""
         flat = values.detach().flatten().to(torch.float64)
         if not bool(torch.isfinite(flat).all()):
             where = f"layer '{self.name}'" if self.name else "the model"

@@ -49,12 +49,8 @@ _TRANSPOSED = (
 
 
 class Requantization(nn.Module):
-    """What stands between the sums of one layer and the codes of the next.
-
-    Args:
-        quantizer: of what the next layer reads.
-        norm: a batch norm between them, as it is in inference.
-        has_relu: whether what is negative becomes 0 before it is quantised.
+    """What stands between the sums of one layer and the codes of the next: `norm`, a batch norm as
+    it is in inference, a ReLU perhaps, and the next layer's `quantizer`.
     """
 
     multiplier: Tensor | None
@@ -92,13 +88,6 @@ class IntegerLayer(nn.Module):
 
     It takes floats, which it quantises, or, where it ``takes_codes``, those that the layer before
     it gives. It gives floats, or the next layer's codes where it has a ``requantization``.
-
-    Args:
-        layer: with quantised weights, and a quantiser of what it reads.
-
-    Raises:
-        InputError: scales by other channels than those of the output, or sums that not even int64
-            holds.
     """
 
     whole: Tensor
@@ -153,12 +142,7 @@ class IntegerLayer(nn.Module):
         return self._exchanged((self.whole * scale).to(self.dtype))
 
     def forward(self, x: Tensor, *options: Any, **named: Any) -> Tensor:
-        """The layer's result, in the type of its weights, or as codes of the next layer.
-
-        Raises:
-            InputError: activations that have no codes (NaN), or are no floating-point numbers; or
-                an `output_size` that a transposed convolution cannot give.
-        """
+        """The layer's result, in the type of its weights, or as codes of the next layer."""
         # A part of a model may be called on its own, with floats.
         is_codes = self.takes_codes and not x.is_floating_point()
         codes = x if is_codes else self.input_quantizer.codes(x)[0]

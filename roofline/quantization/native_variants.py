@@ -68,13 +68,9 @@ def int8_kernels() -> Iterator[None]:
 def variant_of(
     kind: VariantKind, model: torch.nn.Module, given: Given
 ) -> tuple[torch.nn.Module, Given]:
-    """The model in lower precision, and what it is called with; it was run once.
-
-    Raises:
-        ModelError: it cannot be made, or raises.
-    """
+    """The model in lower precision, and what it is called with; it was run once."""
     make: Callable[[torch.nn.Module, Given], torch.nn.Module] = {
-        "bfloat16": _in_bfloat16,
+        "bfloat16": lambda model, _: model.to(torch.bfloat16),
         "int8 static": _statically,
         "int8 dynamic": _dynamically,
         "int8 torchao": _by_torchao,
@@ -85,7 +81,9 @@ def variant_of(
             warnings.simplefilter("ignore")
             made = make(copy.deepcopy(model).eval(), given)
             if kind == "bfloat16":
-                given = pytree.tree_map_only(torch.Tensor, _half, given)
+                given = pytree.tree_map_only(
+                    torch.Tensor, lambda x: x.bfloat16() if x.is_floating_point() else x, given
+                )
             args, kwargs = given
             made(*args, **kwargs)
     except (KeyboardInterrupt, RooflineError):
@@ -106,15 +104,6 @@ def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
         return variant_of("int8 static", model, given)[0]
 
 
-def _half(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
-
-
-def _in_bfloat16(model: torch.nn.Module, given: Given) -> torch.nn.Module:
-    del given
-    return model.to(torch.bfloat16)
-
-
 class _OneInput(torch.nn.Module):
     """Calls a model with its only input."""
 
@@ -123,7 +112,6 @@ class _OneInput(torch.nn.Module):
         self.model = model
 
     def forward(self, x: Any) -> Any:
-        """What the model gives."""
         return self.model(x)
 
 
@@ -202,11 +190,8 @@ def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def relative_error(expected: Any, found: Any) -> float | None:
-    """How far results are from what they should be: the norm of the difference over their norm.
-
-    Returns:
-        A fraction over all floating tensors together; None where they are not comparable, or
-        nothing but zeros is expected.
+    """The norm of the difference of results over the norm of those that are expected, of all
+    floating tensors together; None where they are not comparable, or nothing but zeros is expected.
     """
     pairs = [
         [each.detach().double() for each in tensors_in(result) if each.is_floating_point()]

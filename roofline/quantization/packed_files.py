@@ -248,11 +248,7 @@ _DTYPES = {
 
 
 def file_content(packed: PackedModel) -> bytes:
-    """What a file of a packed model holds.
-
-    Raises:
-        InputError: a tensor of a type that such files do not have.
-    """
+    """What a file of a packed model holds."""
     tensors: list[torch.Tensor] = []
     first: dict[int, str] = {}
     weights: list[dict[str, Any]] = []
@@ -301,12 +297,7 @@ def file_content(packed: PackedModel) -> bytes:
 
 
 def read_packed(path: Path) -> PackedModel:
-    """The packed model of a file.
-
-    Raises:
-        FileFormatError: it is missing or cannot be read, is no packed model, is damaged, or was
-            written by a newer version.
-    """
+    """The packed model of a file; a FileFormatError where it is none, or a damaged or newer one."""
     file = str(path)
     found = _loaded(path)
     is_ours = isinstance(found, dict) and type(found.get("format")) is str

@@ -36,16 +36,8 @@ from roofline.quantization.quantizers import PACT, WeightQuantizer, along, integ
 class StoredCodes(WeightQuantizer):
     """The parametrisation of a weight that is kept as packed codes, for inference.
 
-    What it is a parametrisation of are the bytes that `pack` gave, and what it gives is the
-    weight, the same for good: there is nothing to train.
-
-    Args:
-        bits: of each code.
-        levels: how many values codes stand for.
-        shape: of the weight.
-        alpha: the clipping value, or one for each channel.
-        axis: the dimension of the weight that has the channels.
-        dtype: of the weight.
+    What it is a parametrisation of are the bytes that `pack` gave, and what it gives is the weight,
+    the same for good: there is nothing to train.
     """
 
     alpha: Tensor
@@ -68,7 +60,6 @@ class StoredCodes(WeightQuantizer):
         self.register_buffer("like", torch.empty(0, dtype=dtype), persistent=False)
 
     def clipping(self, weight: Tensor) -> Tensor:
-        """α: without a dimension, or one for each channel."""
         del weight
         return self.alpha
 
@@ -83,11 +74,7 @@ class StoredCodes(WeightQuantizer):
         return (integers(codes, self.levels) * along(step, codes, self.axis)).to(self.like.dtype)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Nothing is kept where a weight is assigned.
-
-        Raises:
-            NotImplementedError: always, as torch asks of what has no inverse.
-        """
+        """Refuses: nothing is kept where a weight is assigned."""
         raise NotImplementedError(
             f"a weight of shape {tuple(weight.shape)} cannot be assigned: the layer's own is kept"
             " as codes; assign it before packed_state, in the model that was trained"

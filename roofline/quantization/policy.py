@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from roofline.errors import InputError
 from roofline.workload.dataflow import dataflow
@@ -119,56 +119,9 @@ class Policy:
             parts.append(own)
         return ", ".join(parts)
 
-    def to_data(self) -> dict[str, Any]:
-        """As plain data, for JSON; `Policy.from_data` reads it."""
-        return {
-            "weights": self.weights,
-            "activations": self.activations,
-            "first_last": self.first_last,
-            "shortcut": self.shortcut,
-            "per_channel": self.per_channel,
-            "layers": {
-                name: {"weights": each.weights, "activations": each.activations}
-                for name, each in self.layers.items()
-            },
-        }
-
-    @staticmethod
-    def from_data(data: Mapping[str, Any]) -> Policy:
-        """What `to_data` gave.
-
-        Raises:
-            InputError: a key that policies do not have, or a value that is none of theirs.
-        """
-        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  a user's file
-            raise InputError("a policy must be a table of weights, activations and so on")
-        known = {"weights", "activations", "first_last", "shortcut", "per_channel", "layers"}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise InputError(f"a policy has no '{unknown[0]}'; it has {', '.join(sorted(known))}")
-        layers: Any = data.get("layers", {})
-        if not isinstance(layers, Mapping):
-            raise InputError("layers of a policy: must be a table of names, each with its bits")
-        by_name: dict[str, LayerBits] = {}
-        for name, bits in cast("Mapping[str, Any]", layers).items():
-            try:
-                by_name[name] = LayerBits(**bits)
-            except TypeError:
-                raise InputError(
-                    f"layers of a policy: '{name}' must have weights and activations, and nothing"
-                    " else"
-                ) from None
-            except InputError as error:
-                raise InputError(f"layers of a policy: '{name}': {error}") from None
-        return Policy(**{**data, "layers": by_name})
-
 
 def check_bits(what: str, bits: object) -> None:
-    """Refuses widths that nothing can have.
-
-    Raises:
-        InputError: another value than a whole number from 1 to 16, or 32.
-    """
+    """Refuses, as an InputError, widths that nothing can have: all but 1 to 16, and 32."""
     known = (*range(1, MOST_BITS + 1), FLOAT_BITS)
     if type(bits) is not int or bits not in known:
         raise InputError(
@@ -235,12 +188,11 @@ class Structure:
 
 
 def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) -> Structure:
-    """The layers and shortcuts of a forward pass.
+    """The layers and shortcuts of a forward pass, whose operators come in the order in which they
+    ran.
 
-    Args:
-        records: all operators of it, in the order in which they ran.
-        apart: the paths of modules whose products are no layers, and their sums no shortcuts, as
-            those of `RECURRENT` ones.
+    ``apart`` are the paths of modules whose products are no layers, and their sums no shortcuts, as
+    those of `RECURRENT` ones.
     """
     products = {
         place: operands

@@ -73,10 +73,6 @@ class ChannelScale(nn.Module):
     """Multiplies quantised weights by a number for each output channel: a folded batch norm.
 
     It stands behind the quantiser, so that codes and clipping are those before folding.
-
-    Args:
-        scale: a factor for each output channel.
-        layer: whose weights they are.
     """
 
     scale: torch.Tensor
@@ -88,7 +84,6 @@ class ChannelScale(nn.Module):
         self.is_transposed = isinstance(layer, TRANSPOSED)
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """`weight` with each output channel multiplied by its factor."""
         behind = (1,) * (weight.dim() - 2)
         if not self.is_transposed:
             return weight * self.scale.reshape(-1, 1, *behind)
@@ -181,11 +176,7 @@ def input_quantizer_of(module: nn.Module) -> PACT | None:
 
 
 def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
-    """Has a layer compute with quantised weights.
-
-    Raises:
-        InputError: the quantiser does not take the weights.
-    """
+    """Has a layer compute with quantised weights."""
     parametrize.register_parametrization(module, "weight", quantizer)
     module.get_submodule("parametrizations").train(module.training)
     made_copyable(module)

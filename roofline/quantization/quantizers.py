@@ -28,11 +28,7 @@ FLOATS = (*_NARROW, torch.float32, torch.float64)
 
 
 def check_width(bits: object) -> None:
-    """Refuses widths that no code can have.
-
-    Raises:
-        InputError: another value than a whole number from 1 to 16.
-    """
+    """Refuses, as an InputError, widths that no code can have: all but 1 to 16."""
     if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MOST_BITS:
         raise InputError(f"{bits!r} bits: must be a whole number from 1 to {MOST_BITS}")
 
@@ -43,11 +39,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def along(alpha: Tensor, weight: Tensor, axis: int) -> Tensor:
-    """Clipping values so shaped that they stand along that axis of the weight.
-
-    Args:
-        weight: whose shape it is to meet.
-    """
+    """Clipping values so shaped that they stand along that axis of the weight."""
     if alpha.dim() == 0:
         return alpha
     shape = [1] * weight.dim()
@@ -75,11 +67,7 @@ def straight_through(values: Tensor, source: Tensor) -> Tensor:
 
 
 def check_weight(weight: Tensor) -> None:
-    """Refuses weights that have no place on a grid.
-
-    Raises:
-        InputError: weights that are NaN or infinite, no floating-point numbers, or none at all.
-    """
+    """Refuses, as an InputError, weights that have no place on a grid."""
     _check_kind(weight)
     if can_be_read(weight) and not bool(torch.isfinite(weight).all()):
         count = int((~torch.isfinite(weight)).sum())
@@ -193,13 +181,8 @@ class PACT(nn.Module):
         return straight_through(values, clipped).to(x.dtype)
 
     def codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The whole numbers of the activations, in int32, and the step that they count.
-
-        Codes are 0 … `steps`, or -`steps` … `steps` where signed. Codes times the step is what
-        `forward` gives.
-
-        Raises:
-            InputError: as of `forward`, and for activations that are NaN.
+        """The whole numbers of the activations, in int32, and the step that they count: 0 …
+        `steps`, or -`steps` … `steps` where signed. Codes times the step is what `forward` gives.
         """
         with torch.no_grad():
             wide, alpha = self._operands(x)
@@ -350,13 +333,8 @@ for uniform weights would have 64 times the least square error."""
 
 
 def sawb_coefficients(bits: int, levels: int | None = None) -> Coefficients:
-    """The coefficients of so many bits.
-
-    Args:
-        levels: None: all that the bits can name, 2^bits. 3 (of 2 bits) and 15 (of 4) have a zero.
-
-    Raises:
-        InputError: a width or a number of levels that SAWB is not offered for.
+    """The coefficients of so many bits; None of levels: all that they can name, 2^bits. 3 (of 2
+    bits) and 15 (of 4) have a zero.
     """
     check_width(bits)
     if bits == 8:
@@ -443,11 +421,7 @@ class WeightQuantizer(nn.Module):
         return straight_through(values.to(weight.dtype), weight)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What is kept where a weight is assigned: the weight itself.
-
-        Raises:
-            InputError: weights that are NaN or infinite, or no floating-point numbers.
-        """
+        """What is kept where a weight is assigned: the weight itself."""
         check_weight(weight)
         return weight
 
@@ -541,11 +515,7 @@ class MaxAbs(WeightQuantizer):
 
 
 def weight_quantizer(bits: int, *, per_channel: bool, axis: int = 0) -> SAWB | MaxAbs:
-    """SAWB up to 4 bits, max-abs beyond.
-
-    Raises:
-        InputError: bits other than 1 to 16.
-    """
+    """SAWB up to 4 bits, max-abs beyond."""
     check_width(bits)
     kind = SAWB if bits <= MOST_SAWB_BITS else MaxAbs
     return kind(bits, per_channel=per_channel, axis=axis)

@@ -175,11 +175,7 @@ def _takes_shortcuts(policy: Policy) -> bool:
 
 
 def check_model(model: object, policy: object) -> None:
-    """Refuses what is no float model, or no policy.
-
-    Raises:
-        InputError: it is quantised or compiled already, or has weights without a shape.
-    """
+    """Refuses what is no float model, or no policy."""
     if not isinstance(model, nn.Module):
         raise InputError(f"quantize_model takes a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(policy, Policy):

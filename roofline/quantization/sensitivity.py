@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from roofline.errors import InputError, argument
@@ -95,11 +96,12 @@ def candidates_of(layer: Layer, asked: Policy) -> tuple[LayerBits, ...]:
     least = CANDIDATES[0]
     if layer.place in ("first", "last"):
         least = max(least, asked.first_last)
-    is_one = (asked.weights == FLOAT_BITS) != (asked.activations == FLOAT_BITS)
+    keeps_weights = asked.weights == FLOAT_BITS != asked.activations
+    keeps_activations = asked.activations == FLOAT_BITS != asked.weights
     return tuple(
         LayerBits(
-            weights=FLOAT_BITS if is_one and asked.weights == FLOAT_BITS else bits,
-            activations=FLOAT_BITS if is_one and asked.activations == FLOAT_BITS else bits,
+            weights=FLOAT_BITS if keeps_weights else bits,
+            activations=FLOAT_BITS if keeps_activations else bits,
         )
         for bits in sorted({least, *CANDIDATES})
         if bits >= least
@@ -136,17 +138,12 @@ class _Way(NamedTuple):
 
 
 def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Option] | None:
-    """One option for each layer, with the least harm in sum, that keep to a budget together.
+    """One option for each layer, with the least harm in sum, that keep to a budget together; None
+    where even the cheapest cost more.
 
     Layer by layer, all combinations are followed that no other one beats in both, cost and harm.
     Where these are thousands, only so many go on, evenly from the cheapest to the most accurate,
     and the result may be a little above the least harm.
-
-    Args:
-        options: those of each layer by its name; at least one each.
-
-    Returns:
-        None where even the cheapest options cost more.
     """
     least = [min(option.cost for option in each) for each in options.values()]
     ways = [_Way(0.0, 0.0, ())]
@@ -159,7 +156,7 @@ def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Op
         )
         # Those that no other one beats, from the cheapest to the least harmful.
         ways = []
-        for way in sorted((way for way in longer if way.cost + rest <= most), key=_cost_and_harm):
+        for way in sorted((way for way in longer if way.cost + rest <= most), key=itemgetter(0, 1)):
             if not ways or way.harm < ways[-1].harm:
                 ways.append(way)
         if len(ways) > _MOST_WAYS:
@@ -182,10 +179,6 @@ def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Op
             return found
         _, name, option = max(better, key=lambda each: each[0])
         found = {**found, name: option}
-
-
-def _cost_and_harm(way: _Way) -> tuple[float, float]:
-    return way.cost, way.harm
 
 
 def cheapest(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
@@ -239,11 +232,7 @@ class Search:
         return f"a pass of {format_s(self.budget.time_s)}, {what}"
 
     def made(self) -> tuple[Policy, WhatIf, bool]:
-        """The policy, what it comes to, and whether that keeps to the budget.
-
-        Raises:
-            InputError: the budget is a time, and none is known of a layer.
-        """
+        """The policy, what it comes to, and whether that keeps to the budget."""
         options = self._options()
         given = (self.budget.size_bytes, self.budget.time_s)
         limit = next(float(each) for each in given if each is not None)

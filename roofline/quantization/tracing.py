@@ -75,14 +75,8 @@ class Traced:
 
 
 def traced(model: nn.Module, inputs: Any = None) -> Traced:
-    """The layers of a model.
-
-    Args:
-        inputs: what it is called with; None: its code is read instead, by torch.fx.
-
-    Raises:
-        ModelError: it cannot be run, or its code cannot be read.
-        InputError: `inputs` are none.
+    """The layers of a model, which is called with `inputs`; without, torch.fx reads its code
+    instead.
     """
     records = records_of(model, inputs)
     recurrent = (nn.RNNBase, nn.RNNCellBase)
@@ -114,12 +108,7 @@ def traced(model: nn.Module, inputs: Any = None) -> Traced:
 
 
 def records_of(model: nn.Module, inputs: Any = None) -> Sequence[OperatorRecord]:
-    """The operators of a pass in inference; without inputs, those in the code, without sizes.
-
-    Raises:
-        ModelError: it cannot be run, or its code cannot be read.
-        InputError: `inputs` are none.
-    """
+    """The operators of a pass in inference; without inputs, those in the code, without sizes."""
     given = inputs_of(inputs)
     if given is not None:
         return capture(model, given, name=type(model).__name__).records
@@ -140,30 +129,15 @@ _KEEP_SIGN = (
     *("maxpool", "avgpool", "adaptivemaxpool", "adaptiveavgpool", "dropout", "upsamplenearest"),
     *("upsamplebilinear", "upsamplelinear", "mean", "sum", "cat", "view", "unsafeview", "reshape"),
     *("flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "contiguous"),
-    *(
-        "clone",
-        "identity",
-        "copy",
-        "tocopy",
-        "getitem",
-        "chunk",
-        "split",
-        "slice",
-        "select",
-        "stack",
-    ),
-    *("channelshuffle", "pixelshuffle", "expand", "repeat", "unbind", "narrow", "movedim"),
+    *("clone", "identity", "copy", "tocopy", "getitem", "chunk", "split", "slice", "select"),
+    *("stack", "channelshuffle", "pixelshuffle", "expand", "repeat", "unbind", "narrow", "movedim"),
 )
 _OF_TWO = ("add", "mul")
 """Of two tensors that are not below zero the result is not, either."""
 
 
 class Flow:
-    """Who wrote what operators read, and what of it may be below zero.
-
-    Args:
-        records: all operators of a pass, in their order.
-    """
+    """Who wrote what operators read, and what of it may be below zero."""
 
     def __init__(self, records: Sequence[OperatorRecord]) -> None:
         flow = dataflow(records)
@@ -321,10 +295,7 @@ def _records_in_code(model: nn.Module, graph: fx.Graph, prefix: str) -> list[Ope
 
     Layers are ``aten.convolution`` and ``aten.linear``; other modules of torch and functions have
     the name of their class or their own. What runs in a layer's place but computes otherwise has
-    the name of its class.
-
-    Args:
-        prefix: the name under which what was asked for stands in `model`.
+    the name of its class. ``prefix`` is the name under which what was asked for stands in `model`.
     """
     records: list[OperatorRecord] = []
     specs: dict[fx.Node, TensorSpec] = {}

@@ -63,16 +63,8 @@ def what_ifs(
     widths: Sequence[int] = (),
     predictor: Predicts | None = None,
 ) -> tuple[WhatIf, ...]:
-    """The what-if of a policy, then one for each width of weights and activations.
-
-    Everything else stays as it is asked; a width that is named twice is taken once.
-
-    Args:
-        widths: bits from 1 to 16, or 32.
-        predictor: what was learned on that machine; None: nothing.
-
-    Raises:
-        InputError: other widths, and as of `what_if`.
+    """The what-if of a policy, then one for each width of weights and activations, all else as it
+    is asked; a width that is named twice is taken once.
     """
     for width in widths:
         check_bits("sweep", width)
@@ -81,14 +73,11 @@ def what_ifs(
 
 
 def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = None) -> WhatIf:
-    """A model in the bits of a policy, on the machine and threads of its analysis.
+    """A model in the bits of a policy, on the machine and threads of its analysis; without what was
+    learned of that machine there are only bounds.
 
-    Args:
-        predictor: what was learned on that machine; None: nothing, so that there are only bounds.
-
-    Raises:
-        InputError: an analysis of a step of training, of a model that has no layers or that is
-            quantised already, or a policy with names that no layers have.
+    An InputError: an analysis of a step of training, of a model that has no layers or that is
+    quantised already, or a policy with names that no layers have.
     """
     changed = _changed(analysis, policy)
     placed = _PlacedChange(analysis, changed, predictor)
@@ -161,28 +150,24 @@ def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
     return changed
 
 
+_Farther = Mapping[str, float]
+"""Bytes that must come from each memory level beyond those of short lives, for each byte moved.
+
+How long the model keeps what it makes is not in an analysis, so that everything is taken to end
+with its last reader. What memory then seems nearer than it was, by the operators as they are, is
+put back: an operator that does not change stands where it stood.
+"""
+
+
 # -- under the roof --------------------------------------------------------------------------------
-
-# How long the model keeps what it makes is not in an analysis, so that everything is taken to end
-# with its last reader. What memory then seems nearer than it was, by the operators as they are, is
-# put back: an operator that does not change stands where it stood.
-
-Farther = Mapping[str, float]
-"""Bytes that must come from each memory level beyond those of short lives, for each byte moved."""
 
 
 class _PlacedChange:
     """A changed pass, placed and timed: what all figures of a what-if are taken from.
 
-    Args:
-        analysis: the pass as it is.
-        changed: the same in few bits.
-        predictor: what was learned on that machine; None: nothing.
-
-    Attributes:
-        rows: one for each step of the changed pass; with predictions, where torch has kernels and
-            something was learned of them.
-        time: the prediction of the pass; None where a step has none.
+    ``rows`` are one for each step of the changed pass; with predictions, where torch has kernels
+    and something was learned of them. ``time`` is the prediction of the pass; None where a step has
+    none.
     """
 
     def __init__(
@@ -229,7 +214,7 @@ class _PlacedChange:
             for record, reuses in zip(records, by_pass, strict=True)
         ]
 
-    def _farther(self, step: Step, beyond: Sequence[Mapping[str, int]]) -> Farther:
+    def _farther(self, step: Step, beyond: Sequence[Mapping[str, int]]) -> _Farther:
         """What operators have that become one, for each byte that they move."""
         operators = step.kernel.operators if step.kernel is not None else ()
         moved = sum(self.analysis.operators[each].traffic_bytes for each in operators)
@@ -242,7 +227,7 @@ class _PlacedChange:
     def _placed(
         self,
         records: Sequence[OperatorRecord],
-        farther: Sequence[Farther],
+        farther: Sequence[_Farther],
         types: Sequence[DType | None],
     ) -> list[Placement]:
         """Where each operator stands, its operands being reused as the others leave them."""
@@ -260,7 +245,7 @@ class _PlacedChange:
             placements.append(self.roof.place(record, reuses, compute_as=of))
         return placements
 
-    def _times(self, farther: Sequence[Farther], predictor: Predicts) -> list[Time | None]:
+    def _times(self, farther: Sequence[_Farther], predictor: Predicts) -> list[Time | None]:
         """Predictions of what torch would run for each step; None where it has no kernel."""
         calls = torch_calls(self.changed)
         # What has no kernel stands for itself: others find the caches as it leaves them.

@@ -29,11 +29,8 @@ class Executable:
 
 @dataclass(frozen=True)
 class Widths:
-    """The data types that a machine has, by the ceilings of its library, else of its hardware.
-
-    Args:
-        profile: the machine.
-        threads: how many compute.
+    """The data types that a machine has for so many threads, by the ceilings of its library, else
+    of its hardware.
     """
 
     profile: HardwareProfile

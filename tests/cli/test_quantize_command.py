@@ -160,7 +160,7 @@ def test_mistakes_end_in_a_line_before_anything_is_asked(
         (["--sweep", "2,99"], "--sweep: 99 bits; must be"),
         (["--sweep", "4,4"], "--sweep: 4 bits are given twice"),
         (["--policy", "no.json"], "no.json: no such file"),
-        (["--policy", "odd.json"], "odd.json: a policy has no 'weight'"),
+        (["--policy", "odd.json"], "odd.json: unknown key 'weight'"),
         (["--policy", "odd.json", "--weights", "2"], "--weights has no effect beside --policy"),
         (["--size-budget", "1MB"], "--size-budget has no effect without --sensitivity"),
         (["--sensitivity", "--size-budget", "1"], "size '1' is not of the form 1MB"),

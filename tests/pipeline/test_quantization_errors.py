@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_transposed_convolution_has_a_scale_for_each_channel() -> None:
     floats = Policy(weights=32, activations=32, first_last=32, per_channel=True)
     alone = quantize_model(
         model,
-        Policy(**{**floats.to_data(), "layers": {"2": bits}}),
+        replace(floats, layers={"2": bits}),
         x,
     )
     calibrate_clipping(alone, [x])

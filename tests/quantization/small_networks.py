@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
+
+
+class Of(nn.Module):
+    """A model of a function: of itself, with the parts that it is given, and of one input.
+
+    torch.fx can read it, as it cannot read models of any number of inputs.
+    """
+
+    def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self, x)
 
 
 class Block(nn.Module):

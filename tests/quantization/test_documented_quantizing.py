@@ -16,6 +16,7 @@ from small_networks import SmallResNet, image, small_resnet
 from torch import nn
 
 import roofline
+from roofline.foundation import schema
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Quantization
 
@@ -70,7 +71,7 @@ def test_a_folded_model_comes_back_as_it_says(read: dict[str, Any]):
 
 def test_its_policy_is_one():
     (text,) = blocks("json")
-    policy = Policy.from_data(json.loads(text))
+    policy = schema.from_data(Policy, json.loads(text), file="policy.json")
     assert policy.layers["fc"] == LayerBits(weights=8, activations=32)
     # What is said of it beside the layers are the defaults.
     assert Policy(layers=policy.layers) == policy

@@ -515,11 +515,11 @@ def test_json_is_whole_and_finite(found: Quantization) -> None:
     assert schema.from_data(Analysis, data["analysis"], file="x", fix="") == found.analysis
     assert data["what_ifs"][2]["has_kernels"] is False
     for each, what_if in zip(data["what_ifs"], found.what_ifs, strict=True):
-        assert Policy.from_data(each["policy"]) == what_if.policy
+        assert schema.from_data(Policy, each["policy"], file="x") == what_if.policy
     ranking = sensitive().sensitivity
     assert ranking is not None and ranking.proposal is not None
     proposed = json.loads(sensitive().to_json())["sensitivity"]["proposal"]["policy"]
-    assert Policy.from_data(proposed) == ranking.proposal.policy
+    assert schema.from_data(Policy, proposed, file="x") == ranking.proposal.policy
 
 
 def test_one_row_a_layer_of_every_what_if(found: Quantization) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
+from roofline.foundation import schema
 from roofline.quantization.policy import LayerBits, Policy, check_bits
 
 WIDTHS = st.sampled_from([*range(1, 17), 32])
@@ -53,54 +54,43 @@ def test_exceptions_come_before_everything_else() -> None:
 
 
 @given(
-    weights=WIDTHS,
-    activations=WIDTHS,
-    first_last=WIDTHS,
-    shortcut=st.sampled_from(["full", "low"]),
-    per_channel=st.booleans(),
-    layers=st.dictionaries(
-        st.text(min_size=1, max_size=8),
-        st.builds(LayerBits, weights=WIDTHS, activations=WIDTHS),
-        max_size=3,
-    ),
-)
-def test_plain_data_and_back(
-    weights: int,
-    activations: int,
-    first_last: int,
-    shortcut: str,
-    per_channel: bool,
-    layers: dict[str, LayerBits],
-) -> None:
-    policy = Policy(
-        weights=weights,
-        activations=activations,
-        first_last=first_last,
-        shortcut=shortcut,  # pyright: ignore[reportArgumentType]
-        per_channel=per_channel,
-        layers=layers,
+    policy=st.builds(
+        Policy,
+        weights=WIDTHS,
+        activations=WIDTHS,
+        first_last=WIDTHS,
+        shortcut=st.sampled_from(["full", "low"]),
+        per_channel=st.booleans(),
+        layers=st.dictionaries(
+            st.text(min_size=1, max_size=8),
+            st.builds(LayerBits, weights=WIDTHS, activations=WIDTHS),
+            max_size=3,
+        ),
     )
-    assert Policy.from_data(json.loads(json.dumps(policy.to_data()))) == policy
+)
+def test_plain_data_and_back(policy: Policy) -> None:
+    data = json.loads(json.dumps(schema.to_data(policy)))
+    assert schema.from_data(Policy, data, file="it") == policy
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"weight": 2}, "a policy has no 'weight'; it has activations, first_last"),
-        ({"layers": ["conv"]}, "must be a table of names"),
-        ({"layers": {"conv": {"weights": 2}}}, "'conv' must have weights and activations, and"),
-        ({"layers": {"conv": 2}}, "'conv' must have weights and activations, and"),
-        ({"layers": {"conv": {"weights": 2, "activations": 2, "scale": 1}}}, "and nothing else"),
-        ({"weights": "2"}, "weights: '2' bits"),
-        ({"layers": {"conv": {"weights": 0, "activations": 2}}}, "'conv': weights: 0 bits"),
-        ({"shortcut": 1}, "shortcut=1: choose full or low"),
-        ({"per_channel": "yes"}, "per_channel=.yes.: must be True or False"),
-        ([1], "a policy must be a table"),
+        ({"weight": 2}, "unknown key 'weight'; did you mean 'weights'"),
+        ({"layers": ["conv"]}, "layers: expected a table with keys"),
+        ({"layers": {"conv": {"weights": 2}}}, "layers.conv: missing key 'activations'"),
+        ({"layers": {"conv": 2}}, "layers.conv: expected a table with keys, got 2"),
+        ({"layers": {"c": {"weights": 2, "activations": 2, "scale": 1}}}, "unknown key 'scale'"),
+        ({"weights": "2"}, "weights: expected a whole number, got '2'"),
+        ({"layers": {"conv": {"weights": 0, "activations": 2}}}, "layers.conv: weights: 0 bits"),
+        ({"shortcut": 1}, "shortcut: expected one of 'full', 'low', got 1"),
+        ({"per_channel": "yes"}, "per_channel: expected true or false"),
+        ([1], "expected a table with keys"),
     ],
 )
 def test_data_that_is_no_policy(data: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Policy.from_data(data)
+        schema.from_data(Policy, data, file="it")
 
 
 @pytest.mark.parametrize(

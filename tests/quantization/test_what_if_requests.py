@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from roofline.foundation.units import format_bytes
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.tracing import traced
 from roofline.quantization.what_ifs import what_if, what_ifs
+from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import PingPong, analysis_of, machine
 
 SOME = LayerBits(weights=4, activations=4)
@@ -52,18 +54,19 @@ def test_names_that_no_layer_has() -> None:
 
 
 def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.norm = nn.Embedding(100, 8), nn.LayerNorm(8)
-            self.lstm, self.head = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 3)
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = m.lstm(m.norm(m.table(x)))[0]
+        return m.head(torch.bmm(y, y.transpose(1, 2)) @ y)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.lstm(self.norm(self.table(x)))[0]
-            return self.head(torch.bmm(y, y.transpose(1, 2)) @ y)
-
+    words = Of(
+        function,
+        table=nn.Embedding(100, 8),
+        norm=nn.LayerNorm(8),
+        lstm=nn.LSTM(8, 8, batch_first=True),
+        head=nn.Linear(8, 3),
+    )
     tokens = torch.zeros(1, 4, dtype=torch.int64)
-    found = what_if(roofline.analyze(Words(), tokens, hardware=machine()), Policy())
+    found = what_if(roofline.analyze(words, tokens, hardware=machine()), Policy())
     assert [each.layer.name for each in found.layers] == ["head"]
     left = "\n".join(found.unquantized)
     # The table whole, of which four rows are read.
@@ -74,30 +77,24 @@ def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
 
 
 def test_modules_that_do_not_run_are_named() -> None:
-    class Training(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head, self.auxiliary = nn.Linear(4, 2), nn.Linear(4, 300)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (self.auxiliary if self.training else self.head)(x)
-
-    found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
+    training = Of(
+        lambda m, x: (m.auxiliary if m.training else m.head)(x),
+        head=nn.Linear(4, 2),
+        auxiliary=nn.Linear(4, 300),
+    )
+    found = what_if(analysis_of(training, 1, 4), Policy(weights=8, activations=8))
     assert found.unquantized == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_bytes_before - found.model_bytes_after == 3 * 8 - 4 - 4
 
 
 def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
-    class Encoded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-            self.spare, self.head = nn.Linear(8, 100), nn.Linear(8, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.encoder(x))
-
-    fused, idle = what_if(analysis_of(Encoded(), 1, 4, 8), Policy()).unquantized
+    encoded = Of(
+        lambda m, x: m.head(m.encoder(x)),
+        encoder=nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        spare=nn.Linear(8, 100),
+        head=nn.Linear(8, 3),
+    )
+    fused, idle = what_if(analysis_of(encoded, 1, 4, 8), Policy()).unquantized
     weights = 8 * 24 + 24 + 8 * 8 + 8 + 8 * 16 + 16 + 16 * 8 + 8 + 2 * (8 + 8)
     assert fused == f"attention (encoder): {4 * weights / 1000:.2f} kB of weights"
     assert idle == "modules that did not run (spare): 900 parameters"
@@ -107,16 +104,11 @@ def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
 def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> None:
     """torch has no kernel for the whole of these, as it has for an LSTM, but calls products."""
 
-    class Steps(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.cell, self.head = nn.Linear(8, 8), cell(8, 8), nn.Linear(8, 3)
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        found = m.cell(torch.relu(m.stem(x)))
+        return m.head(found[0] if isinstance(found, tuple) else found)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found = self.cell(torch.relu(self.stem(x)))
-            return self.head(found[0] if isinstance(found, tuple) else found)
-
-    model = Steps().eval()
+    model = Of(function, stem=nn.Linear(8, 8), cell=cell(8, 8), head=nn.Linear(8, 3)).eval()
     found = what_if(analysis_of(model, 5, 8), Policy())
     places = {each.layer.name: each.layer.place for each in found.layers}
     assert places == {"stem": "first", "head": "last"}
