@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, Protocol, cast
 
 from roofline.errors import InputError, RooflineError, nearest, said_by
@@ -205,8 +205,8 @@ _ORDER = (
 
 
 _RULES: dict[str, Rule] = {}
-_FILES: dict[Path, tuple[str, tuple[str, ...]]] = {}
-"""Of each file of a user's rules the digest of what it said, and the names that it registered."""
+_FILES: dict[Path, tuple[bytes, tuple[str, ...]]] = {}
+"""Of each file of a user's rules what it said, and the names that it registered."""
 
 
 def register_rule(rule: Rule) -> Rule:
@@ -307,18 +307,18 @@ def _file_rules(path: Path) -> tuple[str, ...]:
     said = printable(str(path))
     try:
         path = path.resolve()
-        digest = hashlib.sha1(path.read_bytes()).hexdigest()
+        content = path.read_bytes()
     # A path may hold what no file name can, too.
     except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or said_by(error)
         raise InputError(f"rules '{said}': {why}; give the path of a .py file") from None
-    known_digest, names = _FILES.get(path, ("", ()))
-    if known_digest == digest and all(name in _RULES for name in names):
+    known, names = _FILES.get(path, (b"", ()))
+    if known == content and names and all(name in _RULES for name in names):
         return names
     old = {name: _RULES.pop(name) for name in names if name in _RULES}
     before = dict(_RULES)
     try:
-        _run(path)
+        _run(path, content)
         names = tuple(name for name in _RULES if name not in before)
         if not names:
             raise InputError("it registers none; call register_rule in it")
@@ -329,22 +329,20 @@ def _file_rules(path: Path) -> tuple[str, ...]:
             raise
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
         raise InputError(f"rules '{said}': {kind}{printable(said_by(error))}") from None
-    _FILES[path] = digest, names
+    _FILES[path] = content, names
     return names
 
 
-def _run(path: Path) -> None:
+def _run(path: Path, content: bytes) -> None:
     # A name of its own, so that a file called torch.py is not taken for torch.
-    name = f"roofline_rules_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(f"roofline_rules_{path.stem}")
+    module.__file__ = str(path)
     # Known while it runs and after: dataclasses and pickle look their module up.
-    sys.modules[name] = module
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[module.__name__]
         raise
 
 
