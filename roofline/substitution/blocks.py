@@ -117,11 +117,11 @@ def _measured_times(found: Optimization) -> Iterable[_Line]:
     ratio, interval = timed[0].slowdown_text if timed else (ratio, "")
     compiled = decisive if decisive and decisive.baseline == "compile" else None
     yield "measured time" + ", eager torch" * bool(compiled), was, now, ratio
-    ends = (
+    low, high = (
         f"{format_s(each.measured_low_s)} to {format_s(each.measured_high_s)}"
         for each in (before, after)
     )
-    yield "10 to 90 % of rounds", *ends, interval
+    yield "10 to 90 % of rounds", low, high, interval
     if compiled:
         times = format_s(compiled.before_s), format_s(compiled.after_s)
         yield "measured time, torch.compile", *times, _with_interval(*compiled.slowdown_text)

@@ -118,20 +118,15 @@ def layer(
     return LayerWhatIf(**{**values, **changes})
 
 
+_OF_ROW = (
+    *("input_bytes", "output_bytes", "flop", "level", "ceiling", "bound", "eager_min_time_s"),
+    *("intensity_flop_per_byte", "attainable_flop_per_s"),
+)
+
+
 def _before(row: OperatorRow, time: Time | None) -> Side:
-    return side(
-        weight_bytes=row.parameter_bytes,
-        input_bytes=row.input_bytes,
-        output_bytes=row.output_bytes,
-        flop=row.flop,
-        level=row.level,
-        ceiling=row.ceiling,
-        bound=row.bound,
-        eager_min_time_s=row.eager_min_time_s,
-        intensity_flop_per_byte=row.intensity_flop_per_byte,
-        attainable_flop_per_s=row.attainable_flop_per_s,
-        time=time,
-    )
+    same = {name: getattr(row, name) for name in _OF_ROW}
+    return side(weight_bytes=row.parameter_bytes, time=time, **same)
 
 
 def _after(row: OperatorRow, bits: LayerBits, time: Time | None) -> Side:
@@ -256,14 +251,13 @@ def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
 
 def passes() -> tuple[QuantizationPass, ...]:
     """Three requantisations, two of them alike, one quantisation and one back to floats."""
+    back = {"from_bits": 2, "to_bits": 32, "read_bytes": 250, "written_bytes": 4000}
     return (
         one_pass("requantize", "layer1.0.conv1"),
         one_pass("requantize", "layer1.1.conv1"),
         one_pass("requantize", "conv1", to_bits=8, written_bytes=1000),
         one_pass("quantize", "layer1.0.conv1"),
-        one_pass(
-            "dequantize", "avgpool", from_bits=2, to_bits=32, read_bytes=250, written_bytes=4000
-        ),
+        one_pass("dequantize", "avgpool", **back),
     )
 
 
@@ -289,30 +283,14 @@ def with_kernels() -> Quantization:
 
 def variants() -> tuple[NativeVariant, ...]:
     """bfloat16 loses, int8 wins, and one could not be run."""
-    int8 = LayerBits(weights=8, activations=8)
+    half, int8 = (LayerBits(weights=each, activations=each) for each in (16, 8))
+    interval = {"speedup_low": 0.78, "speedup_high": 0.83, "rounds": 7}
+    predicted = {"predicted_before_s": 4.2e-3, "predicted_s": 5.5e-3}
+    slower = {"before_s": 4e-3, "after_s": 5e-3, "speedup": 0.8, "error": 0.0042}
+    faster = {"before_s": 4e-3, "after_s": 2e-3, "speedup": 2.0, "error": 0.031}
     return (
-        NativeVariant(
-            way="bfloat16",
-            bits=LayerBits(weights=16, activations=16),
-            before_s=4e-3,
-            after_s=5e-3,
-            speedup=0.8,
-            speedup_low=0.78,
-            speedup_high=0.83,
-            rounds=7,
-            predicted_before_s=4.2e-3,
-            predicted_s=5.5e-3,
-            error=0.0042,
-        ),
-        NativeVariant(
-            way="int8 (torch.ao, static)",
-            bits=int8,
-            before_s=4e-3,
-            after_s=2e-3,
-            speedup=2.0,
-            rounds=1,
-            error=0.031,
-        ),
+        NativeVariant(way="bfloat16", bits=half, **slower, **interval, **predicted),
+        NativeVariant(way="int8 (torch.ao, static)", bits=int8, rounds=1, **faster),
         NativeVariant(way="int8 (torchao)", bits=int8, why_not="torchao is not installed"),
     )
 
@@ -332,78 +310,56 @@ def swept() -> Quantization:
 
 def sensitive() -> Quantization:
     """Layers by what they suffer, and bits for each within 100 kB."""
-    found = bandwidth_only()
     bits = LayerBits(weights=2, activations=2)
-    layers = (
-        LayerSensitivity(
-            name="layer1.0.conv1", bits=bits, error=0.05, saved_s=20e-6, saved_bytes=8000
-        ),
-        LayerSensitivity(
-            name="layer3.0.conv1", bits=bits, error=0.2, saved_s=2e-6, saved_bytes=9000
-        ),
-        LayerSensitivity(name="conv1", bits=bits, error=0.4, saved_s=-1e-6, saved_bytes=-500),
+    layers = tuple(
+        LayerSensitivity(name=name, bits=bits, error=error, saved_s=saved_s, saved_bytes=byte)
+        for name, error, saved_s, byte in (
+            ("layer1.0.conv1", 0.05, 20e-6, 8000),
+            ("layer3.0.conv1", 0.2, 2e-6, 9000),
+            ("conv1", 0.4, -1e-6, -500),
+        )
     )
     exceptions = {"layer3.0.conv1": LayerBits(weights=4, activations=4)}
-    return replace(
-        found,
-        sensitivity=Sensitivity(
-            layers=layers,
-            basis="bound",
-            inputs="random numbers",
-            weights="the model's",
-            proposal=Proposal(
-                policy=Policy(layers=exceptions),
-                budget="a model of 100 kB",
-                is_within=True,
-                model_bytes=98_700,
-                time_s=None,
-                error=0.27,
-            ),
-        ),
+    proposal = Proposal(
+        policy=Policy(layers=exceptions),
+        budget="a model of 100 kB",
+        is_within=True,
+        model_bytes=98_700,
+        time_s=None,
+        error=0.27,
     )
+    said = {"inputs": "random numbers", "weights": "the model's"}
+    ranking = Sensitivity(layers=layers, basis="bound", proposal=proposal, **said)
+    return replace(bandwidth_only(), sensitivity=ranking)
 
 
 def unknown() -> Quantization:
     """A layer of unknown FLOP and bound: it has no place, and no zero."""
     found = bandwidth_only()
-    blank: dict[str, Any] = {
-        "flop": None,
-        "bound": Bound.UNKNOWN,
-        "eager_min_time_s": None,
-        "intensity_flop_per_byte": None,
-        "attainable_flop_per_s": None,
-    }
+    rates = ("intensity_flop_per_byte", "attainable_flop_per_s")
+    blank: dict[str, Any] = dict.fromkeys(("flop", "eager_min_time_s", *rates))
+    blank["bound"] = Bound.UNKNOWN
     odd = layer(
         "odd",
         LayerBits(weights=2, activations=2),
         before=side(**blank),
         after=side(weight_bytes=63, input_bytes=125, output_bytes=188, **blank),
     )
-    first = replace(
-        found.what_if,
-        layers=(odd,),
-        eager_min_time_before_s=None,
-        eager_min_time_after_s=None,
-        separate_eager_min_time_s=None,
-    )
+    times = ("eager_min_time_before_s", "eager_min_time_after_s", "separate_eager_min_time_s")
+    first = replace(found.what_if, layers=(odd,), **dict.fromkeys(times))
     return replace(found, what_ifs=(first,))
 
 
 def slower() -> Quantization:
     """Conversions cost more than 8 bits save."""
-    found = with_kernels()
-    first = found.what_if
-    return replace(
-        found,
-        what_ifs=(
-            replace(
-                first,
-                eager_min_time_after_s=1.5 * (first.eager_min_time_before_s or 0.0),
-                before=Time(s=1e-3, low_s=0.9e-3, high_s=1.1e-3),
-                after=Time(s=1.2e-3, low_s=1.1e-3, high_s=1.4e-3),
-            ),
-        ),
+    first = with_kernels().what_if
+    longer = replace(
+        first,
+        eager_min_time_after_s=1.5 * (first.eager_min_time_before_s or 0.0),
+        before=Time(s=1e-3, low_s=0.9e-3, high_s=1.1e-3),
+        after=Time(s=1.2e-3, low_s=1.1e-3, high_s=1.4e-3),
     )
+    return replace(with_kernels(), what_ifs=(longer,))
 
 
 @functools.cache
@@ -417,33 +373,21 @@ def hostile() -> Quantization:
     """Names that break out of HTML, Markdown, rich markup and terminals if let."""
     bad = "<script>alert(1)</script>|[bold]`$a_b$`\x1b[31m\nnext"
     found = sensitive()
-    first = found.what_if
+    first, ranking = found.what_if, found.sensitivity
+    assert ranking is not None and ranking.proposal is not None
     layers = tuple(
         replace(each, layer=replace(each.layer, name=f"{bad}{number}"))
         for number, each in enumerate(first.layers)
     )
-    sensitivity = found.sensitivity
-    assert sensitivity is not None and sensitivity.proposal is not None
+    passes = tuple(replace(each, where=bad) for each in first.passes)
+    ranked = tuple(replace(each, name=bad) for each in ranking.layers)
+    proposal = replace(ranking.proposal, budget=bad)
     return replace(
         found,
         model=bad,
-        what_ifs=(
-            replace(
-                first,
-                layers=layers,
-                passes=tuple(replace(each, where=bad) for each in first.passes),
-                unquantized=(bad,),
-                notes=(bad,),
-            ),
-        ),
+        what_ifs=(replace(first, layers=layers, passes=passes, unquantized=(bad,), notes=(bad,)),),
         native_variants=tuple(replace(each, way=bad) for each in variants()),
-        sensitivity=replace(
-            sensitivity,
-            layers=tuple(replace(each, name=bad) for each in sensitivity.layers),
-            inputs=bad,
-            weights=bad,
-            proposal=replace(sensitivity.proposal, budget=bad),
-        ),
+        sensitivity=replace(ranking, layers=ranked, inputs=bad, weights=bad, proposal=proposal),
         warnings=(bad,),
     )
 

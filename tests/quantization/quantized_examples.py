@@ -18,6 +18,7 @@ from roofline.quantization.quantized_modules import (
 )
 from roofline.quantization.quantizers import PACT, weight_quantizer
 from roofline.quantization.quantizing import quantize_model
+from tests.quantization.small_networks import SmallResNet, image, with_lively_norms
 
 
 def quantized(
@@ -36,55 +37,6 @@ def quantized(
     if activations is not None:
         put_input_quantizer(layer, PACT(activations, alpha=alpha, signed=signed))
     return layer
-
-
-class Block(nn.Module):
-    """Two convolutions with batch norms, and a shortcut around them: a projection, or itself."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        is_same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if is_same else nn.Conv2d(inputs, outputs, 1, stride=stride)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
-
-
-class SmallResNet(nn.Module):
-    """A stem, two blocks and a linear layer."""
-
-    def __init__(self, width: int = 4) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(1, width, 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(width)
-        self.block1 = Block(width, width, 1)
-        self.block2 = Block(width, 2 * width, 2)
-        self.fc = nn.Linear(2 * width, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.bn(self.stem(x)))
-        return self.fc(self.block2(self.block1(x)).mean(dim=(2, 3)))
-
-
-def with_lively_norms(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The model with batch norms that do something, in inference."""
-    generator = torch.Generator().manual_seed(seed)
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            norm: Any = module
-            with torch.no_grad():
-                shape = norm.running_mean.shape
-                norm.running_var.copy_(0.5 + torch.rand(shape, generator=generator))
-                norm.running_mean.copy_(0.3 * torch.randn(shape, generator=generator))
-                if norm.affine:
-                    norm.weight.copy_(0.5 + torch.rand(shape, generator=generator))
-                    norm.bias.copy_(0.3 * torch.randn(shape, generator=generator))
-    return model.eval()
 
 
 def largest_error(expected: torch.Tensor, found: torch.Tensor) -> float:
@@ -124,7 +76,7 @@ def residual(**options: Any) -> nn.Module:
     """A small residual network with quantisers and norms that do something."""
     torch.manual_seed(0)
     policy = Policy(**options)
-    return with_lively_norms(quantize_model(SmallResNet(), policy, torch.rand(1, 1, 8, 8)))
+    return with_lively_norms(quantize_model(SmallResNet(classes=10), policy, image(1)))
 
 
 def saved(model: nn.Module, folder: Path, name: str = "model.pt") -> Path:

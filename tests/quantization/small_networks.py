@@ -66,19 +66,27 @@ class SmallResNet(nn.Module):
         return self.head(self.pool(x).flatten(1))
 
 
+def with_lively_norms(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The model with batch norms that do something, in inference."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            norm: Any = module
+            shape = norm.running_mean.shape
+            positive, mean = (norm.running_var, norm.weight), (norm.running_mean, norm.bias)
+            with torch.no_grad():
+                for each, shift in zip(positive, mean, strict=True):
+                    if each is not None:
+                        each.copy_(0.5 + torch.rand(shape, generator=generator))
+                        shift.copy_(0.3 * torch.randn(shape, generator=generator))
+    return model.eval()
+
+
 def small_resnet(seed: int = 0) -> SmallResNet:
     """A small residual network in eval mode, whose batch norms have statistics of their own."""
     torch.manual_seed(seed)
-    model = SmallResNet()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.weight, 1.0, 0.3)
-            nn.init.normal_(module.bias, 0.2, 0.3)
-            assert module.running_mean is not None
-            assert module.running_var is not None
-            nn.init.normal_(module.running_mean, 0.0, 0.2)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
-    return model.eval()
+    model: Any = with_lively_norms(SmallResNet(), seed)
+    return model
 
 
 def image(batch: int = 2, seed: int = 1) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,16 +16,30 @@ from roofline.quantization.integer_models import integer_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from tests.quantization.quantized_examples import with_lively_norms
-from tests.quantization.small_networks import image, small_resnet
+from tests.quantization.small_networks import Of, image, small_resnet, with_lively_norms
 
 
 def _norms(model: nn.Module) -> list[str]:
-    return [
-        name
-        for name, each in model.named_modules()
-        if isinstance(each, nn.modules.batchnorm._BatchNorm)
-    ]
+    kind = nn.modules.batchnorm._BatchNorm
+    return [name for name, each in model.named_modules() if isinstance(each, kind)]
+
+
+def _images() -> torch.Tensor:
+    return torch.randn(3, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def _model(*layers: nn.Module) -> Any:
+    torch.manual_seed(0)
+    return with_lively_norms(nn.Sequential(*layers)).double()
+
+
+def _left(model: nn.Module, inputs: Any = None, x: torch.Tensor | None = None) -> list[str]:
+    """The names of the batch norms that stay, with a warning; outputs do, too."""
+    x = _images() if x is None else x
+    with pytest.warns(UserWarning, match="not folded"):
+        folded = fold_batch_norms(model, inputs)
+    torch.testing.assert_close(folded(x), model(x))
+    return _norms(folded)
 
 
 def _codes(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -76,37 +91,21 @@ def test_a_model_in_training_is_folded_for_inference_and_stays_in_training() -> 
     torch.testing.assert_close(folded(image()), model.eval()(image()), rtol=1e-4, atol=1e-4)
 
 
-def _filled(model: nn.Module) -> nn.Module:
-    torch.manual_seed(0)
-    for each in model.modules():
-        if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.running_mean is not None:
-            nn.init.normal_(each.running_mean)
-            assert each.running_var is not None
-            nn.init.uniform_(each.running_var, 0.5, 2.0)
-    return model.double().eval()
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_transposed_convolutions_with_a_bias(groups: int) -> None:
-    model = _filled(
-        nn.Sequential(
-            nn.Conv2d(1, 4, 1),
-            nn.ConvTranspose2d(4, 6, 3, stride=2, groups=groups),
-            nn.BatchNorm2d(6),
-            nn.Conv2d(6, 1, 1),
-        )
-    )
+    transposed = nn.ConvTranspose2d(4, 6, 3, stride=2, groups=groups)
+    model = _model(nn.Conv2d(2, 4, 1), transposed, nn.BatchNorm2d(6), nn.Conv2d(6, 1, 1))
     for is_per_channel in (False, True):
         quantised = quantize_model(model, Policy(first_last=2, per_channel=is_per_channel))
         folded = fold_batch_norms(quantised)
-        x = torch.randn(2, 1, 5, 5, dtype=torch.float64)
-        torch.testing.assert_close(folded(x), quantised(x))
+        torch.testing.assert_close(folded(_images()), quantised(_images()))
         assert not _norms(folded)
 
 
 def test_behind_linear_layers_it_takes_inputs_to_know() -> None:
-    model = _filled(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2)))
-    quantised = quantize_model(model)
+    quantised = quantize_model(
+        _model(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+    )
     with pytest.warns(UserWarning, match=r"not folded: 1; give inputs"):
         assert _norms(fold_batch_norms(quantised)) == ["1"]
     x = torch.randn(3, 4, dtype=torch.float64)
@@ -117,54 +116,36 @@ def test_behind_linear_layers_it_takes_inputs_to_know() -> None:
 
 def test_of_three_dimensions_the_channels_are_others() -> None:
     # Batch norm scales the places of the sequence, of which there are as many as features.
-    model = _filled(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)))
+    model = _model(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     x = torch.randn(3, 5, 4, dtype=torch.float64)
-    with pytest.warns(UserWarning, match=r"not folded: 1$"):
-        folded = fold_batch_norms(quantize_model(model), x)
-    assert _norms(folded) == ["1"]
+    assert _left(quantize_model(model), x, x) == ["1"]
 
 
-class _Strange(nn.Module):
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.conv = nn.Conv2d(2, 2, 1)
-        self.other = nn.Conv2d(2, 2, 1)
-        self.bn = nn.BatchNorm2d(2, track_running_stats=way != "batch")
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.conv(x)
-        match self.way:
-            case "read twice":
-                return self.bn(y) + y
-            case "given":
-                return self.bn(y), y
-            case "norm twice":
-                return self.bn(self.other(self.bn(y)))
-            case "layer twice":
-                return self.conv(self.bn(y))
-            case "between":
-                return self.bn(torch.relu(y))
-            case _:
-                return self.bn(y)
+STRANGE: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "read twice": lambda m, y: m.bn(y) + y,
+    "given": lambda m, y: (m.bn(y), y),
+    "norm twice": lambda m, y: m.bn(m.other(m.bn(y))),
+    "layer twice": lambda m, y: m.conv(m.bn(y)),
+    "between": lambda m, y: m.bn(torch.relu(y)),
+    "batch": lambda m, y: m.bn(y),
+}
 
 
 @pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
-@pytest.mark.parametrize(
-    "way", ["read twice", "given", "norm twice", "layer twice", "between", "batch"]
-)
+@pytest.mark.parametrize("way", STRANGE)
 def test_what_cannot_be_folded_stays_and_is_named(way: str, is_run: bool) -> None:
-    x = torch.randn(2, 2, 4, 4, dtype=torch.float64)
-    given = x if is_run else None
-    model = _filled(_Strange(way))
+    model = Of(
+        lambda m, x: STRANGE[way](m, m.conv(x)),
+        conv=nn.Conv2d(2, 2, 1),
+        other=nn.Conv2d(2, 2, 1),
+        bn=nn.BatchNorm2d(2, track_running_stats=way != "batch"),
+    )
+    given = _images() if is_run else None
     with warnings.catch_warnings():
         # Of layers that do not run.
         warnings.simplefilter("ignore")
-        quantised = quantize_model(model, Policy(), given)
-    with pytest.warns(UserWarning, match="not folded: bn"):
-        folded = fold_batch_norms(quantised, given)
-    assert _norms(folded) == ["bn"]
-    torch.testing.assert_close(folded(x), quantised(x))
+        quantised = quantize_model(with_lively_norms(model).double(), Policy(), given)
+    assert _left(quantised, given) == ["bn"]
 
 
 _FLOATS = LayerBits(weights=32, activations=32)
@@ -180,28 +161,6 @@ class _Activating(nn.BatchNorm2d):
         ).relu()
 
 
-def _images() -> torch.Tensor:
-    return torch.randn(3, 2, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-def _model(*layers: nn.Module) -> nn.Sequential:
-    torch.manual_seed(0)
-    model: Any = with_lively_norms(nn.Sequential(*layers))
-    return model.double()
-
-
-def _left(model: nn.Module, inputs: Any) -> list[str]:
-    """The names of the batch norms that stay; that outputs do, too."""
-    with pytest.warns(UserWarning, match="not folded"):
-        folded = fold_batch_norms(model, inputs)
-    torch.testing.assert_close(folded(_images()), model(_images()))
-    return [
-        name
-        for name, each in folded.named_modules()
-        if isinstance(each, nn.modules.batchnorm._BatchNorm)
-    ]
-
-
 @pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
 def test_a_norm_that_activates_too(is_run: bool) -> None:
     model = _model(nn.Conv2d(2, 4, 3), _Activating(4), nn.Conv2d(4, 3, 1), nn.BatchNorm2d(3))
@@ -214,7 +173,7 @@ def test_what_users_hung_hooks_at(place: int) -> None:
     model = _model(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1), nn.BatchNorm2d(3))
     quantised: Any = quantize_model(model, Policy())
     quantised[place].register_forward_hook(lambda module, args, result: result.clamp(max=0.1))
-    assert _left(quantised, None) == ["1"]
+    assert _left(quantised) == ["1"]
 
 
 @pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
@@ -223,8 +182,7 @@ def test_float_weights_that_two_layers_have(is_run: bool) -> None:
         *(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU()),
         *(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 1, 1)),
     )
-    layers: Any = model
-    layers[3].weight = layers[0].weight
+    model[3].weight = model[0].weight
     policy = Policy(layers={"0": _FLOATS, "3": _FLOATS})
     given = _images() if is_run else None
     assert _left(quantize_model(model, policy, given), given) == ["1", "4"]
@@ -235,7 +193,7 @@ def test_float_weights_that_are_computed() -> None:
         nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 4, 3)),
         *(nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 1, 1)),
     )
-    assert _left(quantize_model(model, Policy(layers={"0": _FLOATS})), None) == ["1"]
+    assert _left(quantize_model(model, Policy(layers={"0": _FLOATS}))) == ["1"]
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,49 +17,47 @@ from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import IntegerLayer, integer_layers, integer_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantizing import quantize_model
-from tests.quantization.quantized_examples import (
-    SmallResNet,
-    both,
-    largest_error,
-    quantized,
-    with_lively_norms,
-)
+from tests.quantization.quantized_examples import both, largest_error, quantized
+from tests.quantization.small_networks import Of, SmallResNet, with_lively_norms
 
 
-class Chain(nn.Module):
-    """Everything that may stand between two layers of which the one hands codes to the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(2, 4, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(4, eps=0.5)
-        self.conv2 = nn.Conv2d(4, 6, 3)
-        self.pool = nn.MaxPool2d(3, stride=1, padding=1)
-        self.relu = nn.ReLU(inplace=True)
-        self.drop = nn.Dropout(0.5)
-        self.fc1 = nn.Linear(6 * 4 * 4, 8)
-        self.bn2 = nn.BatchNorm1d(8, affine=False)
-        self.fc2 = nn.Linear(8, 5)
-        self.fc3 = nn.Linear(5, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.relu(self.bn1(self.conv1(x)))
-        x = self.pool(self.drop(self.relu(self.conv2(x))))
-        x = functional.relu(self.bn2(self.fc1(torch.flatten(x, 1))))
-        # No ReLU between these two: the next layer's activations have a sign.
-        return self.fc3(self.fc2(x))
+def _through(m: Any, x: torch.Tensor) -> torch.Tensor:
+    x = functional.relu(m.bn1(m.conv1(x)))
+    x = m.pool(m.drop(m.relu(m.conv2(x))))
+    x = functional.relu(m.bn2(m.fc1(torch.flatten(x, 1))))
+    # No ReLU between these two: the next layer's activations have a sign.
+    return m.fc3(m.fc2(x))
 
 
 def chain(weights: int = 2, activations: int = 2, **options: Any) -> nn.Module:
-    """`Chain` with quantisers in all layers."""
+    """Everything that may stand between two layers of which the one hands codes to the other, with
+    quantisers in all of them."""
     torch.manual_seed(0)
-    model = with_lively_norms(Chain())
-    for name, layer in list(model.named_children()):
+    model = Of(
+        _through,
+        conv1=nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        bn1=nn.BatchNorm2d(4, eps=0.5),
+        conv2=nn.Conv2d(4, 6, 3),
+        pool=nn.MaxPool2d(3, stride=1, padding=1),
+        relu=nn.ReLU(inplace=True),
+        drop=nn.Dropout(0.5),
+        fc1=nn.Linear(6 * 4 * 4, 8),
+        bn2=nn.BatchNorm1d(8, affine=False),
+        fc2=nn.Linear(8, 5),
+        fc3=nn.Linear(5, 3),
+    )
+    for name, layer in list(with_lively_norms(model).named_children()):
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             signed = name in ("conv1", "fc3")
             alpha = 0.5 if name == "fc3" else 1.5
             quantized(layer, weights, activations, alpha=alpha, signed=signed, **options)
     return model
+
+
+def _two(function: Callable[..., Any], **more: nn.Module) -> nn.Module:
+    """A model of two quantised layers, and of others."""
+    one, two = (quantized(nn.Linear(4, 4)) for _ in range(2))
+    return Of(function, one=one, two=two, **more)
 
 
 @pytest.mark.parametrize(("weights", "activations"), [(1, 1), (2, 2), (3, 4), (4, 3), (8, 8)])
@@ -104,16 +103,16 @@ def test_a_network_with_shortcuts(shortcut: Any, weights: int) -> None:
     torch.manual_seed(0)
     policy = Policy(weights=weights, activations=weights, shortcut=shortcut)
     x = torch.rand(8, 1, 8, 8)
-    model = with_lively_norms(quantize_model(SmallResNet(), policy, x))
+    model = with_lively_norms(quantize_model(SmallResNet(classes=10), policy, x))
     expected, found = both(model, x)
     assert largest_error(expected, found) < 1e-5
     assert torch.equal(expected.argmax(1), found.argmax(1))
     layers = integer_layers(integer_model(model))
-    assert layers["block1.conv2"].takes_codes
-    assert layers["block2.conv2"].takes_codes
+    assert layers["same.conv2"].takes_codes
+    assert layers["down.conv2"].takes_codes
     # What an addition gives, or two read, stays in floats.
-    assert not layers["block2.conv1"].takes_codes
-    assert ("block2.shortcut" in layers) == (shortcut == "low")
+    assert not layers["down.conv1"].takes_codes
+    assert ("down.shortcut.0" in layers) == (shortcut == "low")
     expected, found = both(model.double(), x.double())
     assert largest_error(expected, found) < 1e-12
 
@@ -121,7 +120,7 @@ def test_a_network_with_shortcuts(shortcut: Any, weights: int) -> None:
 def test_after_training_and_with_batch_norms_folded() -> None:
     torch.manual_seed(0)
     x, labels = torch.rand(32, 1, 8, 8), torch.arange(32) % 10
-    model = quantize_model(SmallResNet(), Policy(per_channel=True), x)
+    model = quantize_model(SmallResNet(classes=10), Policy(per_channel=True), x)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(5):
         optimizer.zero_grad()
@@ -168,16 +167,10 @@ def test_layers_that_are_not_wholly_quantised_stay_as_they_are() -> None:
     assert set(integer_layers(integer_model(model))) == {"4", "6"}
 
 
-class Branching(nn.Module):
+def _branching(m: Any, x: torch.Tensor) -> torch.Tensor:
     """Which layer runs depends on values: torch.fx cannot follow it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = quantized(nn.Linear(4, 4)), quantized(nn.Linear(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.one(x))
-        return self.two(y) if y.sum() > 0 else y
+    y = torch.relu(m.one(x))
+    return m.two(y) if y.sum() > 0 else y
 
 
 class Optional(nn.Module):
@@ -192,7 +185,7 @@ class Optional(nn.Module):
         return self.two(y) + y if more is None else self.two(y)
 
 
-@pytest.mark.parametrize("model", [Branching(), Optional()])
+@pytest.mark.parametrize("model", [_two(_branching), Optional()])
 def test_what_cannot_be_followed_keeps_floats_between_layers(model: nn.Module) -> None:
     x = torch.rand(3, 4)
     expected, found = both(model, x)
@@ -202,42 +195,29 @@ def test_what_cannot_be_followed_keeps_floats_between_layers(model: nn.Module) -
     assert not any(each.takes_codes for each in layers.values())
 
 
-def test_codes_are_handed_on_nowhere_that_something_else_would_read_them() -> None:
-    class Model(nn.Module):
-        def __init__(self, way: str) -> None:
-            super().__init__()
-            self.one, self.two = quantized(nn.Linear(4, 4)), quantized(nn.Linear(4, 4))
-            self.norm = nn.BatchNorm1d(4)
-            self.way = way
+WAYS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "read twice": lambda m, x: m.two(y := m.one(x)) + y,
+    "given": lambda m, x: (m.two(y := m.one(x)), y),
+    "written twice": lambda m, x: (m.two(torch.relu(m.one(x))), m.one(2 * x)),
+    "norm behind a ReLU": lambda m, x: m.two(m.norm(torch.relu(m.one(x)))),
+    "another function": lambda m, x: m.two(torch.sigmoid(m.one(x))),
+    "two norms": lambda m, x: m.two(m.norm(m.norm(m.one(x)))),
+    "batch's statistics": lambda m, x: m.two(
+        functional.batch_norm(m.one(x), None, None, training=True)
+    ),
+}
 
-        def forward(self, x: torch.Tensor) -> Any:
-            y = self.one(x)
-            match self.way:
-                case "read twice":
-                    return self.two(y) + y
-                case "given":
-                    return self.two(y), y
-                case "written twice":
-                    return self.two(torch.relu(y)), self.one(2 * x)
-                case "norm behind a ReLU":
-                    return self.two(self.norm(torch.relu(y)))
-                case "batch's statistics":
-                    return self.two(functional.batch_norm(y, None, None, training=True))
-                case "another function":
-                    return self.two(torch.sigmoid(y))
-                case _:
-                    return self.two(self.norm(self.norm(y)))
 
-    ways = ("read twice", "given", "written twice", "norm behind a ReLU", "another function")
-    for way in (*ways, "two norms", "batch's statistics"):
-        torch.manual_seed(0)
-        model = with_lively_norms(Model(way))
-        x = torch.rand(5, 4)
-        with torch.no_grad():
-            expected, found = model(x), integer_model(model)(x)
-        one, other = (each if isinstance(each, tuple) else (each,) for each in (expected, found))
-        assert all(largest_error(*pair) < 1e-5 for pair in zip(one, other, strict=True)), way
-        assert not integer_layers(integer_model(model))["two"].takes_codes, way
+@pytest.mark.parametrize("way", WAYS)
+def test_codes_are_handed_on_nowhere_that_something_else_would_read_them(way: str) -> None:
+    torch.manual_seed(0)
+    model = with_lively_norms(_two(WAYS[way], norm=nn.BatchNorm1d(4)))
+    x = torch.rand(5, 4)
+    with torch.no_grad():
+        expected, found = model(x), integer_model(model)(x)
+    one, other = (each if isinstance(each, tuple) else (each,) for each in (expected, found))
+    assert all(largest_error(*pair) < 1e-5 for pair in zip(one, other, strict=True))
+    assert not integer_layers(integer_model(model))["two"].takes_codes
 
 
 # -- what it leaves and refuses --------------------------------------------------------------------
@@ -261,16 +241,19 @@ def test_the_model_stays_as_it_is_and_the_copy_can_be_copied() -> None:
     assert "takes codes" in repr(whole)
 
 
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU())])
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Linear(2, 2),
+        nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU()),
+        # Weights alone are not enough.
+        quantized(nn.Linear(2, 2), 2, None),
+    ],
+)
 def test_a_model_without_quantised_layers_is_refused(model: nn.Module) -> None:
-    with pytest.raises(InputError, match="quantize_model first") as raised:
+    with pytest.raises(InputError, match=r"both quantised, .* quantize_model first") as raised:
         integer_model(model)
     assert "\n" not in str(raised.value)
-
-
-def test_weights_alone_are_not_enough() -> None:
-    with pytest.raises(InputError, match="both"):
-        integer_model(quantized(nn.Linear(2, 2), 2, None))
 
 
 def test_activations_that_are_nan_have_no_code() -> None:

@@ -12,9 +12,9 @@ from roofline.quantization.packed_models import packed_state
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantizing import quantize_model
 from roofline.quantization.what_ifs import what_if
-from tests.quantization.quantized_examples import SmallResNet
+from tests.quantization.small_networks import SmallResNet
 
-ODD = {"fc": LayerBits(weights=3, activations=32), "stem": LayerBits(weights=32, activations=5)}
+ODD = {"head": LayerBits(weights=3, activations=32), "conv": LayerBits(weights=32, activations=5)}
 
 
 @pytest.mark.parametrize(

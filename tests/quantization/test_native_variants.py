@@ -24,29 +24,23 @@ from roofline.quantization.native_variants import (
 )
 from roofline.workload.inputs import Inputs
 from roofline.workload.models import sources
+from tests.quantization.small_networks import Of
 
 needs_int8 = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "it is there")
 
 
 def net() -> nn.Module:
     """A network with a shortcut, pooling and a linear layer."""
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Sequential(
-                nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
-            )
-            self.second = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
-            self.pool = nn.AdaptiveAvgPool2d(1)
-            self.last = nn.Linear(8, 5)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.first(x)
-            return self.last(self.pool(torch.relu(self.second(x) + x)).flatten(1))
-
     torch.manual_seed(1)
-    return Net().eval()
+    return Of(
+        lambda m, x: m.last(m.pool(torch.relu(m.second(y := m.first(x)) + y)).flatten(1)),
+        first=nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+        ),
+        second=nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)),
+        pool=nn.AdaptiveAvgPool2d(1),
+        last=nn.Linear(8, 5),
+    ).eval()
 
 
 IMAGE = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(2))
@@ -96,14 +90,18 @@ def test_static_int8_of_a_linear_layer_by_hand() -> None:
 
 
 @needs_int8
-def test_everything_between_layers_stays_in_codes() -> None:
-    other = in_int8(net(), Inputs("2x3x10x10"))
+def test_everything_between_layers_stays_in_codes_the_same_every_time() -> None:
+    model, state = net(), torch.get_rng_state()
+    other, again = (in_int8(model, Inputs("2x3x10x10")) for _ in range(2))
+    # The numbers that a user draws afterwards are those that would have been drawn.
+    assert torch.equal(torch.get_rng_state(), state)
     seen: list[torch.dtype] = []
     for name, module in other.named_modules():
         if name in ("first.0", "second.0", "last"):
             module.register_forward_hook(lambda _m, _a, result: seen.append(result.dtype))
     with torch.no_grad(), int8_kernels():
         result = other(IMAGE)
+        assert torch.equal(again(IMAGE), result)
     assert seen == [torch.quint8] * 3
     assert result.dtype == torch.float32
 
@@ -120,38 +118,20 @@ def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
 
 
 @needs_int8
-def test_it_is_the_same_every_time() -> None:
-    model = net()
-    state = torch.get_rng_state()
-    first, second = (in_int8(model, Inputs("1x3x10x10")) for _ in range(2))
-    with torch.no_grad(), int8_kernels():
-        assert torch.equal(first(IMAGE), second(IMAGE))
-    # And the numbers that a user draws afterwards are those that would have been drawn.
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_a_layer_alone_is_quantised_dynamically() -> None:
-    if why_no_int8():
-        pytest.skip(why_no_int8())
     other, _ = variant_of("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
     assert type(other).__module__.startswith("torch.ao.nn.quantized.dynamic")
-
-
-class Fork(nn.Module):
-    """Its way depends on values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) if x.sum() > 0 else x
 
 
 @pytest.mark.parametrize(
     ("kind", "model", "said"),
     [
-        ("int8 static", Fork(), "cannot be made"),
+        # Its way depends on values.
+        (
+            "int8 static",
+            Of(lambda m, x: m.layer(x) if x.sum() > 0 else x, layer=nn.Linear(4, 4)),
+            "cannot be made",
+        ),
         ("int8 static", nn.Linear(4, 4).double(), "float64"),
         ("int8 static", nn.ReLU(), "no layer"),
         ("int8 dynamic", nn.Conv1d(4, 4, 1), "no linear layers"),

@@ -19,15 +19,8 @@ from roofline.errors import FileFormatError, InputError
 from roofline.quantization import packed_files
 from roofline.quantization.packed_files import file_content, read_packed
 from roofline.quantization.packed_models import load_packed, packed_state
-from tests.quantization.quantized_examples import (
-    SmallResNet,
-    plain,
-    quantized,
-    residual,
-    saved,
-    small,
-    with_lively_norms,
-)
+from tests.quantization.quantized_examples import plain, quantized, residual, saved, small
+from tests.quantization.small_networks import SmallResNet, with_lively_norms
 
 
 def refusal(path: Path, error: type[InputError] = FileFormatError) -> str:
@@ -279,7 +272,7 @@ def test_float_weights_do_not_get_lost_in_a_model_with_codes(tmp_path: Path) -> 
 def test_a_quantiser_that_two_modules_share_is_kept_once(tmp_path: Path) -> None:
     model = residual(shortcut="low")
     path = saved(model, tmp_path)
-    loaded = load_packed(path, with_lively_norms(SmallResNet()))
+    loaded = load_packed(path, with_lively_norms(SmallResNet(classes=10)))
     assert file_content(packed_state(loaded)) == path.read_bytes()
     assert not any(each.training for each in loaded.modules())
     x = torch.rand(4, 1, 8, 8)

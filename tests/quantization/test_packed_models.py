@@ -19,15 +19,14 @@ from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
 from tests.quantization.quantized_examples import (
-    SmallResNet,
     largest_error,
     plain,
     quantized,
     residual,
     saved,
     small,
-    with_lively_norms,
 )
+from tests.quantization.small_networks import Of, SmallResNet, with_lively_norms
 
 # -- bytes -----------------------------------------------------------------------------------------
 
@@ -71,36 +70,36 @@ def test_a_folded_batch_norm_leaves_codes_and_one_scale_a_channel() -> None:
     for (name, kind), row in before.items():
         if kind == "codes":
             assert after[name, kind] == row
-    assert after["stem.parametrizations.weight.1.scale", "scale"].byte == 4 * 4
+    assert after["conv.parametrizations.weight.1.scale", "scale"].byte == 4 * 4
     assert not any(name.startswith("bn.") for name, _ in after)
-    one, other = packed_state(model).weights["stem"], packed_state(folded).weights["stem"]
+    one, other = packed_state(model).weights["conv"], packed_state(folded).weights["conv"]
     assert torch.equal(one.packed, other.packed)
     assert torch.equal(one.alpha, other.alpha)
 
 
 def test_what_two_names_share_counts_once(tmp_path: Path) -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.table = nn.Embedding(6, 4)
-            self.other = nn.Linear(4, 6)
-            self.other.weight = self.table.weight
-            self.one = quantized(nn.Linear(4, 4, bias=False), 2, None)
-            self.same = self.one
+    def tied() -> Any:
+        torch.manual_seed(0)
+        table, other = nn.Embedding(6, 4), nn.Linear(4, 6)
+        other.weight = table.weight
+        one = quantized(nn.Linear(4, 4, bias=False), 2, None)
+        return Of(
+            lambda m, x: m.other(m.same(m.one(m.table(x)))),
+            table=table,
+            other=other,
+            one=one,
+            same=one,
+        )
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.other(self.same(self.one(self.table(x))))
-
-    packed = packed_state(Tied())
+    packed = packed_state(tied())
     assert set(packed.rest) == {"table.weight", "other.weight", "other.bias"}
     # 6 * 4 floats, 6 of a bias, 16 codes of 2 bits and their scale.
     assert packed.byte == 96 + 24 + 4 + 4
-    path, x = saved(Tied(), tmp_path), torch.arange(6)
-    model = Tied()
+    path, x = saved(tied(), tmp_path), torch.arange(6)
+    model = tied()
     with torch.no_grad():
         model.table.weight.zero_()
-        assert torch.equal(load_packed(path, model)(x), Tied()(x))
+        assert torch.equal(load_packed(path, model)(x), tied()(x))
     assert model.one is model.same
     assert read_packed(path).byte == packed.byte
 
@@ -154,7 +153,7 @@ def test_what_is_loaded_computes_the_same(into: str, per_channel: bool, tmp_path
 @pytest.mark.parametrize("shortcut", ["full", "low"])
 def test_a_network_comes_back(is_folded: bool, shortcut: str, tmp_path: Path) -> None:
     model = residual(shortcut=shortcut)
-    target: nn.Module = with_lively_norms(SmallResNet(), seed=1)
+    target: nn.Module = with_lively_norms(SmallResNet(classes=10), seed=1)
     if is_folded:
         model = fold_batch_norms(model)
         target = fold_batch_norms(residual(shortcut=shortcut))
@@ -287,4 +286,4 @@ def test_models_that_it_does_not_fit(target: Any, why: str, tmp_path: Path) -> N
 def test_an_unfolded_model_does_not_fit_a_folded_one(tmp_path: Path) -> None:
     path = saved(fold_batch_norms(residual()), tmp_path)
     with pytest.raises(InputError, match="batch norms folded"):
-        load_packed(path, SmallResNet())
+        load_packed(path, SmallResNet(classes=10))

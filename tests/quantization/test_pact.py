@@ -31,38 +31,34 @@ def by_hand(x: float, alpha: float, bits: int) -> float:
     return levels[nearest]
 
 
-def test_two_bits_by_hand():
-    """α = 3 has steps of 1."""
-    pact = PACT(2, alpha=3.0)
-    x = torch.tensor([-1.0, 0.0, 0.4, 0.6, 1.4, 2.6, 3.0, 5.0], requires_grad=True)
-    y = pact(x)
-    assert y.tolist() == [0, 0, 0, 1, 1, 3, 3, 3]
-    y.sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [0, 1, 1, 1, 1, 1, 0, 0]
+@pytest.mark.parametrize(
+    ("bits", "signed", "x", "y", "of_x", "of_alpha"),
+    [
+        # α = 3 has steps of 1.
+        (
+            *(2, False, [-1.0, 0.0, 0.4, 0.6, 1.4, 2.6, 3.0, 5.0], [0, 0, 0, 1, 1, 3, 3, 3]),
+            *([0, 2, 4, 8, 16, 32, 0, 0], 64 + 128),
+        ),
+        # 3 bits have 7 levels: from -3 to 3.
+        (
+            *(3, True, [-5.0, -3.0, -2.6, -0.4, 0.0, 1.6, 3.0, 4.0], [-3, -3, -3, 0, 0, 2, 3, 3]),
+            *([0, 0, 4, 8, 16, 32, 0, 0], -1 - 2 + 64 + 128),
+        ),
+    ],
+    ids=["2 bits", "signed"],
+)
+def test_values_and_gradients_by_hand(
+    bits: int, signed: bool, x: list[float], y: list[int], of_x: list[int], of_alpha: int
+):
+    """What arrives at clipped places is summed up in the gradient of α."""
+    pact, given = PACT(bits, alpha=3.0, signed=signed), torch.tensor(x, requires_grad=True)
+    found = pact(given)
+    assert found.tolist() == y
+    (found * 2.0 ** torch.arange(8)).sum().backward()
+    assert given.grad is not None
+    assert given.grad.tolist() == of_x
     assert pact.alpha.grad is not None
-    assert pact.alpha.grad.item() == 2
-
-
-def test_the_gradient_of_alpha_is_what_arrives_at_clipped_places_summed():
-    pact = PACT(4, alpha=1.0)
-    x = torch.tensor([[0.5, 1.0], [2.0, -3.0]])
-    (pact(x) * torch.tensor([[1.0, 10.0], [100.0, 1000.0]])).sum().backward()
-    assert pact.alpha.grad is not None
-    assert pact.alpha.grad.item() == 110
-
-
-def test_signed_by_hand():
-    """3 bits have 7 levels: α = 3 has steps of 1 from -3 to 3."""
-    pact = PACT(3, alpha=3.0, signed=True)
-    x = torch.tensor([-5.0, -3.0, -2.6, -0.4, 0.0, 1.6, 3.0, 4.0], requires_grad=True)
-    y = pact(x)
-    assert y.tolist() == [-3, -3, -3, 0, 0, 2, 3, 3]
-    (y * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [0, 0, 4, 8, 16, 32, 0, 0]
-    assert pact.alpha.grad is not None
-    assert pact.alpha.grad.item() == -1 - 2 + 64 + 128
+    assert pact.alpha.grad.item() == of_alpha
 
 
 def test_one_bit():
@@ -225,12 +221,14 @@ def test_bad_input_is_one_line():
 
 
 @pytest.mark.parametrize("has_gradient", [True, False])
-def test_nan_goes_through_and_infinity_is_clipped(has_gradient: bool):
-    x = torch.tensor([float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("bits", [1, 2, 16])
+def test_nan_goes_through_and_infinity_is_clipped(bits: int, has_gradient: bool):
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     with torch.set_grad_enabled(has_gradient):
-        assert PACT(2, alpha=3.0)(x).isnan().tolist() == [True, False, False]
-        assert PACT(2, alpha=3.0)(x)[1:].tolist() == [3, 0]
-        assert PACT(2, alpha=3.0, signed=True)(x)[1:].tolist() == [3, -3]
+        for signed, low in ((False, 0), (True, -3)):
+            y = PACT(bits, alpha=3.0, signed=signed)(x)
+            assert y.isnan().tolist() == [True, False, False, False]
+            assert y[1:3].tolist() == [3, low]
 
 
 @given(SEEDS, st.integers(1, 16), ALPHAS, st.booleans())
@@ -244,8 +242,8 @@ def test_without_gradients_the_values_are_the_same(
     assert torch.equal(pact(x), expected)
 
 
-def test_an_ensemble_under_vmap_has_the_clipping_value_of_each():
-    pacts = [PACT(2, alpha=3.0), PACT(2, alpha=6.0)]
+def test_an_ensemble_under_vmap_has_the_clipping_value_and_gradient_of_each():
+    pacts = [PACT(2, alpha=alpha, decay=0.1) for alpha in (3.0, 6.0)]
     parameters, buffers = torch.func.stack_module_state(pacts)  # type: ignore[arg-type]
     x = torch.tensor([0.4, 1.4, 9.0])
 
@@ -253,6 +251,8 @@ def test_an_ensemble_under_vmap_has_the_clipping_value_of_each():
         return torch.func.functional_call(pacts[0], (own, buffers), (x,))
 
     assert torch.vmap(run)(parameters).tolist() == [[0, 1, 3], [0, 2, 6]]
+    found = torch.vmap(torch.func.grad(lambda own: run(own).sum()))(parameters)
+    assert found["alpha"].tolist() == pytest.approx([1 + 0.1 * 3, 1 + 0.1 * 6])
 
 
 # torch's compiler makes an instance of what it deprecates making instances of.

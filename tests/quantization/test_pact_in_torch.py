@@ -15,15 +15,6 @@ from roofline.quantization.quantizers import PACT, SAWB
 from roofline.quantization.quantizing import quantize_model
 
 
-@pytest.mark.parametrize("has_gradient", [True, False])
-@pytest.mark.parametrize("bits", [1, 2, 16])
-@pytest.mark.parametrize("signed", [True, False])
-def test_nan_goes_through_at_every_width(bits: int, signed: bool, has_gradient: bool) -> None:
-    x = torch.tensor([float("nan"), 1.0, -1.0])
-    with torch.set_grad_enabled(has_gradient):
-        assert PACT(bits, signed=signed)(x).isnan().tolist() == [True, False, False]
-
-
 @pytest.mark.parametrize("alpha", [0.7, 1.3, 3.0, 7.7, 11.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_alpha_that_is_set_back_in_a_pass_of_two_calls_has_its_gradient(
@@ -51,18 +42,6 @@ def test_a_second_derivative_is_that_of_the_decay_alone() -> None:
     assert float(first.detach()) == 1 + 0.5 * 4
     (second,) = torch.autograd.grad(first, pact.alpha)
     assert float(second) == 0.5
-
-
-def test_an_ensemble_is_trained_under_vmap() -> None:
-    pacts = [PACT(2, alpha=3.0, decay=0.1), PACT(2, alpha=6.0, decay=0.1)]
-    parameters, buffers = torch.func.stack_module_state(pacts)  # type: ignore[arg-type]
-    x = torch.tensor([0.4, 1.4, 9.0])
-
-    def loss(own: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(pacts[0], (own, buffers), (x,)).sum()
-
-    found = torch.vmap(torch.func.grad(loss))(parameters)
-    assert found["alpha"].tolist() == pytest.approx([1 + 0.1 * 3, 1 + 0.1 * 6])
 
 
 def test_gradients_of_single_samples() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections import OrderedDict
 from typing import Any
@@ -16,7 +17,7 @@ from roofline.quantization.clipping import load_quantized
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
-from tests.quantization.small_networks import chain, image, small_resnet
+from tests.quantization.small_networks import Of, chain, image, small_resnet
 
 
 def _refused(model: Any, said: str, policy: Any = None, inputs: Any = None, **options: Any) -> None:
@@ -29,27 +30,16 @@ def _with(layer: nn.Module) -> nn.Module:
     return nn.Sequential(OrderedDict(a=nn.Linear(4, 4), b=layer, c=nn.Linear(4, 4)))
 
 
-def _filled(value: float) -> nn.Linear:
+def _layer(**attributes: Any) -> nn.Module:
+    """A linear layer with its weight set to a value, or one of its elements, or with others."""
     layer = nn.Linear(4, 4)
-    nn.init.constant_(layer.weight, value)
+    for name, value in attributes.items():
+        if name in ("weight", "element"):
+            with torch.no_grad():
+                (layer.weight if name == "weight" else layer.weight[1, 2]).fill_(value)
+        else:
+            setattr(layer, name, value)
     return layer
-
-
-def _one_nan() -> nn.Linear:
-    layer = nn.Linear(4, 4)
-    with torch.no_grad():
-        layer.weight[1, 2] = float("nan")
-    return layer
-
-
-def _own_attribute() -> nn.Linear:
-    layer = nn.Linear(4, 4)
-    layer.input_quantizer = nn.Identity()
-    return layer
-
-
-def _weight_norm() -> nn.Module:
-    return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
 
 
 # -- models and policies ---------------------------------------------------------------------------
@@ -58,16 +48,22 @@ def _weight_norm() -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (_one_nan(), r"layer 'b' has NaN or infinite weights"),
-        (_filled(float("inf")), r"layer 'b' has NaN or infinite weights"),
+        (_layer(element=math.nan), r"layer 'b' has NaN or infinite weights"),
+        (_layer(weight=math.inf), r"layer 'b' has NaN or infinite weights"),
         (
             nn.Linear(4, 4, dtype=torch.complex64),
             r"layer 'b' has weights of complex64; only floats",
         ),
         (nn.Linear(4, 4, device="meta"), r"layer 'b' has no values \(it lies on the meta device"),
         (nn.LazyLinear(4), r"'b' of Sequential has no weights yet; run the model once"),
-        (_weight_norm(), r"layer 'b' is parametrised already \(as weight norm does\)"),
-        (_own_attribute(), r"layer 'b' has an attribute 'input_quantizer' of its own"),
+        (
+            nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+            r"layer 'b' is parametrised already \(as weight norm does\)",
+        ),
+        (
+            _layer(input_quantizer=nn.Identity()),
+            r"layer 'b' has an attribute 'input_quantizer' of its own",
+        ),
     ],
 )
 def test_layers_that_cannot_be_quantised_are_named(layer: nn.Module, said: str) -> None:
@@ -80,7 +76,7 @@ def test_layers_that_cannot_be_quantised_are_named(layer: nn.Module, said: str) 
 
 def test_what_a_policy_leaves_in_floats_may_be_as_it_is() -> None:
     own = {"b": LayerBits(weights=32, activations=32)}
-    model = quantize_model(_with(_one_nan()), Policy(layers=own))
+    model = quantize_model(_with(_layer(element=math.nan)), Policy(layers=own))
     assert set(quantized_layers(model)) == {"a", "c"}
 
 
@@ -89,74 +85,77 @@ def test_what_a_policy_leaves_in_floats_may_be_as_it_is() -> None:
 @pytest.mark.parametrize("is_per_channel", [False, True])
 def test_constant_weights_keep_their_value(value: float, bits: int, is_per_channel: bool) -> None:
     policy = Policy(weights=bits, first_last=bits, per_channel=is_per_channel)
-    model: Any = quantize_model(_with(_filled(value)), policy)
+    model: Any = quantize_model(_with(_layer(weight=value)), policy)
     weight = model.b.weight.detach()
     assert torch.isfinite(weight).all()
     torch.testing.assert_close(weight, torch.full((4, 4), value), rtol=1e-6, atol=0.0)
 
 
-def test_what_is_quantised_already_is_refused() -> None:
-    model = quantize_model(chain())
-    _refused(model, r"Sequential is quantised already \('0' is\); quantise the float model")
-    _refused(_with(model), r"Sequential is quantised already \('b.0' is\)")
-    only = Policy(weights=32, activations=4, first_last=4)
-    _refused(quantize_model(chain(), only), "is quantised already")
-
-
-def test_torchs_own_quantised_layers_are_refused() -> None:
+def _torchs_own() -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torchs: Any = torch.ao.nn.quantized.Linear(4, 4)
-    _refused(_with(torchs), r"is quantised already: 'b' is torch's Linear;")
+    return _with(torchs)
 
 
-def test_compiled_models_are_refused() -> None:
-    compiled: Any = torch.compile(chain(), backend="eager")
-    _refused(compiled, "is compiled; quantise it first, then call torch.compile")
+def _compiled() -> nn.Module:
     model = chain()
     model.compile(backend="eager")
-    _refused(model, "Sequential is compiled")
+    return model
 
 
-def test_models_without_layers_are_refused() -> None:
-    for inputs in (None, (2, 4)):
-        said = "Sequential has no convolution or linear layer with weights of its own"
-        _refused(nn.Sequential(nn.ReLU(), nn.LayerNorm(4)), said, inputs=inputs)
+_OTHER = LayerBits(weights=4, activations=4)
+_NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
 
 
-def test_what_is_no_model_or_no_policy_is_refused() -> None:
-    _refused(lambda x: x, "quantize_model takes a torch.nn.Module, got function")
-    _refused(chain(), "policy: expected a roofline.quantization.Policy, got 2", policy=2)
-    _refused(chain(), "inputs: expected a tensor", inputs=object())
-
-
-def test_names_in_a_policy_that_are_no_layers_are_refused() -> None:
-    bits = LayerBits(weights=4, activations=4)
-    for name, near in (
-        ("haed", "head"),
-        ("same.bn", "same.conv2"),
-        ("down.sortcut.0", "down.shortcut.0"),
-    ):
-        said = f"policy: '{name}' is no layer that can be quantised; did you mean '{near}'"
-        _refused(small_resnet(), said, policy=Policy(layers={name: bits}))
-
-
-class _Branching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        if x.sum() > 0:
-            x = -x
-        return self.layer(x)
+@pytest.mark.parametrize(
+    ("model", "given", "said"),
+    [
+        (
+            quantize_model(chain()),
+            *({}, r"Sequential is quantised already \('0' is\); quantise the float model"),
+        ),
+        (_with(quantize_model(chain())), {}, r"Sequential is quantised already \('b.0' is\)"),
+        (
+            quantize_model(chain(), Policy(weights=32, activations=4, first_last=4)),
+            *({}, "is quantised already"),
+        ),
+        (_torchs_own(), {}, "is quantised already: 'b' is torch's Linear;"),
+        (
+            torch.compile(chain(), backend="eager"),
+            *({}, "is compiled; quantise it first, then call torch.compile"),
+        ),
+        (_compiled(), {}, "Sequential is compiled"),
+        (_NO_LAYERS, {}, "Sequential has no convolution or linear layer with weights of its own"),
+        (_NO_LAYERS, {"inputs": (2, 4)}, "Sequential has no convolution or linear layer"),
+        (lambda x: x, {}, "quantize_model takes a torch.nn.Module, got function"),
+        (chain(), {"policy": 2}, "policy: expected a roofline.quantization.Policy, got 2"),
+        (chain(), {"inputs": object()}, "inputs: expected a tensor"),
+        *(
+            (
+                small_resnet(),
+                {"policy": Policy(layers={name: _OTHER})},
+                f"policy: '{name}' is no layer that can be quantised; did you mean '{near}'",
+            )
+            for name, near in (
+                ("haed", "head"),
+                ("same.bn", "same.conv2"),
+                ("down.sortcut.0", "down.shortcut.0"),
+            )
+        ),
+    ],
+)
+def test_what_cannot_be_quantised_is_refused(model: Any, given: dict[str, Any], said: str) -> None:
+    _refused(model, said, **given)
 
 
 def test_code_that_depends_on_values_asks_for_inputs() -> None:
-    model = _Branching()
-    _refused(model, r"the layers of _Branching cannot be read from its code .*; give inputs=")
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.calls += 1
+        return m.layer(-x if x.sum() > 0 else x)
+
+    model: Any = Of(function, layer=nn.Linear(4, 4), calls=0)
+    _refused(model, r"the layers of Of cannot be read from its code .*; give inputs=")
     assert model.calls == 0
     quantised = quantize_model(model, Policy(), torch.randn(2, 4))
     assert set(quantized_layers(quantised)) == {"layer"}
@@ -164,17 +163,12 @@ def test_code_that_depends_on_values_asks_for_inputs() -> None:
 
 
 def test_buffers_that_code_changes_stay_as_they_are() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-            self.register_buffer("count", torch.zeros(1))
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.count.add_(1)
+        return m.layer(x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.get_buffer("count").add_(1)
-            return self.layer(x)
-
-    model = Counting()
+    model = Of(function, layer=nn.Linear(4, 4))
+    model.register_buffer("count", torch.zeros(1))
     for inputs in (None, (2, 4)):
         assert set(quantized_layers(quantize_model(model, Policy(), inputs))) == {"layer"}
         assert float(model.get_buffer("count")) == 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from roofline.quantization.quantizers import SAWB
 from roofline.quantization.quantizing import quantize_model
 from roofline.quantization.tracing import traced
 from roofline.workload.models.libraries.availability import with_torchvision
-from tests.quantization.small_networks import SmallResNet, chain, image, small_resnet
+from tests.quantization.small_networks import Of, SmallResNet, chain, image, small_resnet
 
 _LOW = Policy(shortcut="low")
 
@@ -117,80 +116,54 @@ def test_the_names_of_a_resnet18_by_hand() -> None:
 
 
 def test_a_layer_that_runs_twice_has_the_most_bits_of_its_places() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(4, 4)
-            self.outer = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.outer(self.inner(torch.relu(self.inner(x))))
-
+    twice = Of(
+        lambda m, x: m.outer(m.inner(torch.relu(m.inner(x)))),
+        inner=nn.Linear(4, 4),
+        outer=nn.Linear(4, 4),
+    )
     for inputs in (None, torch.randn(2, 4)):
-        model = quantize_model(Twice(), Policy(), inputs)
+        model = quantize_model(twice, Policy(), inputs)
         assert _words(model) == {"inner": "w8a8", "outer": "w8a8"}
-        layers = traced(Twice(), inputs).layers
+        layers = traced(twice, inputs).layers
         assert set(layers["inner"].places) == {"first", "inner"}
         assert layers["inner"].is_signed
 
 
-class _Signs(nn.Module):
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.first = nn.Conv2d(1, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.cut = nn.Hardtanh(0.0, 6.0)
-        self.tanh = nn.Hardtanh()
-        self.second = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
-        y = torch.relu(x)
-        match self.way:
-            case "relu":
-                z = y
-            case "pooled":
-                z = functional.max_pool2d(y, 3, 1, 1).contiguous()
-            case "averaged":
-                z = functional.avg_pool2d(y, 3, 1, 1)
-            case "sum":
-                z = y + torch.sigmoid(x)
-            case "gated":
-                z = y * torch.sigmoid(x)
-            case "joined":
-                z = torch.cat([y[:, :2], y[:, 2:]], dim=1)
-            case "cut":
-                z = self.cut(x)
-            case "in place":
-                z = functional.relu(x.clone(), inplace=True)
-            case "normed":
-                z = self.norm(y)
-            case "difference":
-                z = y - torch.sigmoid(x)
-            case "sum with below":
-                z = y + x
-            case "hardtanh":
-                z = self.tanh(x)
-            case _:
-                z = functional.gelu(x)
-        return self.second(z)
+# What is made of x, which a convolution gives, and of its ReLU y.
+NOT_SIGNED: dict[str, Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "relu": lambda m, x, y: y,
+    "pooled": lambda m, x, y: functional.max_pool2d(y, 3, 1, 1).contiguous(),
+    "averaged": lambda m, x, y: functional.avg_pool2d(y, 3, 1, 1),
+    "sum": lambda m, x, y: y + torch.sigmoid(x),
+    "gated": lambda m, x, y: y * torch.sigmoid(x),
+    "joined": lambda m, x, y: torch.cat([y[:, :2], y[:, 2:]], dim=1),
+    "cut": lambda m, x, y: m.cut(x),
+    "in place": lambda m, x, y: functional.relu(x.clone(), inplace=True),
+}
+SIGNED: dict[str, Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "normed": lambda m, x, y: m.norm(y),
+    "difference": lambda m, x, y: y - torch.sigmoid(x),
+    "sum with below": lambda m, x, y: y + x,
+    "hardtanh": lambda m, x, y: m.tanh(x),
+    "gelu": lambda m, x, y: functional.gelu(x),
+}
 
 
 @pytest.mark.parametrize("inputs", [None, (1, 1, 6, 6)], ids=["code", "run"])
-@pytest.mark.parametrize(
-    ("way", "is_signed"),
-    [
-        *itertools.product(("relu", "pooled", "averaged", "sum", "gated", "joined"), (False,)),
-        *itertools.product(("cut", "in place"), (False,)),
-        *itertools.product(("normed", "difference", "sum with below", "gelu"), (True,)),
-        ("hardtanh", True),
-    ],
-)
-def test_what_may_be_below_zero_is_signed(way: str, is_signed: bool, inputs: Any) -> None:
-    layers = traced(_Signs(way).eval(), inputs).layers
+@pytest.mark.parametrize("way", [*NOT_SIGNED, *SIGNED])
+def test_what_may_be_below_zero_is_signed(way: str, inputs: Any) -> None:
+    made = (NOT_SIGNED | SIGNED)[way]
+    model = Of(
+        lambda m, x: m.second(made(m, x := m.first(x), torch.relu(x))),
+        first=nn.Conv2d(1, 4, 3, padding=1),
+        norm=nn.BatchNorm2d(4),
+        cut=nn.Hardtanh(0.0, 6.0),
+        tanh=nn.Hardtanh(),
+        second=nn.Conv2d(4, 4, 1),
+    )
+    layers = traced(model.eval(), inputs).layers
     assert layers["first"].is_signed
-    assert layers["second"].is_signed is is_signed
+    assert layers["second"].is_signed is (way in SIGNED)
 
 
 # -- what it computes ------------------------------------------------------------------------------
@@ -207,14 +180,10 @@ def _grid(x: torch.Tensor, alpha: float, bits: int, *, is_signed: bool) -> torch
 
 def _weights(weight: torch.Tensor) -> torch.Tensor:
     """Of 2 bits: the nearest of -a, -a/3, a/3, a."""
-    alpha = float(quantized_alpha(weight))
+    alpha = float(SAWB(2).clipping(weight.detach()))
     levels = alpha * torch.tensor([-1.0, -1 / 3, 1 / 3, 1.0], dtype=torch.float64)
     nearest = (weight.detach().double().unsqueeze(-1) - levels).abs().argmin(dim=-1)
     return levels[nearest].to(weight.dtype)
-
-
-def quantized_alpha(weight: torch.Tensor) -> torch.Tensor:
-    return SAWB(2).clipping(weight.detach())
 
 
 def test_a_chain_computes_with_the_nearest_levels() -> None:
@@ -275,15 +244,12 @@ def test_sixteen_bits_are_nearly_the_float_model() -> None:
     assert float(error.detach()) < 1e-2
 
 
-def _transposed() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.Conv2d(6, 1, 1)
-    )
-
-
 def test_transposed_convolutions_have_a_scale_for_each_output_channel() -> None:
+    model = nn.Sequential(
+        *(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.Conv2d(6, 1, 1))
+    )
     policy = Policy(weights=2, activations=8, first_last=2, per_channel=True)
-    layer = quantized_layers(quantize_model(_transposed(), policy))["2"]
+    layer = quantized_layers(quantize_model(model, policy))["2"]
     assert layer.weight_quantizer is not None
     codes, alpha = layer.weight_quantizer.codes(layer.float_weight)
     assert codes.shape == (4, 3, 2, 2)
@@ -291,19 +257,15 @@ def test_transposed_convolutions_have_a_scale_for_each_output_channel() -> None:
 
 
 def test_one_weight_in_two_layers_stays_one() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(10, 4)
-            self.head = nn.Linear(4, 10, bias=False)
-            self.head.weight = self.table.weight
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.head(torch.relu(self.table(tokens)))
-
+    tied: Any = Of(
+        lambda m, x: m.head(torch.relu(m.table(x))),
+        table=nn.Embedding(10, 4),
+        head=nn.Linear(4, 10, bias=False),
+    )
+    tied.head.weight = tied.table.weight
     tokens = torch.tensor([[1, 2]])
     with pytest.warns(UserWarning, match=r"left in floats: table \(Embedding\);"):
-        model: Any = quantize_model(Tied(), Policy(), tokens)
+        model: Any = quantize_model(tied, Policy(), tokens)
     layer = quantized_layers(model)["head"]
     assert layer.float_weight is model.table.weight
     model(tokens).sum().backward()
@@ -317,52 +279,62 @@ def test_a_layer_alone_is_a_model() -> None:
         assert model(torch.randn(2, 4)).shape == (2, 3)
 
 
-def test_what_runs_as_no_layer_of_its_own_is_named() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.before = nn.Linear(8, 8)
-            self.cells = nn.LSTM(8, 8, batch_first=True)
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-            self.norm = nn.LayerNorm([8])
-            self.unused = nn.Linear(3, 3)
-            self.after = nn.Linear(8, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x, _ = self.cells(torch.relu(self.before(x)))
-            x, _ = self.attention(x, x, x)
-            return self.after(self.norm(x))
-
-    said = (
-        r"left in floats: cells \(LSTM\), attention \(MultiheadAttention\), attention.out_proj"
-        r" \(NonDynamicallyQuantizableLinear\), unused \(Linear\); only"
-    )
-    for inputs in (None, torch.randn(1, 3, 8)):
-        with pytest.warns(UserWarning, match=said):
-            model = quantize_model(Mixed(), Policy(), inputs)
-        assert _words(model) == {"before": "w8a8", "after": "w8a8"}
-        assert model(torch.randn(1, 3, 8)).shape == (1, 3, 2)
+class _Standardised(nn.Conv2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(input, self.weight - self.weight.mean(), self.bias)
 
 
-def test_a_fused_encoder_layer_is_left_whole() -> None:
-    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    model = nn.Sequential(nn.Linear(8, 8), encoder, nn.Linear(8, 2)).eval()
-    for inputs in (None, (1, 3, 8)):
-        with pytest.warns(UserWarning, match=r"left in floats: .*1\.linear1"):
-            quantised = quantize_model(model, Policy(), inputs)
-        assert set(_words(quantised)) == {"0", "2"}
-        assert quantised(torch.randn(1, 3, 8)).shape == (1, 3, 2)
+def _mixed(m: Any, x: torch.Tensor) -> torch.Tensor:
+    x, _ = m.cells(torch.relu(m.before(x)))
+    x, _ = m.attention(x, x, x)
+    return m.after(m.norm(x))
 
 
-def test_a_layer_that_computes_otherwise_is_left() -> None:
-    class Standardised(nn.Conv2d):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return functional.conv2d(input, self.weight - self.weight.mean(), self.bias)
-
-    model = nn.Sequential(nn.Conv2d(1, 2, 1), Standardised(2, 2, 1), nn.Conv2d(2, 1, 1))
-    for inputs in (None, (1, 1, 4, 4)):
-        with pytest.warns(UserWarning, match=r"left in floats: 1 \(Standardised\)"):
-            assert set(_words(quantize_model(model, Policy(), inputs))) == {"0", "2"}
+@pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
+@pytest.mark.parametrize(
+    ("model", "x", "quantised", "said"),
+    [
+        (
+            Of(
+                _mixed,
+                before=nn.Linear(8, 8),
+                cells=nn.LSTM(8, 8, batch_first=True),
+                attention=nn.MultiheadAttention(8, 2, batch_first=True),
+                norm=nn.LayerNorm([8]),
+                unused=nn.Linear(3, 3),
+                after=nn.Linear(8, 2),
+            ),
+            torch.randn(1, 3, 8),
+            {"before", "after"},
+            r"left in floats: cells \(LSTM\), attention \(MultiheadAttention\), attention.out_proj"
+            r" \(NonDynamicallyQuantizableLinear\), unused \(Linear\); only",
+        ),
+        (
+            nn.Sequential(
+                nn.Linear(8, 8),
+                nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+                nn.Linear(8, 2),
+            ).eval(),
+            torch.randn(1, 3, 8),
+            {"0", "2"},
+            r"left in floats: .*1\.linear1",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 1), _Standardised(2, 2, 1), nn.Conv2d(2, 1, 1)),
+            torch.randn(1, 1, 4, 4),
+            {"0", "2"},
+            r"left in floats: 1 \(_Standardised\)",
+        ),
+    ],
+    ids=["others", "fused encoder", "computed otherwise"],
+)
+def test_what_runs_as_no_layer_of_its_own_is_named(
+    model: nn.Module, x: torch.Tensor, quantised: set[str], said: str, is_run: bool
+) -> None:
+    with pytest.warns(UserWarning, match=said):
+        found = quantize_model(model, Policy(), x if is_run else None)
+    assert _words(found) == dict.fromkeys(quantised, "w8a8")
+    assert found(x).shape == model(x).shape
 
 
 def test_inputs_are_what_analyze_takes() -> None:
@@ -438,32 +410,19 @@ def test_what_an_identity_shortcut_carries_is_quantised_once() -> None:
 def test_a_shared_quantiser_has_the_gradient_of_one() -> None:
     # By hand: y = PACT(x); the block gives y·w + y. Of x less than half a step below α the gradient
     # stays with x, although the level is α.
-    class Carry(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(1, 1, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x) + x
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(1, 1)
-            self.relu = nn.ReLU()
-            self.block = Carry()
-            self.last = nn.Linear(1, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(self.block(self.relu(self.first(x))))
-
-    model: Any = quantize_model(Net(), Policy(weights=32, activations=2, shortcut="low"), decay=0.0)
+    net = Of(
+        lambda m, x: m.last(m.block(m.relu(m.first(x)))),
+        first=nn.Linear(1, 1),
+        relu=nn.ReLU(),
+        block=Of(lambda m, x: m.layer(x) + x, layer=nn.Linear(1, 1, bias=False)),
+        last=nn.Linear(1, 1),
+    )
+    model: Any = quantize_model(net, Policy(weights=32, activations=2, shortcut="low"), decay=0.0)
     assert list(quantized_entrances(model)) == ["block"]
     pact = quantized_entrances(model)["block"]
     pact.load_state_dict({"alpha": torch.tensor(3.0)})
-    layer: Any = model.block.layer
     with torch.no_grad():
-        layer.weight.fill_(0.5)
+        model.block.layer.weight.fill_(0.5)
     x = torch.tensor([[0.9], [2.8], [3.5]], requires_grad=True)
     result = model.block(x)
     torch.testing.assert_close(result.detach(), torch.tensor([[1.5], [4.5], [4.5]]))
@@ -475,22 +434,19 @@ def test_a_shared_quantiser_has_the_gradient_of_one() -> None:
 
 
 def test_a_shortcut_that_no_block_is_given_is_named() -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = torch.relu(self.a(x))
-            return self.c(torch.relu(self.b(x)) + x)
-
+    flat = Of(
+        lambda m, x: m.c(torch.relu(m.b(y := torch.relu(m.a(x)))) + y),
+        a=nn.Linear(4, 4),
+        b=nn.Linear(4, 4),
+        c=nn.Linear(4, 2),
+    )
     for inputs in (None, (1, 4)):
         with pytest.warns(UserWarning, match="shortcuts left in floats: in the model itself; what"):
-            model = quantize_model(Flat(), _LOW, inputs)
+            model = quantize_model(flat, _LOW, inputs)
         assert not quantized_entrances(model)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            quantize_model(Flat(), Policy(), inputs)
+            quantize_model(flat, Policy(), inputs)
 
 
 # -- afterwards ------------------------------------------------------------------------------------

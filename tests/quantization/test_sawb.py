@@ -47,20 +47,15 @@ def test_two_bits_by_hand():
     assert alpha.item() == pytest.approx(7.6)
 
 
-def test_the_four_levels():
-    weight = drawn((4000,), 0)
-    quantizer = SAWB(2)
+@pytest.mark.parametrize(
+    ("levels", "expected"), [(4, [-1, -1 / 3, 1 / 3, 1]), (3, [-1, 0, 1])], ids=["four", "three"]
+)
+def test_the_levels_of_two_bits(levels: int, expected: list[float]):
+    weight, quantizer = drawn((4000,), 0), SAWB(2, levels=levels)
+    assert quantizer.levels == levels
     alpha = quantizer.clipping(weight).item()
-    expected = [-alpha, -alpha / 3, alpha / 3, alpha]
-    assert quantizer(weight).unique().tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_ternary_weights_have_a_zero():
-    quantizer = SAWB(2, levels=3)
-    assert quantizer.levels == 3
-    weight = drawn((4000,), 0)
-    alpha = quantizer.clipping(weight).item()
-    assert quantizer(weight).unique().tolist() == pytest.approx([-alpha, 0, alpha], rel=1e-6)
+    found = quantizer(weight).unique().tolist()
+    assert found == pytest.approx([alpha * each for each in expected], rel=1e-6)
     assert 0 in SAWB(4, levels=15)(weight)
     assert 0 not in SAWB(4)(weight)
 

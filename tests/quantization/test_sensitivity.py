@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,71 +47,58 @@ def sensitivity(
 # -- ranking ---------------------------------------------------------------------------------------
 
 
-def names(layers: Sequence[LayerSensitivity]) -> list[str]:
-    return [each.name for each in layers]
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        # 0.2 for 4 s is a better bargain than 0.1 for 1 s.
+        ({"small": (0.1, 1.0), "large": (0.2, 4.0)}, ["large", "small"]),
+        # What saves nothing comes last, by its error.
+        (
+            {"worse": (0.3, -1.0), "nothing": (0.1, 0.0), "unknown": (0.2, None), "gains": (5, 1)},
+            ["gains", "nothing", "unknown", "worse"],
+        ),
+        # Bytes count where no time is known.
+        ({"few": (0.1, None, 10), "many": (0.1, None, 1000)}, ["many", "few"]),
+        ({}, []),
+    ],
+    ids=["error for what it saves", "saves nothing", "bytes", "none"],
+)
+def test_layers_are_ranked_by_their_error_for_what_they_save(
+    layers: Mapping[str, tuple[Any, ...]], expected: list[str]
+):
+    found = ranked(sensitivity(name, *each) for name, each in layers.items())
+    assert [each.name for each in found] == expected
 
 
-def test_error_counts_for_what_it_saves():
-    # 0.2 for 4 s is a better bargain than 0.1 for 1 s.
-    layers = [sensitivity("small", 0.1, 1.0), sensitivity("large", 0.2, 4.0)]
-    assert names(ranked(layers)) == ["large", "small"]
+OWN = LayerBits(weights=5, activations=7)
 
 
-def test_what_saves_nothing_comes_last_by_its_error():
-    layers = [
-        sensitivity("slower and bad", 0.3, -1.0),
-        sensitivity("nothing", 0.1, 0.0),
-        sensitivity("unknown", 0.2, None),
-        sensitivity("gains", 5.0, 0.001),
-    ]
-    assert names(ranked(layers)) == ["gains", "nothing", "unknown", "slower and bad"]
-
-
-def test_bytes_count_where_no_time_is_known():
-    layers = [sensitivity("few", 0.1, None, 10), sensitivity("many", 0.1, None, 1000)]
-    assert names(ranked(layers)) == ["many", "few"]
-
-
-def test_no_layers_are_no_ranking():
-    assert ranked([]) == ()
+@pytest.mark.parametrize(
+    ("places", "policy", "words"),
+    [
+        (("inner",), Policy(), "w2a2 w3a3 w4a4 w8a8 w32a32"),
+        (("first", "last"), Policy(), "w8a8 w32a32"),
+        (("first", "last"), Policy(first_last=16), "w16a16 w32a32"),
+        (("first", "last"), Policy(first_last=1), "w2a2 w3a3 w4a4 w8a8 w32a32"),
+        # What is left in floats everywhere stays there.
+        (("inner",), Policy(weights=4, activations=32), "w2a32 w3a32 w4a32 w8a32 w32a32"),
+        (("inner",), Policy(weights=32, activations=4), "w32a2 w32a3 w32a4 w32a8 w32a32"),
+        (("inner",), Policy(weights=32, activations=32), "w2a2 w3a3 w4a4 w8a8 w32a32"),
+        (("shortcut",), Policy(shortcut="full"), "w32a32"),
+        (("shortcut",), Policy(shortcut="low"), "w2a2 w3a3 w4a4 w8a8 w32a32"),
+        # What a policy names is not up for choice.
+        (("inner", "first"), Policy(layers={"a": OWN}), "w5a7"),
+    ],
+)
+def test_widths_that_a_proposal_may_choose_from(
+    places: Sequence[Place], policy: Policy, words: str
+):
+    for place in places:
+        found = candidates_of(layer("a", place), policy)
+        assert [each.words for each in found] == words.split()
 
 
 # -- candidates ------------------------------------------------------------------------------------
-
-
-def test_an_inner_layer_may_have_any_width():
-    assert candidates_of(layer("a"), Policy()) == tuple(map(bits, (2, 3, 4, 8, 32)))
-
-
-def test_first_and_last_keep_their_least():
-    for place in ("first", "last"):
-        assert candidates_of(layer("a", place), Policy()) == (bits(8), bits(32))
-
-
-def test_first_and_last_may_have_just_what_is_asked_of_them():
-    for place in ("first", "last"):
-        found = candidates_of(layer("a", place), Policy(first_last=16))
-        assert found == (bits(16), bits(32))
-        assert candidates_of(layer("a", place), Policy(first_last=1))[0] == bits(2)
-
-
-def test_what_is_left_in_floats_everywhere_stays_there():
-    weights = candidates_of(layer("a"), Policy(weights=4, activations=32))
-    assert [each.words for each in weights] == ["w2a32", "w3a32", "w4a32", "w8a32", "w32a32"]
-    activations = candidates_of(layer("a"), Policy(weights=32, activations=4))
-    assert [each.words for each in activations] == ["w32a2", "w32a3", "w32a4", "w32a8", "w32a32"]
-    assert candidates_of(layer("a"), Policy(weights=32, activations=32))[0] == bits(2)
-
-
-def test_shortcuts_stay_floats_where_they_are_to():
-    shortcut = layer("a", "shortcut")
-    assert candidates_of(shortcut, Policy(shortcut="full")) == (bits(32),)
-    assert bits(2) in candidates_of(shortcut, Policy(shortcut="low"))
-
-
-def test_what_a_policy_names_is_not_up_for_choice():
-    own = LayerBits(weights=5, activations=7)
-    assert candidates_of(layer("a"), Policy(layers={"a": own})) == (own,)
 
 
 # -- bits under a budget ---------------------------------------------------------------------------

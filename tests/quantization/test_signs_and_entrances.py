@@ -14,100 +14,72 @@ from roofline.quantization.policy import Policy
 from roofline.quantization.quantized_modules import quantized_entrances, quantized_layers
 from roofline.quantization.quantizing import quantize_model
 from roofline.quantization.tracing import traced
+from tests.quantization.small_networks import Of
 
 _LOW = Policy(shortcut="low")
 
 
-class _Filled(nn.Module):
+def test_what_several_operators_wrote_may_be_below_zero() -> None:
     """The second layer reads a tensor that two operators wrote, each a half."""
 
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.first = nn.Conv2d(1, 4, 3, padding=1)
-        self.second = nn.Conv2d(4, 4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.first(x)
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = m.first(x)
         joined = torch.zeros_like(x)
-        joined[:, :2] = torch.relu(x[:, :2]) if self.way == "above zero" else x[:, :2]
+        joined[:, :2] = x[:, :2]
         joined[:, 2:] = torch.relu(x[:, 2:])
-        return self.second(joined)
+        return m.second(joined)
 
-
-def test_what_several_operators_wrote_may_be_below_zero() -> None:
-    layers = traced(_Filled("below zero").eval(), (2, 1, 6, 6)).layers
-    assert layers["second"].is_signed
+    filled = Of(function, first=nn.Conv2d(1, 4, 3, padding=1), second=nn.Conv2d(4, 4, 1))
+    assert traced(filled.eval(), (2, 1, 6, 6)).layers["second"].is_signed
 
 
 class _Add(nn.Module):
     """A block with a second argument that need not be given."""
 
-    def __init__(self, has_layer: bool) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4) if has_layer else nn.Identity()
+        self.layer = layer
 
     def forward(self, x: torch.Tensor, skip: torch.Tensor | None = None) -> torch.Tensor:
         x = self.layer(x)
         return x if skip is None else x + skip
 
 
-class _Skipping(nn.Module):
-    """As in networks of encoder and decoder: what is carried is not the first argument."""
-
-    def __init__(self, has_layer: bool) -> None:
-        super().__init__()
-        self.first, self.inner = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.block = _Add(has_layer)
-        self.last = nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        carried = torch.relu(self.first(x))
-        return self.last(self.block(self.inner(carried), carried))
+def _linears(*names: str) -> dict[str, nn.Module]:
+    return {name: nn.Linear(4, 4) for name in names}
 
 
 @pytest.mark.parametrize("inputs", [None, (3, 4)], ids=["code", "run"])
-@pytest.mark.parametrize("has_layer", [True, False])
-def test_a_shortcut_that_comes_as_another_argument_is_left(has_layer: bool, inputs: Any) -> None:
+@pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.Identity()])
+def test_a_shortcut_that_comes_as_another_argument_is_left(layer: nn.Module, inputs: Any) -> None:
+    """As in networks of encoder and decoder: what is carried is not the first argument."""
+    skipping = Of(
+        lambda m, x: m.last(m.block(m.inner(carried := torch.relu(m.first(x))), carried)),
+        block=_Add(layer),
+        **_linears("first", "inner", "last"),
+    )
     with pytest.warns(UserWarning, match="shortcuts left in floats: in block; what they carry"):
-        model = quantize_model(_Skipping(has_layer), _LOW, inputs)
+        model = quantize_model(skipping, _LOW, inputs)
     assert not quantized_entrances(model)
 
 
-class _Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.register_buffer("factor", torch.ones(4))
-
-    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        return self.layer(x * self.get_buffer("factor")) * scale + x
-
-
-class _Repeating(nn.Module):
-    """One block that runs twice: the second time what comes is below zero, too."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.times = times
-        self.first = nn.Linear(4, 4)
-        self.block = _Scaled()
-        self.last = nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.first(x))
-        for _ in range(self.times):
-            x = self.block(x)
-        return self.last(x)
-
-
 @pytest.mark.parametrize("inputs", [None, (3, 4)], ids=["code", "run"])
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.filterwarnings("ignore:shortcuts left in floats")
-def test_a_block_that_runs_twice_reads_what_it_gave(inputs: Any) -> None:
-    once = quantize_model(_Repeating(1), _LOW, inputs)
-    assert not quantized_entrances(once)["block"].signed
-    twice = quantize_model(_Repeating(2), _LOW, inputs)
-    assert quantized_entrances(twice)["block"].signed
+def test_a_block_that_runs_twice_reads_what_it_gave(times: int, inputs: Any) -> None:
+    """The second time what comes is below zero, too."""
+    block = Of(lambda m, x: m.layer(x * m.factor) + x, layer=nn.Linear(4, 4))
+    block.register_buffer("factor", torch.ones(4))
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(m.first(x))
+        for _ in range(times):
+            x = m.block(x)
+        return m.last(x)
+
+    repeating = Of(function, block=block, **_linears("first", "last"))
+    model = quantize_model(repeating, _LOW, inputs)
+    assert quantized_entrances(model)["block"].signed is (times == 2)
 
 
 def test_a_layer_whose_forward_was_replaced_is_left() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,45 +15,46 @@ import roofline
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_ifs import records_of_torch, what_if
 from roofline.workload.operators import OperatorRecord, State
+from tests.quantization.small_networks import Of
 
 ALL = Policy(weights=16, activations=16, first_last=16, shortcut="low")
 
 
-class Vision(nn.Module):
+def vision() -> nn.Module:
     """Patches, a class token, places, a fused encoder layer and a head."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, 32, 4, 4)
-        self.token, self.places = (
-            nn.Parameter(torch.zeros(1, 1, 32)),
-            nn.Parameter(torch.ones(17, 32)),
-        )
-        self.encoder = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 10)
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        tokens = m.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([m.token.expand(x.shape[0], -1, -1), tokens], 1) + m.places
+        return m.head(m.norm(m.encoder(tokens))[:, 0])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), tokens], 1) + self.places
-        return self.head(self.norm(self.encoder(tokens))[:, 0])
+    return Of(
+        function,
+        patches=nn.Conv2d(3, 32, 4, 4),
+        token=nn.Parameter(torch.zeros(1, 1, 32)),
+        places=nn.Parameter(torch.ones(17, 32)),
+        encoder=nn.TransformerEncoderLayer(32, 4, 64, batch_first=True),
+        norm=nn.LayerNorm(32),
+        head=nn.Linear(32, 10),
+    ).eval()
 
 
-class Words(nn.Module):
+def words() -> nn.Module:
     """A table that is also the last layer's weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.norm = nn.Embedding(40, 16), nn.LayerNorm(16)
-        self.inner, self.last = nn.Linear(16, 16), nn.Linear(16, 40, bias=False)
-        self.last.weight = self.table.weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.norm(torch.relu(self.inner(self.table(x)))))
+    made: Any = Of(
+        lambda m, x: m.last(m.norm(torch.relu(m.inner(m.table(x))))),
+        table=nn.Embedding(40, 16),
+        norm=nn.LayerNorm(16),
+        inner=nn.Linear(16, 16),
+        last=nn.Linear(16, 40, bias=False),
+    )
+    made.last.weight = made.table.weight
+    return made.eval()
 
 
 MODELS = {
-    "vision": (Vision, torch.zeros(2, 3, 16, 16)),
-    "words": (Words, torch.zeros(2, 7, dtype=torch.int64)),
+    "vision": (vision, torch.zeros(2, 3, 16, 16)),
+    "words": (words, torch.zeros(2, 7, dtype=torch.int64)),
 }
 
 
@@ -95,16 +98,8 @@ def test_its_size_is_that_of_the_model_in_bfloat16(name: str) -> None:
 
 
 def test_what_a_policy_leaves_in_floats_keeps_its_bytes() -> None:
-    policy = Policy(
-        weights=16,
-        activations=16,
-        first_last=16,
-        shortcut="low",
-        layers={"inner": LayerBits(weights=32, activations=32)},
-    )
-    found = what_if(
-        roofline.analyze(Words().eval(), MODELS["words"][1], hardware="xeon-8592plus"), policy
-    )
+    policy = replace(ALL, layers={"inner": LayerBits(weights=32, activations=32)})
+    found = what_if(roofline.analyze(words(), MODELS["words"][1], hardware="xeon-8592plus"), policy)
     inner = next(each for each in found.layers if each.layer.name == "inner")
     assert inner.after.weight_bytes == 4 * (16 * 16 + 16)
     assert found.model_bytes_after == 4 * (16 * 16 + 16) + 2 * (40 * 16 + 2 * 16)

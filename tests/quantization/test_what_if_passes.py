@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from torch import nn
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import PassKind, QuantizationPass, WhatIf
 from roofline.quantization.what_ifs import what_if
+from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import Fork, Joined, PingPong, analysis_of, resnet20
 
 ALL_2 = Policy(weights=2, activations=2, first_last=2, shortcut="low")
@@ -160,18 +162,14 @@ def test_weights_alone_convert_nothing() -> None:
 def test_a_value_that_is_read_in_parts_stays_in_floats() -> None:
     """What two layers wrote into one tensor, and a third reads whole, is no value of either."""
 
-    class Halves(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.left, self.right, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(8, 2)
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        both = x.new_empty(x.shape[0], 8)
+        both[:, :4] = m.left(x)
+        both[:, 4:] = m.right(x)
+        return m.last(both)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            both = x.new_empty(x.shape[0], 8)
-            both[:, :4] = self.left(x)
-            both[:, 4:] = self.right(x)
-            return self.last(both)
-
-    found = asked(Halves(), 3, 4)
+    halves = Of(function, left=nn.Linear(4, 4), right=nn.Linear(4, 4), last=nn.Linear(8, 2))
+    found = asked(halves, 3, 4)
     assert set(output_bits(found).values()) == {FLOAT_BITS}
     read = {each.layer.name: each.after.input_bytes for each in found.layers}
     assert read["last"] == 3 * 8 * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from roofline.analysis import Analysis
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.what_ifs import what_if
+from tests.quantization.small_networks import Of
 from tests.quantization.what_if_machines import (
     Joined,
     analysis_of,
@@ -55,23 +56,21 @@ def test_resnet20_has_as_many_weights_as_counted(twenty: Analysis) -> None:
     assert places.count("inner") == 18
 
 
-def test_resnet20_moves_13_9_times_less_in_2_bits(twenty: Analysis) -> None:
-    """First and last in 8 bits: a byte each; all others four to a byte."""
-    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
+@pytest.mark.parametrize(
+    ("shortcut", "byte", "times"), [("low", 193_476, 13.9), ("full", 295_236, 9.1)]
+)
+def test_resnet20_moves_so_many_times_less_in_2_bits(
+    twenty: Analysis, shortcut: Literal["full", "low"], byte: int, times: float
+) -> None:
+    """First and last in 8 bits: a byte each; all others four to a byte, or projections floats."""
+    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut=shortcut))
     assert found.layer_bytes_before == 4 * (270_896 + 2 * (200_704 + 10)) == 2_689_296
-    ends = sum(w + 2 * out for w, out in (FIRST, LAST))
-    others = sum(w + 2 * out for w, out in (*INNER, *PROJECTIONS)) // 4
-    assert found.layer_bytes_after == ends + others == 193_476
-    assert round(found.layer_bytes_before / found.layer_bytes_after, 1) == 13.9
-
-
-def test_resnet20_moves_9_1_times_less_with_shortcuts_in_floats(twenty: Analysis) -> None:
-    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="full"))
-    ends = sum(w + 2 * out for w, out in (FIRST, LAST))
-    inner = sum(w + 2 * out for w, out in INNER) // 4
-    floats = 4 * sum(w + 2 * out for w, out in PROJECTIONS)
-    assert found.layer_bytes_after == ends + inner + floats == 295_236
-    assert round(found.layer_bytes_before / found.layer_bytes_after, 1) == 9.1
+    ends, inner, projections = (
+        sum(w + 2 * out for w, out in each) for each in ((FIRST, LAST), INNER, PROJECTIONS)
+    )
+    of_projections = projections // 4 if shortcut == "low" else 4 * projections
+    assert found.layer_bytes_after == ends + inner // 4 + of_projections == byte
+    assert round(found.layer_bytes_before / found.layer_bytes_after, 1) == times
 
 
 def test_resnet20_in_a_file(twenty: Analysis) -> None:
@@ -200,27 +199,25 @@ def test_parts_add_up_to_the_pass(policy: Policy) -> None:
         assert found.part("conversions").after_bytes == sum(each.traffic_bytes for each in passes)
 
 
-class Hoarding(nn.Module):
+def hoarding() -> nn.Module:
     """Keeps all that it makes, so that its memory is never used again."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
         kept = [x]
-        for layer in self.layers:
+        for layer in m.layers:
             kept.append(layer(kept[-1]))
             kept.append(torch.softmax(kept[-1], -1))
         return kept[-1]
+
+    return Of(function, layers=nn.ModuleList(nn.Linear(64, 64) for _ in range(6)))
 
 
 @pytest.mark.parametrize("shortcut", ["full", "low"])
 def test_all_in_floats_changes_nothing(shortcut: Literal["full", "low"]) -> None:
     """Wherever its bytes come from: a model may keep what it makes, or drop it."""
     floats = Policy(weights=32, activations=32, shortcut=shortcut)
-    hoarding = analysis_of(Hoarding(), 64, 64, profile=cached_machine())
-    for analysis in (joined(), two_levels(), hoarding):
+    apart = analysis_of(hoarding(), 64, 64, profile=cached_machine())
+    for analysis in (joined(), two_levels(), apart):
         found = what_if(analysis, floats)
         assert found.eager_min_time_after_s == pytest.approx(found.eager_min_time_before_s)
         assert found.model_bytes_after == found.model_bytes_before

@@ -15,6 +15,7 @@ from roofline.analysis import Analysis
 from roofline.machine.hardware import HardwareProfile
 from tests import builders
 from tests.design.advice_models import Clock, analysed
+from tests.quantization.small_networks import Of
 
 LIBRARY = {"float32": 90e9, "bfloat16": 150e9, "float16": 20e9, "int8": 300e9}
 HARDWARE = {"float32": 100e9, "bfloat16": 200e9, "float16": 400e9, "int8": 400e9}
@@ -63,16 +64,16 @@ def resnet20() -> nn.Module:
     return model
 
 
-class Fork(nn.Module):
+class Fork(Of):
     """Two linear layers read what one gave; what they give is multiplied."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.stem(x))
-        return self.left(x) * self.right(x)
+        super().__init__(
+            lambda m, x: m.left(y := torch.relu(m.stem(x))) * m.right(y),
+            stem=nn.Linear(8, 8),
+            left=nn.Linear(8, 4),
+            right=nn.Linear(8, 4),
+        )
 
 
 class PingPong(nn.Module):
