@@ -219,9 +219,6 @@ def grouped(
     return found
 
 
-Estimate = Callable[[ModelValidation], float | None]
-"""The time of a run in seconds that is judged; None where there is none."""
-
 FIGURES: Mapping[str, tuple[str, str]] = {
     "mape": ("MAPE", "predicted_runs"),
     "median_error": ("median error", "predicted_runs"),
@@ -266,12 +263,24 @@ class Accuracy:
     close_pairs: int
 
 
-def accuracy_of(models: Sequence[ModelValidation], estimate: Estimate) -> Accuracy:
-    """Return the accuracy of an estimate over runs."""
+def accuracy_of(
+    models: Sequence[ModelValidation], estimate: Callable[[ModelValidation], float | None]
+) -> Accuracy:
+    """Return the accuracy of an estimate in seconds over the runs that have one."""
     pairs = [(each.measured_s, guess) for each in models if (guess := estimate(each)) is not None]
     errors = [abs(guess - measured) / measured for measured, guess in pairs]
     logarithms = [math.log(guess / measured) for measured, guess in pairs]
-    in_order = list(_orders(models, estimate))
+    # For each close pair of a setting, whether the estimates put it in order.
+    in_order: list[bool] = []
+    for runs in grouped(models, lambda each: each.setting).values():
+        estimated = sorted(
+            (each.measured_s * factor, guess * factor)
+            for each, factor in zip(runs, _to_one_clock(runs), strict=True)
+            if (guess := estimate(each)) is not None
+        )
+        for (fast, fast_guess), (slow, slow_guess) in itertools.combinations(estimated, 2):
+            if CLOSE_PAIR[0] <= slow / fast <= CLOSE_PAIR[1]:
+                in_order.append(fast_guess < slow_guess)
     return Accuracy(
         mape=_mean(errors),
         median_error=statistics.median(errors) if errors else None,
@@ -282,19 +291,6 @@ def accuracy_of(models: Sequence[ModelValidation], estimate: Estimate) -> Accura
         predicted_runs=len(pairs),
         close_pairs=len(in_order),
     )
-
-
-def _orders(models: Sequence[ModelValidation], estimate: Estimate) -> Iterable[bool]:
-    """Yield True for each close pair of a setting that the estimates put in order, else False."""
-    for runs in grouped(models, lambda each: each.setting).values():
-        estimated = [
-            (each.measured_s * factor, guess * factor)
-            for each, factor in zip(runs, _to_one_clock(runs), strict=True)
-            if (guess := estimate(each)) is not None
-        ]
-        for (fast, fast_guess), (slow, slow_guess) in itertools.combinations(sorted(estimated), 2):
-            if CLOSE_PAIR[0] <= slow / fast <= CLOSE_PAIR[1]:
-                yield fast_guess < slow_guess
 
 
 def _to_one_clock(runs: Sequence[ModelValidation]) -> list[float]:
@@ -387,10 +383,7 @@ _NOTHING_TO_JUDGE = {
 
 
 def failure(condition: Condition, totals: ValidationTotals) -> str:
-    """Return why a condition on a total fails; ``""`` if it does not.
-
-    A figure that is not known fails: nobody shall take it for a good one.
-    """
+    """Return why a condition on a total fails, as on an unknown one; ``""`` if it does not."""
     name, limit = condition.quantity.name, float(condition.limit)
     value: float | None = getattr(totals, name)
     if value is None:
@@ -400,21 +393,14 @@ def failure(condition: Condition, totals: ValidationTotals) -> str:
     if not fails:
         return ""
     beyond = "above" if condition.sign == ">" else "below"
-    return f"{name} is {_apart(value, limit)}, {beyond} {100 * limit:.4g} %"
-
-
-def _apart(value: float, limit: float) -> str:
-    """`value` in percent, with as many digits as tell it from `limit`."""
+    # As many digits as tell it from the limit.
     texts = ((f"{100 * value:.{n}f} %", f"{100 * limit:.{n}f} %") for n in range(1, 12))
-    return next((text for text, other in texts if text != other), f"{100 * value} %")
+    shown = next((text for text, other in texts if text != other), f"{100 * value} %")
+    return f"{name} is {shown}, {beyond} {100 * limit:.4g} %"
 
 
 def check_thresholds(conditions: Iterable[Condition], totals: ValidationTotals) -> None:
-    """Fails where one of the conditions does.
-
-    Raises:
-        ThresholdError: naming all that fail.
-    """
+    """Raises ThresholdError where conditions fail, naming all that do."""
     failures = [said for each in conditions if (said := failure(each, totals))]
     if failures:
         raise ThresholdError(f"--fail-if: {'; '.join(failures)}")

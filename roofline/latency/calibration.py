@@ -278,10 +278,7 @@ class Calibration:
 
     @cached_property
     def spread(self) -> float:
-        """How much wider than operators say an interval must be to hold 80 % of held-out models.
-
-        Where too few models could be held out, of designs and models.
-        """
+        """How much wider than operators say an interval must be to hold 80 % of held-out models."""
         return self._spread(lambda each: each.predicted_s)
 
     @cached_property

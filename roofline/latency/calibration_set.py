@@ -32,8 +32,7 @@ _FAMILIES = (
 def family_of(model: str) -> str:
     """The family of a model by its name: ``"resnet"`` of ``"timm:wide_resnet50_2"``.
 
-    Otherwise it is the first word of the name, without digits. Layers that are written
-    down have the family `DESIGN`.
+    Otherwise the first word of the name; layers that are written down have the family `DESIGN`.
     """
     written = model.partition("@")[0]
     if "(" in written or "+" in written:
@@ -177,10 +176,7 @@ def _model(name: str, batches: tuple[int, ...]) -> Subject:
 
 
 def designs() -> tuple[Subject, ...]:
-    """Layers of many sizes, the same ones every time, in an order that mixes their kinds.
-
-    Those of images come in both layouts, the second time in the same order after all others.
-    """
+    """Layers of many sizes, the same every time, their kinds mixed; of images in both layouts."""
     pools = [
         _image(kind, sizes, wide, pixels, batch)
         for wide, pixels, batch in _POOLED
@@ -305,8 +301,7 @@ def int8_models() -> tuple[Subject, ...]:
 def int8_designs() -> tuple[Subject, ...]:
     """Layers that are measured in int8: the same ones every time, their kinds mixed.
 
-    Their images have their channels last, as int8 convolutions write them; what a model is given
-    lies as it is, so entrances have theirs in front.
+    Images have their channels last, as int8 convolutions write them, but for what a model is given.
     """
     inner = dict.fromkeys([*convolutions(), *_of_codes()])
     found = [replace(each, channels_last=True) for each in inner]

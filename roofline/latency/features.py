@@ -27,8 +27,7 @@ def convolution_path(record: OperatorRecord, threads: int) -> str:
     """The library and kind of a convolution: ``"onednn 1x1"``, ``"im2col kxk"`` …
 
     torch's own way (im2col and a matrix product) is left for float32 where it is taken to be
-    faster: dense 1x1 kernels on one thread, and single small images. Types that oneDNN does not
-    have always take it.
+    faster: dense 1x1 kernels on one thread, and single small images.
     """
     image, weight = record.inputs[:2]
     groups = int(record.attributes.get("groups") or 1)

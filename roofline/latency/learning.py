@@ -82,10 +82,7 @@ class GaussianProcess:
         return mean, deviation, squared.argmin(axis=1)
 
     def left_out(self, groups: Sequence[object]) -> tuple[Array, Array]:
-        """What it would say of each sample without those of the same group: means and deviations.
-
-        One factorisation serves all groups (the block form of leave-one-out).
-        """
+        """What it says of each sample without its group, by the block form of leave-one-out."""
         mean, deviation = np.empty(len(self._values)), np.empty(len(self._values))
         members: dict[object, list[int]] = {}
         for position, group in enumerate(groups):

@@ -110,8 +110,7 @@ class Predictor:
 def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:
     """A pass with page faults of so many seconds each.
 
-    The interval is wider by what is not known of their number and their cost, which come from
-    elsewhere than the times of operators.
+    The interval is wider by what is not known of their number and their cost.
     """
     faults_s = page_faults.page_faults * page_fault_s
     predicted_s = settled.predicted_s + faults_s

@@ -154,12 +154,6 @@ def earlier_run(
 
     What a model is called does not count, and neither do bounds and the levels that bytes come
     from: a machine whose profile was measured anew is the same machine.
-
-    Args:
-        runs: those of one machine and one environment, the last one last.
-        facts: of each call that does something, on so many threads as they say.
-        channels_last: how the model was run.
-        train: whether that was a step of training.
     """
     asked = Counter(map(_computed, facts))
     if not asked:

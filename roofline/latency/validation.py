@@ -54,14 +54,8 @@ _IF_JUDGED = ("ratio_error", "measured_operators_mape", "usual_clock_mape", "noi
 class Validation(Result):
     """Models that were predicted and then measured on one machine.
 
-    Attributes:
-        models: the runs.
-        skipped: runs that could not be judged.
-        ratios: speedups of designs over others.
-        hardware: name of the machine's profile.
-        date: of the measurements, in ISO 8601.
-        allocator: settings of malloc in the processes that ran them; ``""``: not known.
-        totals: of all runs and ratios.
+    ``skipped`` are runs that could not be judged, ``ratios`` speedups of designs over others;
+    ``allocator`` has the settings of malloc in the processes that ran them (``""``: not known).
     """
 
     kind: ClassVar = "validation"
@@ -107,10 +101,7 @@ class Validation(Result):
         return accuracy_of(self.models, lambda each: each.remeasured_at_clock_s)
 
     def by(self, key: Callable[[ModelValidation], Key]) -> dict[Key, ValidationTotals]:
-        """Return the totals of the runs that have each key, as ``by(lambda each: each.family)``.
-
-        Ratios are of no run, and in none of these totals.
-        """
+        """Return the totals of the runs that have each key, as ``by(lambda each: each.family)``."""
         return {each: ValidationTotals.of(runs) for each, runs in grouped(self.models, key).items()}
 
     def rows(self) -> Iterable[list[Any]]:

@@ -27,10 +27,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A profile that can be asked for: its name, where its file lies, and who put it there.
-
-    ``profile`` is None, and ``error`` says why, where the file is damaged.
-    """
+    """A profile with a name; it is None, and ``error`` says why, where the file is damaged."""
 
     name: str
     path: Path
@@ -91,9 +88,6 @@ def find_hardware(name_or_file: str) -> Path:
 
     Names and aliases ignore case, spaces, dashes and underscores; an exact name comes before an
     alias.
-
-    Raises:
-        HardwareError: no such file or name, or an ambiguous one; the message lists the candidates.
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
@@ -211,11 +205,7 @@ def load_hardware(name_or_file: str | Path) -> HardwareProfile:
 
 
 def check_user_folder() -> None:
-    """Refuses a folder in which the profile of this machine could not be kept.
-
-    Raises:
-        InputError: it cannot be made or written.
-    """
+    """Refuses a folder in which the profile of this machine could not be kept."""
     path = host_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,9 +220,6 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
     That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name. A
     quick one does not take the place of a fuller one that still holds: it is ``host-quick.toml``;
     nor does one without ceilings of the hardware, which is ``host-library.toml``.
-
-    Raises:
-        InputError: the folder cannot be written.
     """
     check_user_folder()
     path = host_file()

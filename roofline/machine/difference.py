@@ -165,13 +165,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HardwareDifference(Result):
-    """Two machines, or one at two dates; a ratio is the second's over the first's.
-
-    Attributes:
-        first: one machine; the older profile of one at two dates.
-        second: the other; the newer profile.
-        same_machine: whether they are one machine at two dates, which may have changed.
-    """
+    """Two machines, or one at two dates (``same_machine``); ratios are second over first."""
 
     kind: ClassVar = "hardware difference"
     made_by: ClassVar = "roofline hardware diff A B -o FILE.json"
@@ -296,8 +290,8 @@ class HardwareDifference(Result):
             cells = (*each.one.identity, each.threads, each.one.measure, *self._numbers(each))
             figures.append(dict(zip(names, cells, strict=True)))
             if each.one.what == "fastest":
-                for side, quantity in (("first", each.first), ("second", each.second)):
-                    figures[-1][f"{side}_by"] = quantity.kernel if quantity else None
+                figures[-1]["first_by"] = each.first and each.first.kernel
+                figures[-1]["second_by"] = each.second and each.second.kernel
         return figures
 
     def _numbers(self, each: Pair) -> list[Any]:
@@ -322,7 +316,19 @@ class HardwareDifference(Result):
     @property
     def summary(self) -> str:
         """What changed of one machine; of two, the ratios of float32 and memory bandwidth."""
-        return _change_summary(self) if self.same_machine else _difference_summary(self)
+        if self.same_machine:
+            return _change_summary(self)
+        first, second = self.names
+        if self.same:
+            return f"{first} and {second}: no difference"
+        known = [each for each in self.best if each.is_known and each.one.what == "fastest"]
+        rates = [each for each in known if each.one.measure == "flop/s"]
+        # float32 is what models are made in; else the widest type that both know.
+        rates.sort(key=lambda each: each.one.subject != "float32")
+        said = [f"{each.one.subject} peak {_times(each.peak_ratio)}" for each in rates[:1]]
+        memory = [each for each in known if each.one.subject == "memory"]
+        said += [f"memory bandwidth {_times(each.peak_ratio)}" for each in memory]
+        return f"{second} over {first}: {', '.join(said) or 'no figure in common'}"
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, then what changed of one machine, or all ratios of two."""
@@ -348,20 +354,6 @@ def _in_core(each: Quantity) -> bool:
 
 _MOST_IN_SUMMARY = 3
 _MOST_NAMES = 6
-
-
-def _difference_summary(difference: HardwareDifference) -> str:
-    first, second = difference.names
-    if difference.same:
-        return f"{first} and {second}: no difference"
-    known = [each for each in difference.best if each.is_known and each.one.what == "fastest"]
-    rates = [each for each in known if each.one.measure == "flop/s"]
-    # float32 is what models are made in; else the widest type that both know.
-    rates.sort(key=lambda each: each.one.subject != "float32")
-    said = [f"{each.one.subject} peak {_times(each.peak_ratio)}" for each in rates[:1]]
-    memory = [each for each in known if each.one.subject == "memory"]
-    said += [f"memory bandwidth {_times(each.peak_ratio)}" for each in memory]
-    return f"{second} over {first}: {', '.join(said) or 'no figure in common'}"
 
 
 def _change_summary(change: HardwareDifference) -> str:

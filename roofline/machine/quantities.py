@@ -114,10 +114,7 @@ class Quantity:
 
     @property
     def loss(self) -> float | None:
-        """The part of the theoretical rate that the peak lacks, negative if above; None: no such.
-
-        0.1 is a peak of 90 % of the theoretical rate.
-        """
+        """The part of the theoretical rate that the peak lacks: 0.1 at 90 % of it."""
         return None if self.theoretical is None else 1 - self.peak / self.theoretical.per_s
 
     @property
@@ -143,11 +140,7 @@ class Quantity:
 
 
 def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
-    """Return the fastest of each data type on all threads, and its ridge point; and of memory.
-
-    Ceilings are those for multiply-adds, which models are made of: not of additions beside them.
-    The kernel says what reaches it.
-    """
+    """Return the fastest multiply-adds of each data type on all threads, ridge points, memory."""
     roof = MachineRoof(profile, profile.threads)
     memory, found = roof.memory, list[Quantity]()
 

@@ -53,9 +53,7 @@ SOURCES = {"measured": "measured", "datasheet": "data sheet", "derived": "derive
 class Sources:
     """Numbered references: what differs only in details of one measurement shares a number.
 
-    A method is the part of a measurement's reference before its first semicolon, whatever numbers
-    stand in it: bursts of 930 calls and of 348 are one way. What follows it (sizes, unrolling) are
-    its details.
+    A method is the part of a measurement's reference before its first semicolon, but for numbers.
     """
 
     def __init__(self, provenances: Iterable[Provenance]) -> None:

@@ -98,10 +98,7 @@ _NATIVE = {
 
 
 def _rate(rates: Mapping[int, float], threads: int) -> float:
-    """The rate for `threads` threads: measured, else the least that bounds it from above.
-
-    More threads are at least as fast, and none of them is faster than its share of fewer.
-    """
+    """The rate for `threads` threads: measured, else the least that bounds it from above."""
     if threads in rates:
         return rates[threads]
     return min(rate * max(1.0, threads / measured) for measured, rate in rates.items())
@@ -195,9 +192,8 @@ class MachineRoof:
     def compute(self, of: DType) -> ComputeRoof | None:
         """The highest ceiling for multiply-adds in `of`, or the type it converts to; None: unknown.
 
-        That of the units that multiply: additions beside them cannot speed up a product. Where the
-        host has an instruction set for `of` whose ceiling was not measured, it is unknown: a lower
-        one would make a bound that real programs beat.
+        Where the host has an instruction set for `of` whose ceiling was not measured, it is
+        unknown: a lower one would make a bound that real programs beat.
         """
         return self._ceiling(of, self.of_products)
 

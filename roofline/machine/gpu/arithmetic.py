@@ -86,8 +86,7 @@ def _program(
 ) -> Program:
     """Sets up what the loop reads, starts the sums, runs the loop, and folds the sums.
 
-    ``registers`` are those that it has besides the ones that all have; ``sums`` is the type of a
-    sum, and how many registers they are.
+    ``sums`` is the type of a sum, and how many registers they are.
     """
     common = ("pred more unlikely", "u64 out", "u32 left thread", "b32 bits<3>")
     kind, count = sums
@@ -235,8 +234,7 @@ _MMA_BLOCK, _MMA_BLOCKS, _MMA_COUNT = 256, 2, 64
 class _Pattern:
     """The 32 bits of operands: ``a`` and ``a`` with other signs follow each other, ``b`` is even.
 
-    Where one element fills the register (``alternates`` False), signs alternate from thread to
-    thread, which the programs see to.
+    One element may fill the register (``alternates`` False): signs then alternate by thread.
     """
 
     a: int
@@ -362,9 +360,8 @@ def _literal(kind: str, value: int) -> str:
 def _factors(element: str, a: int, b: int) -> list[str]:
     """The registers of both factors. Neighbouring threads hold neighbours of the summed row.
 
-    All registers of a factor hold the same, which the assembler must not know: it would copy one
-    register to the others again and again. So to each is added a multiple of what only the launch
-    knows to be 0, the upper bits of the number of iterations.
+    All registers of a factor hold the same, which the assembler must not know, or it copies one
+    again and again: to each is added a multiple of the upper bits of the number of iterations, 0.
     """
     # The upper half of a float64 0.5; its lower half is 0.
     pattern = _PATTERNS.get(element, _Pattern(a=0x3FE00000, b=0x3FE00000, alternates=False))

@@ -57,10 +57,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the device's sensors say at one moment; None where they do not.
-
-    ``limits`` are the reasons why it does not clock higher, in the words of `sensors`.
-    """
+    """What the device's sensors say; None where they do not. ``limits`` keep it slow."""
 
     clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -92,10 +89,7 @@ class Product:
 
 
 class Device(Protocol):
-    """One GPU, ready for use.
-
-    Raises (all methods): DeviceError, DeviceMemoryError and DeviceLostError, as they say.
-    """
+    """One GPU, ready for use; methods raise DeviceError, DeviceMemoryError and DeviceLostError."""
 
     @property
     def facts(self) -> DeviceFacts: ...

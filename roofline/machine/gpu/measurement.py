@@ -53,8 +53,7 @@ from roofline.machine.system.host import describe_host
 class _Program(NamedTuple):
     """What an effort means: seconds in all, of a burst, of one product at most, and on end.
 
-    The budget begins once torch was imported and has its context; each kernel's stretch on end
-    comes after the rounds, outside the budget.
+    Each kernel's stretch on end comes after the rounds, outside the budget.
     """
 
     budget_s: float

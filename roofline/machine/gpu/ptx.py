@@ -116,10 +116,7 @@ CHUNK_BYTE = BLOCK * _VECTOR_BYTE * _UNROLL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamKernel:
-    """A program that moves memory: loads of ``loads`` arrays and stores to ``stores``.
-
-    ``arrays`` is how many different ones they are; the bytes of a pass are those of ``accesses``.
-    """
+    """A program that loads and stores arrays, of which ``arrays`` are different ones."""
 
     program: Program
     name: MemoryKernel

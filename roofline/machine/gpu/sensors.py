@@ -38,10 +38,7 @@ _MOST_NAMES = 4
 
 
 class Telemetry:
-    """Reads the device whose UUID is given; ``obstacle`` says why it cannot, ``""`` if it can.
-
-    ``uuid`` is as NVML writes it (``"GPU-…"``); ``nvml`` stands for pynvml in tests.
-    """
+    """Reads the device of a UUID (``"GPU-…"``); ``obstacle`` says why it cannot, or ``""``."""
 
     def __init__(self, uuid: str, nvml: Any = None) -> None:
         self._nvml: Any = nvml
@@ -131,11 +128,7 @@ def device_conditions(
     readings: Sequence[tuple[str, Sequence[Reading]]],
     obstacle: str,
 ) -> list[str]:
-    """One line for everything a reader must know; empty: all was calm.
-
-    ``before`` and ``after`` are the sensors before and after everything, ``readings`` those of each
-    trial, with its label; ``obstacle`` is why the sensors could not be asked.
-    """
+    """One line for everything a reader must know, of readings before, after and in each trial."""
     found: list[str] = []
     if facts.mig:
         found.append(

@@ -67,10 +67,7 @@ class Driver:
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
     def attributes(self, index: int) -> dict[str, int]:
-        """Clocks in kHz, bus width in bits and whether it is integrated; what it does not say is 0.
-
-        ``index`` is the device's number, as torch counts them.
-        """
+        """Clocks in kHz, bus width in bits, whether it is integrated; 0: it does not say."""
         handle = ctypes.c_int()
         result = self._library.cuDeviceGet(ctypes.byref(handle), index)
         self._check(result, f"finding device {index}")
@@ -240,11 +237,7 @@ def open_device(index: int) -> TorchDevice:
 
 
 class TorchDevice:
-    """`Device` for a real GPU; made by `open_device`.
-
-    ``index`` is its number, as torch counts them; tests make tensors on another ``device``, and
-    have another driver and telemetry.
-    """
+    """`Device` for a real GPU; made by `open_device`, and by tests with other parts."""
 
     def __init__(
         self,

@@ -208,11 +208,7 @@ class Preparation:
     conditions: list[str] = field(default_factory=list[str])
 
     def prepare(self, *, memory_name: str, burst_s: float, product_limit_s: float) -> None:
-        """Makes all trials and sizes their bursts, of `burst_s` seconds.
-
-        ``memory_name`` names the device's own memory; one product of torch's may take
-        ``product_limit_s``.
-        """
+        """Makes all trials and sizes their bursts, of `burst_s` seconds."""
         capability = self.device.facts.capability
         for kernel in arithmetic_kernels(capability):
             self._try(kernel.label, lambda each=kernel: self._arithmetic(each))

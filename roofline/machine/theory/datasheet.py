@@ -91,11 +91,7 @@ def _unit(text: str) -> Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFigures:
-    """A cache of the data sheet.
-
-    ``private``: each core has one of ``capacity_bytes``. ``bytes_per_cycle`` is what each core
-    moves to and from it each cycle; None: that is not known.
-    """
+    """A cache, and the bytes that a core moves to and from it each cycle (None: not known)."""
 
     name: str
     capacity_bytes: int
@@ -186,8 +182,8 @@ def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
 def left_out(sheet: DataSheet) -> str:
     """Why the caches are no levels of the profile, in words; ``""`` if they are, or none is given.
 
-    A cache without a bandwidth would have what it holds charged to the memory behind it; with
-    others present, the times that follow would pass for bounds and be none.
+    What a cache without a bandwidth holds would be charged to the memory behind it, and times would
+    pass for bounds and be none.
     """
     unknown = [each.name for each in sheet.caches if each.bytes_per_cycle is None]
     if not unknown:

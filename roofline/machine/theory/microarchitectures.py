@@ -76,11 +76,7 @@ class NearestCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """A microarchitecture: what one core can do each cycle, as far as ``reference`` says it.
-
-    What is not listed is not known. ``l2_read_bytes`` are bytes that it can read from the second
-    cache each cycle.
-    """
+    """What one core can do each cycle, as far as ``reference`` says it; all else is not known."""
 
     name: str
     reference: str
