@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -100,6 +101,12 @@ def filled(path: Path, *models: str, operators: int = 2, environment: Environmen
 
 def models_of(store: Store) -> list[str]:
     return [each.model for each in store.runs()]
+
+
+def changed(path: Path, statement: str, *values: str) -> int:
+    """Number of rows that a statement changes in a file, past the store."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement, values).rowcount
 
 
 @pytest.fixture
@@ -478,6 +485,9 @@ def test_pages_that_were_overwritten_are_found_or_held_nothing(path: Path) -> No
 def test_an_empty_file_is_as_good_as_none(path: Path, content: bytes) -> None:
     # SQLite itself makes files of one byte, on some systems, before it writes to them.
     path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"is damaged \(.*\); remove it; "):
+        read_runs(path, HOST)
+    assert path.read_bytes() == content
     filled(path, "a")
     with opened(path) as store:
         assert models_of(store) == ["a"]
@@ -519,13 +529,8 @@ def test_what_no_sample_can_be_is_damage_found_while_in_use(
 ) -> None:
     with opened(path) as store:
         store.add(run("a"))
-        with sqlite3.connect(path) as connection:
-            changed = connection.execute(
-                "UPDATE kept SET data = replace(data, ?, ?) WHERE instr(data, ?)",
-                (part, damage, part),
-            )
-            assert changed.rowcount == 1
-        connection.close()
+        statement = "UPDATE kept SET data = replace(data, ?, ?) WHERE instr(data, ?)"
+        assert changed(path, statement, part, damage, part) == 1
         with pytest.raises(FileFormatError, match=r"is damaged \(.*; remove it"):
             store.runs()
     with pytest.raises(FileFormatError, match=r"is damaged \(.*; remove it"):
@@ -544,9 +549,7 @@ def test_what_no_sample_can_be_is_damage_found_while_in_use(
 )
 def test_rows_that_are_no_text_of_ours_are_damage(path: Path, statement: str) -> None:
     filled(path, "a")
-    with sqlite3.connect(path) as connection:
-        connection.execute(statement)
-    connection.close()
+    changed(path, statement)
     with opened(path) as store, pytest.raises(FileFormatError, match="is damaged"):
         store.runs()
 
@@ -554,9 +557,7 @@ def test_rows_that_are_no_text_of_ours_are_damage(path: Path, statement: str) ->
 def test_damage_of_the_cache_is_found_while_in_use(path: Path) -> None:
     with opened(path) as store:
         store.keep_isolated("key", alone(times_s=(1.0,)))
-        with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE kept SET data = replace(data, '1.0', '0')")
-        connection.close()
+        changed(path, "UPDATE kept SET data = replace(data, '1.0', '0')")
         with pytest.raises(FileFormatError, match="is damaged"):
             store.isolated("key")
         store.keep_isolated("key", alone(times_s=(2.0,)))
@@ -565,9 +566,7 @@ def test_damage_of_the_cache_is_found_while_in_use(path: Path) -> None:
 
 def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
     filled(path, "a")
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
-    connection.close()
+    changed(path, f"PRAGMA user_version = {STORE_VERSION + 1}")
     content = path.read_bytes()
     with pytest.raises(FileFormatError, match="was written by a newer roofline") as caught:
         opened(path)
@@ -699,13 +698,4 @@ def test_reading_leaves_nothing_behind(path: Path) -> None:
     before = path.stat()
     assert read_runs(path, HOST) == (HERE, (run("a"),))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000])
-def test_a_damaged_file_is_refused_and_left_where_it_is(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"is damaged \(.*\); remove it; "):
-        read_runs(path, HOST)
-    assert path.read_bytes() == content
     assert [each.name for each in path.parent.iterdir()] == [path.name]

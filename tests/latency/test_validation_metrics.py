@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.errors import ThresholdError
+from roofline.errors import FileFormatError, ThresholdError
 from roofline.foundation.conditions import Condition, parse_conditions
 from roofline.foundation.places import PlacedError
 from roofline.latency.accuracy import (
@@ -27,7 +27,7 @@ from roofline.latency.accuracy import (
     check_thresholds,
     failure,
 )
-from roofline.latency.validation import Validation
+from roofline.result import result_from_data
 from tests.latency.judged import judged, validation
 
 # -- worked out by hand ----------------------------------------------------------------------------
@@ -253,30 +253,76 @@ def test_groups_are_the_runs_of_each_key_and_all_of_them(runs: list[ModelValidat
 # -- the value -------------------------------------------------------------------------------------
 
 
-def full() -> Validation:
-    return validation(
-        judged(10, 9, predicted_low_s=8, predicted_high_s=10, remeasured_s=11, batch=None),
-        judged(20, model="other"),
-        skipped=(
-            Skipped(model="huge", batch=8, dtype="float32", threads=2, problem="ran out of memory"),
-        ),
-        ratios=(RatioValidation(name="16 channels", predicted=2.0, measured=1.6),),
-        warnings=("the machine was busy",),
-    )
+VALUE = validation(
+    judged(
+        *(100, 110),
+        eager_min_time_s=60.0,
+        fused_min_time_s=50.0,
+        model_min_time_s=40.0,
+        remeasured_s=102,
+        predicted_low_s=90,
+        predicted_high_s=120,
+    ),
+    judged(100, batch=None),
+    skipped=(Skipped(model="huge", batch=1, dtype="float32", threads=1, problem="no memory"),),
+    ratios=(RatioValidation(name="a", predicted=2, measured=4, remeasured=5),),
+    warnings=("busy",),
+)
+
+
+def data() -> dict[str, typing.Any]:
+    return json.loads(VALUE.to_json())
 
 
 def test_json_has_the_figures_by_name_and_comes_back() -> None:
-    data = json.loads(full().to_json())
-    assert data["totals"]["mape"] == pytest.approx(0.1)
-    assert data["totals"]["operator_error"] is None
-    assert set(FIGURES) < set(data["totals"])
-    assert [each["model"] for each in data["models"]] == ["net", "other"]
-    assert data["skipped"][0]["problem"] == "ran out of memory"
-    assert Validation.from_data(data, file="a.json") == full()
+    found = data()
+    assert found["totals"]["mape"] == pytest.approx(0.1)
+    assert found["totals"]["operator_error"] is None
+    assert set(FIGURES) < set(found["totals"])
+    assert [each["model"] for each in found["models"]] == ["net", "net"]
+    assert found["skipped"][0]["problem"] == "no memory"
+    assert result_from_data(found, file="a.json") == VALUE
+
+
+def test_totals_must_follow_from_the_runs() -> None:
+    assert data()["totals"]["mape"] == pytest.approx(0.1)
+    changed = {**data(), "totals": {"mape": 0.0}}
+    with pytest.raises(FileFormatError, match=r"totals is .*, but follows as"):
+        result_from_data(changed, file="a.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": 99}, "an older version of roofline"),
+        ({"models": 3}, "models"),
+        ({"models": [{"model": "net"}]}, "missing key"),
+        ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),
+        ({"models": [{**data()["models"][0], "fused_min_time_s": -1.0}]}, "positive"),
+        (
+            {"models": [{**data()["models"][0], "model_min_time_s": 1e-20}]},
+            r"models\[0\]: net: times and clocks are positive numbers, 1e-12 to 1e12, got 1e-20",
+        ),
+        (
+            {"models": [{**data()["models"][0], "measured_s": 1e-300}]},
+            r"models\[0\]\.measured_s: expected 0 or a number from 2\^-256, got 1e-300",
+        ),
+        (
+            {"ratios": [{**data()["ratios"][0], "predicted": 1e20}]},
+            r"ratios\[0\]: a: ratios of times .* got 1e\+20",
+        ),
+        ({"surprise": 1}, "surprise"),
+        ({"totals": []}, "totals"),
+    ],
+)
+def test_damaged_files_are_refused(change: dict[str, typing.Any], said: str) -> None:
+    with pytest.raises(FileFormatError, match=rf"^a\.json: .*{said}"):
+        rest = {name: each for name, each in data().items() if name != "totals"}
+        result_from_data({**rest, **change}, file="a.json")
 
 
 def test_repr_says_how_far_off() -> None:
-    assert repr(full()).startswith("<Validation: Prediction MAPE 10.0 % over 1 run of 1 model")
+    assert repr(VALUE).startswith("<Validation: Prediction MAPE 10.0 % over 1 run of 1 model")
     assert repr(validation()) == "<Validation: Nothing was judged>"
 
 
@@ -296,6 +342,10 @@ def test_repr_says_how_far_off() -> None:
         {"operator_abs_error_s": math.nan},
         {"eager_min_time_s": -1.0},
         {"samples": -1},
+        {"clock_hz": 0.0},
+        {"core_to_core_latency_s": 0.0},
+        {"predicted_usual_s": 0.0},
+        {"remeasured_clock_hz": 0.0},
     ],
 )
 def test_runs_that_cannot_be_are_refused(changes: dict[str, typing.Any]) -> None:
@@ -423,11 +473,3 @@ def test_predictions_for_the_usual_pace_have_their_own_figure() -> None:
     assert totals.mape == pytest.approx(0.05)
     assert totals.usual_clock_mape == pytest.approx(0.3)
     assert ValidationTotals.of([judged(100, 110)]).usual_clock_mape is None
-
-
-@pytest.mark.parametrize(
-    "field", ["clock_hz", "core_to_core_latency_s", "predicted_usual_s", "remeasured_clock_hz"]
-)
-def test_clocks_are_positive(field: str) -> None:
-    with pytest.raises(ValueError, match="positive numbers"):
-        replace(judged(1.0), **{field: 0.0})  # pyright: ignore[reportArgumentType]

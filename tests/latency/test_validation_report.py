@@ -7,12 +7,10 @@ import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from roofline.errors import InputError
 from roofline.foundation.blocks import Grid, Report, View
 from roofline.latency.accuracy import FIGURES, RatioValidation, Skipped
 from roofline.latency.validation import Validation
@@ -300,19 +298,6 @@ def test_csv_has_a_line_a_run_and_says_what_was_skipped() -> None:
     assert (second["predicted_s"], second["error"]) == ("", "")
     assert (third["model"], third["batch"], third["problem"]) == ("vgg11", "8", "raised")
     assert third["measured_s"] == ""
-
-
-def test_save_knows_its_suffixes(tmp_path: Path) -> None:
-    for name in ("a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg"):
-        several().save(tmp_path / name)
-        assert (tmp_path / name).stat().st_size
-    with pytest.raises(
-        InputError,
-        match=r"a\.jsn: unknown suffix '\.jsn'; results of .*mean '\.json'",
-    ):
-        several().save(tmp_path / "a.jsn")
-    with pytest.raises(InputError, match="exists"):
-        several().save(tmp_path / "a.json")
 
 
 def test_a_frame_has_a_row_a_run() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas
 import pytest
 
-from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile, read_profile
 from roofline.result import read_result
 from tests.analysis.examples import bare_profile, dram_profile, full_profile
@@ -123,37 +122,3 @@ def test_a_page_stands_alone_and_escapes_what_machines_are_named() -> None:
     assert "src=" not in page
     assert "prefers-color-scheme: dark" in page
     assert page.startswith("<!doctype html>")
-
-
-def test_what_is_there_stays_unless_it_may_go(tmp_path: Path) -> None:
-    there = tmp_path / "there.md"
-    there.write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="--force"):
-        dram_profile().save(there)
-    assert there.read_text(encoding="utf-8") == "mine"
-    dram_profile().save(there, overwrite=True)
-    assert there.read_text(encoding="utf-8").startswith(
-        "# sheet (4 threads): float32 peak 100 GFLOP/s, DRAM 10.0 GB/s"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "m.tml",
-            r"unknown suffix '\.tml'; .* 'hardware' are written as \.toml.*did you mean",
-        ),
-        ("m", r"no suffix; results of kind 'hardware' are written as"),
-    ],
-)
-def test_an_unknown_suffix_is_refused_with_the_known_ones(
-    tmp_path: Path, name: str, words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        HardwareProfile.check_files([tmp_path / name], overwrite=False)
-
-
-def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="twice"):
-        HardwareProfile.check_files([tmp_path / "a.png", tmp_path / "a.png"], overwrite=False)

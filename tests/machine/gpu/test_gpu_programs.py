@@ -46,6 +46,11 @@ def kernels() -> list[tuple[Capability, ArithmeticKernel]]:
     return [one for each in found.values() for one in dict.fromkeys((each[0], each[-1]))]
 
 
+every_kernel = pytest.mark.parametrize(
+    ("capability", "kernel"), kernels(), ids=lambda each: getattr(each, "label", str(each))
+)
+
+
 def assembled(program: Program, capability: Capability, folder: Path) -> tuple[Path, str]:
     source, target = folder / "program.ptx", folder / "program.cubin"
     source.write_text(program.text, encoding="utf-8")
@@ -59,9 +64,7 @@ def assembled(program: Program, capability: Capability, folder: Path) -> tuple[P
     return target, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("capability", "kernel"), kernels(), ids=lambda each: getattr(each, "label", str(each))
-)
+@every_kernel
 @assembler
 def test_the_assembler_takes_it_without_spills(
     capability: Capability, kernel: ArithmeticKernel, tmp_path: Path
@@ -74,9 +77,7 @@ def test_the_assembler_takes_it_without_spills(
     assert int(registers) * kernel.program.block * kernel.program.blocks <= 65536
 
 
-@pytest.mark.parametrize(
-    ("capability", "kernel"), kernels(), ids=lambda each: getattr(each, "label", str(each))
-)
+@every_kernel
 @assembler
 @disassembler
 def test_the_machine_code_holds_what_was_asked_for(
@@ -144,9 +145,7 @@ def _blocks(code: list[str]) -> list[list[str]]:
     return blocks
 
 
-@pytest.mark.parametrize(
-    ("capability", "kernel"), kernels(), ids=lambda each: getattr(each, "label", str(each))
-)
+@every_kernel
 def test_the_declared_flop_are_those_of_the_text(
     capability: Capability, kernel: ArithmeticKernel
 ) -> None:
