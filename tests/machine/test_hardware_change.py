@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,40 +183,25 @@ def test_what_changed_is_said_first_and_the_largest_first() -> None:
 
 def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
     """The rich profile at another clock, with arithmetic and DRAM faster by these factors."""
+
+    def times(figure: Any, unit: str, factor: float, **more: float) -> Any:
+        names = (f"peak_{unit}", f"sustained_{unit}" if unit != "hz" else "median_hz")
+        return replace(figure, **{name: factor * getattr(figure, name) for name in names}, **more)
+
+    def at(figure: Any, unit: str, factor: float) -> Any:
+        return times(figure, unit, factor, spread=0.01)
+
     rich = rich_profile()
-    assert rich.clock is not None
-    hz = {name: getattr(rich.clock, name) * clock for name in ("peak_hz", "median_hz")}
+    *nearer, dram = rich.memory
+    faster = tuple(at(each, "bytes_per_s", far) for each in dram.bandwidth)
     return replace(
         rich,
-        clock=replace(rich.clock, **hz),
+        clock=times(rich.clock, "hz", clock),
         compute=tuple(
-            replace(
-                each,
-                peak_flop_per_s=each.peak_flop_per_s * compute,
-                sustained_flop_per_s=each.sustained_flop_per_s * compute,
-                spread=0.01,
-            )
-            if each.kind == "hardware"
-            else replace(each, spread=0.01)
+            at(each, "flop_per_s", compute if each.kind == "hardware" else 1.0)
             for each in rich.compute
         ),
-        memory=tuple(
-            replace(
-                level,
-                bandwidth=tuple(
-                    replace(
-                        each,
-                        peak_bytes_per_s=each.peak_bytes_per_s * far,
-                        sustained_bytes_per_s=each.sustained_bytes_per_s * far,
-                        spread=0.01,
-                    )
-                    for each in level.bandwidth
-                ),
-            )
-            if level.name == "DRAM"
-            else level
-            for level in rich.memory
-        ),
+        memory=(*nearer, replace(dram, bandwidth=faster)),
     )
 
 
