@@ -70,7 +70,7 @@ def _models(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
         for prefix in (each for each in libraries if incomplete and each.startswith(incomplete)):
             yield from (f"{prefix}:{each}" for each in sorted(names.names_of(libraries[prefix])))
         # Two thousand names help nobody: the first library's, before there is a letter.
-        known = names.all_names() if incomplete else sorted(names.torchvision_names())
+        known = names.all_names() if incomplete else sorted(names.names_of("torchvision"))
         yield from (each for each in known if each.startswith(incomplete))
         yield from _designs(incomplete)
         for path in _paths(incomplete, suffixes):

@@ -611,5 +611,5 @@ def test_both() -> None:
 
 
 def test_tokens_are_in_the_shape() -> None:
-    with pytest.raises(InputError, match="--seq 5: write 5 into the shape"):
+    with pytest.raises(InputError, match="seq=5: write 5 into the shape"):
         totals("linear(4,4)@1x4", seq=5)

@@ -342,16 +342,16 @@ def test_seq_sets_how_many_tokens() -> None:
 @pytest.mark.parametrize(
     ("name", "seq", "message"),
     [
-        ("hf:bert", 513, r"--seq 513: hf:bert takes at most 512 tokens \(max_position_"),
+        ("hf:bert", 513, r"seq=513: hf:bert takes at most 512 tokens \(max_position_"),
         # Its positions begin after that of the padding, which is 1.
         ("hf:roberta", 511, "takes at most 510 tokens"),
         ("hf:clip", 128, "takes at most 77 tokens"),
         ("hf:whisper", 449, r"takes at most 448 tokens \(max_target_positions\)"),
-        ("hf:vit", 64, "--seq 64: hf:vit takes no tokens; it takes pixel_values 1x3x224x224"),
-        ("hf:patchtst", 64, "takes no tokens; say what it takes with --input"),
-        ("resnet18", 64, "--seq 64: resnet18 takes no tokens but images"),
-        ("timm:resnet18", 64, "--seq 64: timm:resnet18 takes no tokens but images"),
-        ("torch.nn:Identity", 64, "is not known to take tokens; say what it takes with --input"),
+        ("hf:vit", 64, "seq=64: hf:vit takes no tokens; it takes pixel_values 1x3x224x224"),
+        ("hf:patchtst", 64, "takes no tokens; say what it takes with inputs"),
+        ("resnet18", 64, "seq=64: resnet18 takes no tokens but images"),
+        ("timm:resnet18", 64, "seq=64: timm:resnet18 takes no tokens but images"),
+        ("torch.nn:Identity", 64, "is not known to take tokens; say what it takes with inputs"),
     ],
 )
 def test_what_is_wrong_with_seq(name: str, seq: int, message: str) -> None:

@@ -71,13 +71,13 @@ def test_a_changed_copy_of_a_bundled_file_is_read_as_one(tmp_path: Path) -> None
         ("", "says nothing; write a name"),
         (" , ", "expected key=value"),
         ("llama-3.1-8x", r"no configuration of that name .*did you mean 'llama-3.1-8b'\?"),
-        ("hidden_size=64,4", r"--config '4': expected key=value"),
+        ("hidden_size=64,4", r"config '4': expected key=value"),
         ("hidden_size=64,hidden_size=32", "hidden_size: stands twice"),
         ("hidden_size=", "hidden_size=: has no value"),
         ("layer_types=[1,", "brackets in it do not match"),
         ('a="b', "a quote in it do not match"),
         ("layer_types=[a]", r"not valid JSON; lists and tables are written"),
-        ("hidden-size=64", "--config 'hidden-size=64': expected key=value"),
+        ("hidden-size=64", "config 'hidden-size=64': expected key=value"),
     ],
 )
 def test_what_is_wrong_with_a_text(text: str, message: str) -> None:

@@ -23,16 +23,10 @@ def library(name: Any) -> Any:
     return module
 
 
-def test_torchvision_names() -> None:
-    assert names.torchvision_names() == set(library("torchvision").models.list_models())
-
-
-def test_timm_names() -> None:
-    assert names.timm_names() == set(library("timm").list_models())
-
-
-def test_transformers_types() -> None:
-    assert names.transformers_types() == set(library("transformers").CONFIG_MAPPING.keys())
+def test_names_are_those_that_the_libraries_list() -> None:
+    assert names.names_of("torchvision") == set(library("torchvision").models.list_models())
+    assert names.names_of("timm") == set(library("timm").list_models())
+    assert names.names_of("transformers") == set(library("transformers").CONFIG_MAPPING.keys())
 
 
 def test_transformers_classes_exist() -> None:
@@ -77,7 +71,7 @@ def test_deprecated_timm_names_are_found_and_not_listed() -> None:
         else {"vit_tiny_patch16_224_in21k"}
     )
     assert {each for each in deprecated if not names.has("timm", each)} == set()
-    assert "vit_tiny_patch16_224_in21k" not in names.timm_names()
+    assert "vit_tiny_patch16_224_in21k" not in names.names_of("timm")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +166,6 @@ def test_decorators_are_read_in_every_form(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
         "from roofline.workload.models.libraries import names;"
-        "print(sorted(names.torchvision_names()))"
+        "print(sorted(names.names_of('torchvision')))"
     )
     assert ast.literal_eval(fresh(code)) == ["called", "named_so", "plain", "short"]

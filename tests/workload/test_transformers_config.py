@@ -162,7 +162,7 @@ def test_what_is_refused(model: str, config: str, message: str) -> None:
 
 
 def test_what_the_class_itself_rejects_is_one_line() -> None:
-    with pytest.raises(ModelError, match="LlamaConfig rejects --config: ") as raised:
+    with pytest.raises(ModelError, match="LlamaConfig rejects config: ") as raised:
         load("hf:llama", config="rms_norm_eps=small")
     assert "\n" not in str(raised.value)
 

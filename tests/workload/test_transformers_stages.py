@@ -196,10 +196,10 @@ def test_only_the_last_position_gets_logits_where_that_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "message"),
     [
-        (LLAMA, ("training", 4, 1), "--stage training: there are prefill and decode"),
-        (LLAMA, ("decode", 0, 1), "--context 0: must be a whole number from 1"),
-        (LLAMA, ("decode", True, 1), "--context True: must be a whole number from 1"),
-        (LLAMA, ("decode", 4, 0), "--batch 0: must be a whole number from 1"),
+        (LLAMA, ("training", 4, 1), "stage='training': there are prefill and decode"),
+        (LLAMA, ("decode", 0, 1), "context=0: must be a whole number from 1"),
+        (LLAMA, ("decode", True, 1), "context=True: must be a whole number from 1"),
+        (LLAMA, ("decode", 4, 0), "batch=0: must be a whole number from 1"),
         (GPT2, ("decode", 1024, 1), "positions for 1024 tokens, the new one included"),
         (GPT2, ("prefill", 1025, 1), r"positions for 1024 tokens \(max_position_embeddings\)"),
     ],

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -33,15 +33,7 @@ OWN = "package.module:factory or file.py:Model"
 def home_of(
     name: str, before: str
 ) -> tuple[ModuleType, Callable[[], AbstractContextManager[None]]]:
-    """The file or package that a model is from, and the context that its factories are called in.
-
-    Args:
-        name: what messages call the model.
-        before: the path of the file, ending in ``.py``, or the name of the package.
-
-    Raises:
-        ModelError: there is none, or importing it failed.
-    """
+    """Return the file or package that a model is from, and the context of its factories."""
     if before.endswith(".py"):
         # Imports look into its folder first, as they do when Python runs a file in it.
         around = functools.partial(_first_on_path, str(Path(before).parent.resolve()))
@@ -79,26 +71,19 @@ def _first_on_path(folder: str) -> Iterator[None]:
 
 
 def named(name: str, home: ModuleType, factory_name: str) -> Any:
-    """What a file or package calls so.
-
-    Raises:
-        ModelError: nothing in it is called so; the nearest is suggested.
-    """
+    """Return the module or the callable that a file or package calls so, or refuse it."""
     factory = getattr(home, factory_name, None)
     if factory is None:
         public = [each for each in dir(home) if not each.startswith("_")]
         raise ModelError(
             f"model '{name}': nothing called '{factory_name}' in it{nearest(factory_name, public)}"
         )
+    if not callable(factory):
+        raise ModelError(
+            f"model '{name}': '{factory_name}' is a {type(factory).__name__},"
+            " not a module nor a function that makes one"
+        )
     return factory
-
-
-def not_a_factory(name: str, factory_name: str, found: object) -> ModelError:
-    """The error that what was found makes no module."""
-    return ModelError(
-        f"model '{name}': '{factory_name}' is a {type(found).__name__},"
-        " not a module nor a function that makes one"
-    )
 
 
 def _file_module(path: Path) -> ModuleType:
@@ -125,27 +110,21 @@ def _file_module(path: Path) -> ModuleType:
     return module
 
 
+_IN_PLACE = (
+    *("fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"),
+    *("log_normal_", "cauchy_", "geometric_"),
+)
 _FILLS: frozenset[Callable[..., Any]] = frozenset(
     [
-        *(
-            getattr(torch.Tensor, f"{name}_")
-            for name in (
-                *("fill", "zero", "normal", "uniform", "random", "bernoulli", "exponential"),
-                *("log_normal", "cauchy", "geometric"),
-            )
-        ),
-        *(
-            function
-            for name, function in inspect.getmembers(torch.nn.init, inspect.isfunction)
-            if name.endswith("_") and not name.startswith("_")
-        ),
+        *(getattr(torch.Tensor, name) for name in _IN_PLACE),
+        *(each for name, each in vars(torch.nn.init).items() if re.fullmatch(r"[a-z]\w*_", name)),
     ]
 )
 """What gives a tensor values and nothing else; on the meta device half of building a model."""
 
 
 class Unallocated(DeviceContext):
-    """A context like ``torch.device("meta")`` that leaves out the initialisation of values."""
+    """A context like ``torch.device("meta")`` that leaves out the initialization of values."""
 
     def __init__(self) -> None:
         super().__init__("meta")
@@ -157,7 +136,7 @@ class Unallocated(DeviceContext):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Calls `func` with the meta device where it makes a tensor, unless it only fills one."""
+        """Call `func` on the meta device, unless it only fills a tensor that lies there."""
         if func in _FILLS:
             tensor = args[0] if args else (kwargs or {}).get("tensor")
             if isinstance(tensor, torch.Tensor) and tensor.is_meta:
@@ -187,17 +166,7 @@ def build(
     factory: Callable[[], Any],
     around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Source:
-    """The model that `factory` makes, on the meta device where it can be, else for real.
-
-    Args:
-        name: what results and messages call it.
-        factory: makes the module.
-        around: makes the context in which the factory is called, each time it is.
-
-    Raises:
-        ModelError: the factory raised, or returned no module.
-        PlacedError: as the factory raised it: it is about a text that was written.
-    """
+    """Return the model that `factory` makes, on the meta device where it can be, else for real."""
 
     def make() -> Any:
         with around():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import warnings
@@ -14,9 +13,9 @@ from typing import Any
 
 import torch
 
-from roofline.errors import InputError, ModelError, nearest
+from roofline.errors import InputError, ModelError, argument, nearest
 from roofline.workload.inputs import InputRequest
-from roofline.workload.models.building import OWN, Source, build, home_of, named, not_a_factory
+from roofline.workload.models.building import OWN, Source, build, home_of, named
 from roofline.workload.models.expressions.building import Factory, Find, design_source
 from roofline.workload.models.expressions.layers import is_needed, layer_class, signature_of
 from roofline.workload.models.expressions.reading import is_expression
@@ -37,42 +36,19 @@ from roofline.workload.models.libraries.transformers_models import (
 )
 
 
-def timm_model(timm: ModuleType, model: str, asked: str) -> Source:
-    """The model that timm calls `model`, without weights; `asked` is what the user wrote.
-
-    Args:
-        timm: the library.
-        model: a name with or without the tag of its weights (``.in1k``), which says at which size
-            it was trained; nothing is downloaded either way.
-        asked: what messages and results call the model.
-
-    Raises:
-        ModelError: it has none of that name.
-    """
+def _timm_model(timm: ModuleType, model: str, asked: str) -> Source:
+    """Return the model that timm calls `model`; the tag of its weights says at which size it is."""
     if not timm.is_model(model):
         near = nearest(model.partition(".")[0], timm.list_models(), prefix="timm:")
         raise ModelError(f"unknown model '{asked}'{near} (not a name of timm's models)")
-
     create = functools.partial(timm.create_model, model, pretrained=False)
-    source = build(asked, create, _without_warnings)
-    return replace(source, default_inputs=timm_inputs(source.module))
+    # That a model had another name before is not worth a line.
+    source = build(asked, create, functools.partial(warnings.catch_warnings, action="ignore"))
+    return replace(source, default_inputs=_timm_inputs(source.module))
 
 
-@contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """That a model had another name before is not worth a line."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def is_timm_model(module: torch.nn.Module) -> bool:
-    """Whether timm made it."""
-    return type(module).__module__.partition(".")[0] == "timm"
-
-
-def timm_inputs(module: torch.nn.Module) -> tuple[InputRequest, ...]:
-    """One image of the size that the model's configuration names; nothing where it names none."""
+def _timm_inputs(module: torch.nn.Module) -> tuple[InputRequest, ...]:
+    """Return one image of the size that the model's configuration names, if it names one."""
     settings = getattr(module, "pretrained_cfg", None)
     size = settings.get("input_size") if isinstance(settings, dict) else None
     if not isinstance(size, (tuple, list)) or not all(isinstance(each, int) for each in size):
@@ -80,57 +56,42 @@ def timm_inputs(module: torch.nn.Module) -> tuple[InputRequest, ...]:
     return (InputRequest(shape=(1, *size)),)
 
 
-def torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Source:
-    """The model that torchvision calls `model`, without weights; `asked` is what the user wrote.
-
-    Raises:
-        ModelError: it has none of that name.
-    """
-    names = torchvision.models.list_models()
-    if model not in names:
-        raise ModelError(
-            f"unknown model '{asked}'{nearest(model, names)} (not a name of torchvision's models)"
-        )
-    builder = torchvision.models.get_model_builder(model)
-    options: dict[str, Any] = {"weights": None}
-    taken = inspect.signature(builder).parameters
-    if "weights_backbone" in taken:
-        options["weights_backbone"] = None
-    source = build(asked, functools.partial(builder, **_quick(builder, options)))
-    inputs = tuple(InputRequest(shape=shape) for shape in _default_shapes(torchvision, model))
-    return replace(source, name=model, default_inputs=inputs)
-
-
-def _quick(builder: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """GoogLeNet and Inception spend seconds on initial weights, and warn, unless told not to."""
-    if builder.__name__ in ("googlenet", "inception_v3"):
-        return {**options, "init_weights": False}
-    return options
-
-
 _CLIP_FRAMES = 16
 """Frames of a clip, for which torchvision states the operations of its video models."""
 
 
-def _default_shapes(torchvision: ModuleType, model: str) -> tuple[tuple[int, ...], ...]:
-    """The smallest input that a model's published weights are evaluated at; 224x224 if none are.
+def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Source:
+    """Return torchvision's model of that name, without weights.
 
-    Empty for detection and optical flow, whose input is not one batch of images.
+    It is run on the smallest input that its published weights are evaluated at, 224x224 if none
+    are. Detection and optical flow have none: their input is not one batch of images.
     """
-    shapes: list[tuple[int, ...]] = []
+    known = torchvision.models.list_models()
+    if model not in known:
+        raise ModelError(
+            f"unknown model '{asked}'{nearest(model, known)} (not a name of torchvision's models)"
+        )
+    builder = torchvision.models.get_model_builder(model)
+    options: dict[str, Any] = {"weights": None}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        options["weights_backbone"] = None
+    if model in ("googlenet", "inception_v3"):
+        # They spend seconds on initial weights, and warn, unless told not to.
+        options["init_weights"] = False
+    source = build(asked, functools.partial(builder, **options))
     published = list(torchvision.models.get_model_weights(model))
+    shapes: list[tuple[int, ...]] = [] if published else [(1, 3, 224, 224)]
     for weights in published:
-        options = getattr(weights.transforms, "keywords", {})
-        match options.get("crop_size", options.get("resize_size")):
+        transforms = getattr(weights.transforms, "keywords", {})
+        match transforms.get("crop_size", transforms.get("resize_size")):
             case int(size):
                 shapes.append((1, 3, size, size))
             case (int(height), int(width)):
                 shapes.append((1, 3, _CLIP_FRAMES, height, width))
             case _:
                 pass
-    if not published:
-        shapes.append((1, 3, 224, 224))
-    return tuple(sorted(shapes)[:1])
+    inputs = tuple(InputRequest(shape=shape) for shape in sorted(shapes)[:1])
+    return replace(source, name=model, default_inputs=inputs)
 
 
 class Function(torch.nn.Module):
@@ -201,34 +162,23 @@ _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX
 
 
 def load(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
-    """The model called `name`, without weights.
+    """Return the model called `name`, without weights (docs/command-line.md says which forms).
 
     Args:
-        name: ``resnet50`` (torchvision's, else timm's, else transformers'),
-            ``torchvision:resnet50``, ``timm:resnet50``, ``hf:bert`` or ``hf:BertForMaskedLM``,
-            ``package.module:factory``, or ``file.py:Model``; a factory is called without arguments
-            and returns a module, or is a module itself. Or a file: ``model.pt2``, ``model.onnx``,
-            TorchScript's ``model.pt`` (docs/files.md). Or a design: ``conv2d(64,64,3)@56x56``,
-            ``file.py:Block(64)@1x64x56x56`` (docs/designs.md).
+        name: of a library's model, a factory in a package or file, a model's file, or a design.
         seq: how many tokens a model that takes tokens is given; None: 128.
         config: sizes of a transformers model (`settings_of` says in which forms); None: its own.
-
-    Raises:
-        ModelError: unknown name (the nearest is suggested), a missing library, file, package or
-            factory, a factory that raises or returns no module.
-        InputError: `seq` for a model that takes no tokens, or not so many; `config` for one that
-            transformers does not have, or wrong sizes.
     """
     settings = settings_of(config) if config is not None else None
     library, colon, model = name.partition(":")
+    prefixed = _LIBRARY_OF.get(library) if colon else None
     if settings is not None:
-        prefixed = _LIBRARY_OF.get(library) if colon else None
         first = next((each for each in LIBRARIES if names.has(each, name)), "transformers")
         is_other = is_expression(name) or name.endswith(".py") or is_model_file(name)
         if is_other or (prefixed if colon else first) != "transformers":
             raise InputError(
-                f"--config {config} has no effect on {name}: only models that transformers builds"
-                " by type or class have a configuration; write hf:llama, say"
+                f"{argument('config', config)} has no effect on {name}: only models that"
+                " transformers builds by type or class have a configuration; write hf:llama, say"
             )
     if isinstance(name, StoredModel) or is_model_file(name):
         # Their readers are many, and most models are none.
@@ -236,17 +186,19 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
 
         if seq is not None and is_model_file(name):
             raise InputError(
-                f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
-                " --input"
+                f"{argument('seq', seq)}: {name} is run on the inputs it was exported with; give"
+                f" others with {argument('inputs')}"
             )
         stored = name if isinstance(name, StoredModel) else StoredModel(name)
         return stored_source(stored, lambda maker: load(maker, seq=seq, config=config))
     if is_expression(name):
         if seq is not None:
-            raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
+            raise InputError(
+                f"{argument('seq', seq)}: write {seq} into the shape of the design, behind its @"
+            )
         return design_source(name, _finder())
-    if colon and library in _LIBRARY_OF:
-        return _from_library(_LIBRARY_OF[library], model, name, seq, settings)
+    if prefixed:
+        return _from_library(prefixed, model, name, seq, settings)
     before, colon, after = name.rpartition(":")
     if not colon and name.endswith(".py"):
         raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
@@ -256,8 +208,6 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
     factory = named(name, home, after)
     if isinstance(factory, torch.nn.Module):
         return _with_inputs(Source(name=name, module=factory), seq)
-    if not callable(factory):
-        raise not_a_factory(name, after, factory)
     takes = signature_of(factory).parameters.values()
     if needed := [each.name for each in takes if is_needed(each)]:
         raise ModelError(
@@ -269,12 +219,7 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
 
 
 def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
-    """A module or function that the user already has.
-
-    Raises:
-        ModelError: it is neither.
-        InputError: `seq` for a model that takes no tokens, or not so many.
-    """
+    """Return a module or function that the user already has, as a model."""
     if isinstance(model, torch.nn.Module):
         return _with_inputs(Source(name=type(model).__name__, module=model), seq)
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
@@ -298,9 +243,11 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
         return replace(source, default_inputs=inputs, input_notes=input_notes)
     if seq is not None:
         raise InputError(
-            f"--seq {seq}: {name} is not known to take tokens; say what it takes with --input"
+            f"{argument('seq', seq)}: {name} is not known to take tokens; say what it takes with"
+            f" {argument('inputs')}"
         )
-    return replace(source, default_inputs=timm_inputs(module)) if is_timm_model(module) else source
+    is_timms = type(module).__module__.partition(".")[0] == "timm"
+    return replace(source, default_inputs=_timm_inputs(module)) if is_timms else source
 
 
 # -- names of libraries ----------------------------------------------------------------------------
@@ -318,9 +265,9 @@ def _from_library(
         raise ModelError(f"model '{asked}': {library} is not available: {reason}")
     if library == "transformers":
         return transformers_model(module, model, asked, seq=seq, settings=settings)
-    source = (torchvision_model if library == "torchvision" else timm_model)(module, model, asked)
+    source = (_torchvision_model if library == "torchvision" else _timm_model)(module, model, asked)
     if seq is not None:
-        raise InputError(f"--seq {seq}: {asked} takes no tokens but images")
+        raise InputError(f"{argument('seq', seq)}: {asked} takes no tokens but images")
     return source
 
 
@@ -332,20 +279,18 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
         # Names that cannot be read, because it is not there or not whole, might have been its.
         if not is_its and (library != "torchvision" or names.names_of(library)):
             continue
-        if (reason := library_or_reason(library))[0] is None:
-            missing.append(f"{library} is not available: {reason[1]}")
+        module, reason = library_or_reason(library)
+        if module is None:
+            missing.append(f"{library} is not available: {reason}")
             continue
         if not is_its:
             continue
-        others: list[Library] = [
-            each for each in LIBRARIES[position + 1 :] if names.has(each, name)
-        ]
         source = _from_library(library, name, name, seq, settings)
         notes = [
             f"{each}, so {name} is {library}'s (write {PREFIX[library]}:{name} to say so)"
             for each in missing
         ]
-        if others:
+        if others := [each for each in LIBRARIES[position + 1 :] if names.has(each, name)]:
             also = " or ".join(f"{PREFIX[each]}:{name}" for each in others)
             notes.append(
                 f"{name} is also a name of {' and '.join(others)}; {library}'s was taken"
@@ -400,8 +345,6 @@ def _finder() -> Find:
         made = named(full_name, module, name)
         if isinstance(made, torch.nn.Module):
             return Factory(make=lambda: made, signature=None)
-        if not callable(made):
-            raise not_a_factory(full_name, name, made)
         return Factory(make=made, signature=signature_of(made), around=around)
 
     return find

@@ -70,7 +70,7 @@ class Chain(nn.Sequential):
     """Layers one after another; the first takes all inputs, and each other what is before it."""
 
     def forward(self, *inputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What the last one gives."""
+        """Return what the last one gives."""
         first, *others = self
         value = first(*inputs)
         for each in others:
@@ -82,22 +82,12 @@ class Residual(Chain):
     """Layers one after another, and the sum of what they give and their first input."""
 
     def forward(self, *inputs: Any) -> Any:
-        """The sum."""
+        """Return the sum."""
         return super().forward(*inputs) + inputs[0]
 
 
 def design_source(text: str, find: Find) -> Source:
-    """The model that is written as `text`, without weights, and the inputs that it says.
-
-    Args:
-        text: a design, such as ``conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56``.
-        find: finds the user's own models.
-
-    Raises:
-        PlacedError: it cannot be read, a variable has no value, there is no such layer, it does
-            not take such arguments, or what the layer before gives.
-        ModelError: a model of the user's own cannot be built.
-    """
+    """Return the model that is written as `text`, without weights, and the inputs it says."""
     design = parsed(text)
     if design.variables:
         raise design.unbound(design.variables[0])
@@ -290,11 +280,7 @@ def _whole(value: Value) -> int:
 
 
 def _inputs(design: Design, pieces: Sequence[Piece]) -> tuple[InputRequest, ...]:
-    """What is written after ``@``, as inputs; spatial sizes get the channels of the first layer.
-
-    Raises:
-        PlacedError: the first layer takes another number of inputs, or does not say its channels.
-    """
+    """Return what is written after ``@``; spatial sizes get the channels of the first layer."""
     first = next(leaves(pieces))
     if design.shapes and first.is_torchs:
         _check_number(first, design)

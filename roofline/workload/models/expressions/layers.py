@@ -30,16 +30,7 @@ from roofline.workload.torch_dtypes import dtype_for
 def call_of(
     layer: Layer, signature: Signature, design: Design
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """The positional and the named arguments that `layer` is called with.
-
-    Args:
-        layer: as it is written.
-        signature: what it takes, without ``self``.
-        design: all that is written.
-
-    Raises:
-        PlacedError: too many arguments, one that it does not take, one that is missing.
-    """
+    """Return the positional and named arguments of a layer; PlacedError where they do not fit."""
     given = layer.arguments or ()
     takes = signature.parameters
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
@@ -152,11 +143,7 @@ class LayerClass:
         self._made: type[nn.Module] = type(kind.__name__, (mixin, kind), {}) if mixin else kind
 
     def make(self, *args: Any, **kwargs: Any) -> nn.Module:
-        """The layer with these arguments.
-
-        Raises:
-            Exception: whatever torch says against them.
-        """
+        """Return the layer with these arguments; raises whatever torch says against them."""
         given = self.signature.bind(*args, **kwargs).arguments
         added = {name: value for name, value in self._defaults.items() if name not in given}
         return self._made(*args, **kwargs, **added)
@@ -276,11 +263,7 @@ class _UnknownError(Exception):
 
 
 def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: Design) -> None:
-    """Runs the layers one after another on the meta device, as far as that can be.
-
-    Raises:
-        PlacedError: a layer does not take what it gets; the caret is under it.
-    """
+    """Run the layers on the meta device; PlacedError where one does not take what it gets."""
     found = list(leaves(pieces))
     if len(found) == 1 and not found[0].is_torchs:
         # Nothing is before it, and the pass itself says which of its own modules fails.

@@ -39,11 +39,7 @@ _OF_DESIGNS = re.compile(r"[()@+*{}]")
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text that names a model is a design, and not a name, a file or a package.
-
-    A text with one of ``( ) @ + * { }`` in it is one, but for ``file.py:Model``, ``file.py`` and
-    ``file.json`` of a file that there is.
-    """
+    """Return whether a text that names a model is a design, not a name, file or package."""
     if not _OF_DESIGNS.search(text):
         return False
     before, colon, after = text.rpartition(":")
@@ -56,27 +52,14 @@ def is_expression(text: str) -> bool:
 
 
 def variables_in(text: str) -> tuple[str, ...]:
-    """The variables of a design, each once, in the order in which they are written.
-
-    Empty for what is no design.
-
-    Raises:
-        InputError: it cannot be read; with a caret under the place.
-    """
+    """Return the variables of a design, each once, in their order; none of what is no design."""
     if not is_expression(text):
         return ()
     return tuple(dict.fromkeys(each.name for each in parsed(text).variables))
 
 
 def bound(text: str, values: Given) -> str:
-    """A design with values in the place of its variables, written in its shortest form.
-
-    Variables without a value stay; values of names that are not in it have no effect; what is no
-    design stays as it is.
-
-    Raises:
-        InputError: it cannot be read, or a value does not fit; with a caret under the place.
-    """
+    """Return a design, in its shortest form, with values in the place of its variables."""
     return str(parsed(text, values)) if is_expression(text) else text
 
 
@@ -84,12 +67,7 @@ _MOST_LETTERS = 10_000
 
 
 def parsed(text: str, values: Given | None = None) -> Design:
-    """The design that is written as `text`, with values in the place of its variables.
-
-    Raises:
-        PlacedError: it is not written as designs are, a value does not fit, or arithmetic cannot be
-            done; says where, and what to write.
-    """
+    """Return the design that is written as `text`; PlacedError says where it is none, and why."""
     if len(text) > _MOST_LETTERS:
         raise InputError(
             f"a design of {len(text):,} characters is too long: at most {_MOST_LETTERS:,};"
@@ -364,12 +342,7 @@ _OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
 
 
 class _Arithmetic:
-    """Makes values of what Python read; variables among them are noted.
-
-    Args:
-        values: of variables.
-        wrong: makes the error that something is wrong at a place.
-    """
+    """Makes values of what Python read; variables among them are noted."""
 
     def __init__(self, values: Given, wrong: Callable[[str, int], PlacedError]) -> None:
         self.variables: list[Variable] = []

@@ -54,11 +54,7 @@ class Archive:
         return tuple(each for each in self.size_bytes if each.startswith(folder))
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        """A member, checked against its checksum.
-
-        Raises:
-            FileFormatError: it is missing, damaged or too large.
-        """
+        """Return a member that is whole; FileFormatError if it is missing, damaged or too large."""
         size_bytes = self.size_bytes.get(name)
         if size_bytes is None:
             raise FileFormatError(f"{self.path}: '{name}' is missing in it")
@@ -77,12 +73,7 @@ class Archive:
 
 
 def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
-    """The list of contents of a zip, once it holds together.
-
-    Raises:
-        FileFormatError: it is cut short or damaged, would unpack to far more than it has, or has
-            members whose names lead out of it, that lie over each other, or that are encrypted.
-    """
+    """Return the list of contents of a zip; FileFormatError where it does not hold together."""
     try:
         with zipfile.ZipFile(source or path) as opened:
             members = opened.infolist()

@@ -65,12 +65,7 @@ UNKNOWN = ""
 
 
 def kind_of(path: Path) -> str:
-    """``"zip"``, ``"pickle"``, ``""`` for what has no signature.
-
-    Raises:
-        ModelError: there is no such file, or it cannot be read.
-        FileFormatError: it is empty, or something else than a model.
-    """
+    """Return the kind of a file by its first bytes; refuses what is no file or no model."""
     head = _head(path)
     if not head:
         raise FileFormatError(f"{path}: the file is empty")
@@ -144,11 +139,7 @@ def is_model_file(name: str) -> bool:
 
 
 def check_foreign(path: Path) -> None:
-    """Refuses files of other programs by their suffix.
-
-    Raises:
-        FileFormatError: says what it is, and what to give in its place.
-    """
+    """Refuse files of other programs by their suffix."""
     what = _FOREIGN.get(path.suffix.lower())
     if what is not None:
         raise FileFormatError(f"{path}: {what} ({READ})")

@@ -57,11 +57,7 @@ _MOST_ELEMENTS = 2**62
 
 
 def dtype_of(path: Path, number: int, name: str) -> torch.dtype:
-    """torch's type for ONNX's number.
-
-    Raises:
-        FileFormatError: torch has none.
-    """
+    """Return torch's type for ONNX's number; FileFormatError where torch has none."""
     found = DTYPES.get(number)
     if found is None:
         raise FileFormatError(
@@ -81,35 +77,29 @@ def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
         raise FileFormatError(f"{path}: '{name}' has the shape {shape}, which no tensor has")
     if proto.data_location == _EXTERNAL:
         return _external(path, name, proto, kind, shape)
-    if proto.HasField("raw_data"):
-        if len(proto.raw_data) != elements * kind.itemsize:
-            raise _wrong_size(path, name, shape, elements * kind.itemsize, len(proto.raw_data))
-        if not elements:
-            return torch.empty(shape, dtype=kind)
-        return torch.frombuffer(bytearray(proto.raw_data), dtype=kind).reshape(shape)
-    values = list(getattr(proto, _FIELDS.get(kind, "int32_data")))
-    if kind.is_complex:
-        values = [complex(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
-    if len(values) != elements:
-        raise _wrong_size(path, name, shape, elements, len(values))
+    values: Any = proto.raw_data
+    if is_raw := proto.HasField("raw_data"):
+        expected = elements * kind.itemsize
+    else:
+        values, expected = list(getattr(proto, _FIELDS.get(kind, "int32_data"))), elements
+        if kind.is_complex:
+            values = [complex(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
+    if len(values) != expected:
+        raise FileFormatError(
+            f"{path}: '{name}' has the shape {shape}, which takes {expected:,}, and"
+            f" {len(values):,} are in the file; it is damaged"
+        )
     try:
-        if kind in _BITS:
+        if is_raw and elements:
+            return torch.frombuffer(bytearray(values), dtype=kind).reshape(shape)
+        if kind in _BITS and elements:
             return torch.tensor(values, dtype=torch.int32).to(_BITS[kind]).view(kind).reshape(shape)
-        return torch.tensor(values, dtype=kind).reshape(shape)
+        return torch.tensor([] if is_raw else values, dtype=kind).reshape(shape)
     except (RuntimeError, OverflowError, TypeError) as error:
         raise FileFormatError(
             f"{path}: '{name}' has values that are no {str(kind).removeprefix('torch.')}:"
             f" {printable(str(error))[:100]}"
         ) from None
-
-
-def _wrong_size(
-    path: Path, name: str, shape: tuple[int, ...], expected: int, found: int
-) -> FileFormatError:
-    return FileFormatError(
-        f"{path}: '{name}' has the shape {shape}, which takes {expected:,}, and {found:,} are in"
-        " the file; it is damaged"
-    )
 
 
 def _external(
@@ -119,11 +109,10 @@ def _external(
     told = {each.key: each.value for each in proto.external_data}
     # Bytes that are no text are none.
     location = str(told.get("location", ""))
-    where = PurePosixPath(location)
-    shown = printable(location)[:80]
+    where, shown = PurePosixPath(location), f"'{printable(location)[:80]}'"
     if not location or where.is_absolute() or ".." in where.parts or "\\" in location:
         raise FileFormatError(
-            f"{path}: not opened: the values of '{name}' would be read from '{shown}', outside of"
+            f"{path}: not opened: the values of '{name}' would be read from {shown}, outside of"
             " the model's folder"
         )
     try:
@@ -135,14 +124,14 @@ def _external(
         beside = next((each for each in inside if each.is_file()), None)
         if beside is None:
             raise FileFormatError(
-                f"{path}: the values of '{name}' are in '{shown}', which is missing beside it"
+                f"{path}: the values of '{name}' are in {shown}, which is missing beside it"
             )
         offset = int(told.get("offset", "0"))
         size_bytes = math.prod(shape) * kind.itemsize
         length = int(told.get("length", str(size_bytes)))
         if length != size_bytes or offset < 0 or offset + length > beside.stat().st_size:
             raise FileFormatError(
-                f"{path}: the values of '{name}' do not lie in '{shown}' as it says; one of both is"
+                f"{path}: the values of '{name}' do not lie in {shown} as it says; one of both is"
                 " cut short or of another model"
             )
         if not size_bytes:
@@ -151,7 +140,7 @@ def _external(
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
         raise FileFormatError(
-            f"{path}: the values of '{name}' in '{shown}' cannot be read:"
+            f"{path}: the values of '{name}' in {shown} cannot be read:"
             f" {printable(str(error))[:100]}"
         ) from None
     flat = torch.frombuffer(content, dtype=kind, count=math.prod(shape), offset=offset)
@@ -216,12 +205,12 @@ class Graph:
     known: Mapping[str, Value]
 
 
-def graph_of(path: Path, model: Any) -> Graph:
-    """The graph of an ``onnx.ModelProto``, once every value in it is made before it is used.
+_LARGEST_CONSTANT = 4096
+"""Elements of a constant that may be a size; what is larger is a weight."""
 
-    Raises:
-        FileFormatError: the graph is not whole.
-    """
+
+def graph_of(path: Path, model: Any) -> Graph:
+    """Return the graph of an ``onnx.ModelProto``; FileFormatError where it is not whole."""
     proto = model.graph
     opsets = {domain_of(each): each.version for each in model.opset_import}
     if proto.sparse_initializer:
@@ -239,16 +228,11 @@ def graph_of(path: Path, model: Any) -> Graph:
             name=each.name or each.op_type,
             inputs=tuple(each.input),
             outputs=tuple(each.output),
-            attributes={
-                attribute.name: _attribute(path, attribute) for attribute in each.attribute
-            },
+            attributes={one.name: _attribute(path, one) for one in each.attribute},
         )
         value = node.get("value") if node.full_name == "Constant" else None
-        if (
-            isinstance(value, torch.Tensor)
-            and value.numel() > _LARGEST_CONSTANT
-            and len(node.outputs) == 1
-        ):
+        is_large = isinstance(value, torch.Tensor) and value.numel() > _LARGEST_CONSTANT
+        if is_large and len(node.outputs) == 1:
             weights[node.outputs[0]] = value
         else:
             nodes.append(node)
@@ -264,10 +248,6 @@ def graph_of(path: Path, model: Any) -> Graph:
     return Graph(inputs=inputs, outputs=outputs, nodes=tuple(nodes), weights=weights, known=known)
 
 
-_LARGEST_CONSTANT = 4096
-"""Elements of a constant that may be a size; what is larger is a weight."""
-
-
 def domain_of(proto: Any) -> str:
     """Whose the operators of a node, function or set are; ``""``: ONNX's own."""
     return "" if proto.domain == "ai.onnx" else proto.domain
@@ -276,31 +256,26 @@ def domain_of(proto: Any) -> str:
 def _check_order(path: Path, nodes: Sequence[Node], outputs: Sequence[str], made: set[str]) -> None:
     """Refuses values that are made twice, nowhere, or only after they are read."""
 
-    def wrong(name: str, what: str) -> FileFormatError:
-        return FileFormatError(f"{path}: the value '{printable(name)[:80]}' is {what}")
+    def check(name: str, is_sound: bool, what: str) -> None:
+        if not is_sound:
+            raise FileFormatError(f"{path}: the value '{printable(name)[:80]}' is {what}")
 
     later = {name for node in nodes for name in node.outputs}
     for node in nodes:
         reader = f"'{printable(node.name)[:60]}'"
         for name in filter(None, node.inputs):
-            if name not in made and name in later:
-                raise wrong(
-                    name,
-                    f"read by {reader} before it is made: the nodes are in no order that could run",
+            what = f"made nowhere, and {reader} reads it; the file is cut short or damaged"
+            if name in later:
+                what = (
+                    f"read by {reader} before it is made: the nodes are in no order that could run"
                 )
-            if name not in made:
-                raise wrong(
-                    name, f"made nowhere, and {reader} reads it; the file is cut short or damaged"
-                )
+            check(name, name in made, what)
         for name in filter(None, node.outputs):
-            if name in made:
-                raise wrong(name, "made twice; it is damaged")
+            check(name, name not in made, "made twice; it is damaged")
             made.add(name)
     for name in outputs:
-        if name not in made:
-            raise wrong(
-                name, "made nowhere, and the graph gives it; the file is cut short or damaged"
-            )
+        what = "made nowhere, and the graph gives it; the file is cut short or damaged"
+        check(name, name in made, what)
 
 
 def _check_texts(path: Path, proto: Any) -> None:
@@ -322,31 +297,25 @@ def _value(path: Path, proto: Any) -> Value:
     if not proto.type.HasField("tensor_type"):
         raise FileFormatError(f"{path}: the input '{name[:80]}' is no tensor but a list or map")
     told = proto.type.tensor_type
-    sizes: list[int | str | None] = []
-    for each in told.shape.dim:
-        kind = each.WhichOneof("value")
-        sizes.append(getattr(each, kind) if kind else None)
+    kinds = [(each, each.WhichOneof("value")) for each in told.shape.dim]
+    sizes = tuple(getattr(each, kind) if kind else None for each, kind in kinds)
     return Value(
         name=proto.name,
         dtype=dtype_of(path, told.elem_type, name[:80]),
-        shape=tuple(sizes) if told.HasField("shape") else None,
+        shape=sizes if told.HasField("shape") else None,
     )
 
 
 def _attribute(path: Path, proto: Any) -> Any:
     match proto.type:
-        case 1:
-            return proto.f
-        case 2:
-            return proto.i
+        case 1 | 2:
+            return proto.f if proto.type == 1 else proto.i
         case 3:
             return proto.s.decode("utf-8", "replace")
         case 4:
             return _tensor_of(path, proto.t)
-        case 6:
-            return list(proto.floats)
-        case 7:
-            return list(proto.ints)
+        case 6 | 7:
+            return list(proto.floats if proto.type == 6 else proto.ints)
         case 8:
             return [each.decode("utf-8", "replace") for each in proto.strings]
         case _:

@@ -99,10 +99,17 @@ def _each(node: Node, name: str, dimensions: int, default: int = 1) -> list[int]
     return list(node.get(name) or [default] * dimensions)
 
 
-def _padding_of(node: Node, x: Tensor, kernel: Sequence[int]) -> tuple[list[int], list[int] | None]:
-    """Return the padding at both ends of every dimension, and what must be padded before.
+def _steps(node: Node, dimensions: int) -> tuple[list[int], list[int]]:
+    """Return strides and dilations."""
+    return _each(node, "strides", dimensions), _each(node, "dilations", dimensions)
 
-    The second is as `torch.nn.functional.pad` takes it; None where both ends are alike.
+
+def _padded(
+    node: Node, x: Tensor, kernel: Sequence[int], value: float = 0.0
+) -> tuple[Tensor, list[int]]:
+    """Return the padding at both ends of every dimension, and what it is the padding of.
+
+    torch's operators pad both ends alike; where a node does not, its operand is padded before.
     """
     dimensions = len(kernel)
     begins, ends = [0] * dimensions, [0] * dimensions
@@ -111,31 +118,26 @@ def _padding_of(node: Node, x: Tensor, kernel: Sequence[int]) -> tuple[list[int]
         pads = _each(node, "pads", 2 * dimensions, 0)
         begins, ends = pads[:dimensions], pads[dimensions:]
     elif how != "VALID":
-        strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
-        for axis, (size, each, stride, dilation) in enumerate(
-            zip(x.shape[2:], kernel, strides, dilations, strict=True)
-        ):
+        windows = zip(x.shape[2:], kernel, *_steps(node, dimensions), strict=True)
+        for axis, (size, each, stride, dilation) in enumerate(windows):
             results = -(-size // stride)
             total = max(0, (results - 1) * stride + dilation * (each - 1) + 1 - size)
             halves = total // 2, total - total // 2
             begins[axis], ends[axis] = halves if how == "SAME_UPPER" else reversed(halves)
     if begins == ends:
-        return begins, None
+        return x, begins
     pairs = zip(reversed(begins), reversed(ends), strict=True)
-    return [0] * dimensions, [each for pair in pairs for each in pair]
+    return functional.pad(x, [each for pair in pairs for each in pair], value=value), [
+        0
+    ] * dimensions
 
 
 @operator("Conv")
 def _convolution(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    dimensions = weight.dim() - 2
-    padding, before = _padding_of(node, x, weight.shape[2:])
-    if before is not None:
-        x = functional.pad(x, before)
-    strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
-    group = node.get("group", 1)
-    return torch.convolution(
-        x, weight, bias, strides, padding, dilations, False, [0] * dimensions, group
-    )
+    strides, dilations = _steps(node, weight.dim() - 2)
+    x, padding = _padded(node, x, weight.shape[2:])
+    none, group = [0] * len(padding), node.get("group", 1)
+    return torch.convolution(x, weight, bias, strides, padding, dilations, False, none, group)
 
 
 @operator("ConvTranspose")
@@ -149,7 +151,7 @@ def _transposed_convolution(
     pads = _each(node, "pads", 2 * dimensions, 0)
     begins, ends = pads[:dimensions], pads[dimensions:]
     least = [min(pair) for pair in zip(begins, ends, strict=True)]
-    strides, dilations = (_each(node, name, dimensions) for name in ("strides", "dilations"))
+    strides, dilations = _steps(node, dimensions)
     more, group = _each(node, "output_padding", dimensions, 0), node.get("group", 1)
     result = torch.convolution(x, weight, bias, strides, least, dilations, True, more, group)
     for axis in range(dimensions):
@@ -165,14 +167,11 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 
 @operator("MaxPool")
 def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
-    kernel = list(node["kernel_shape"])
+    kernel, is_ceil = list(node["kernel_shape"]), bool(node.get("ceil_mode", 0))
     if node.given_outputs > 1:
         raise OtherwiseError("a max pooling that gives where the largest are")
-    padding, before = _padding_of(node, x, kernel)
-    if before is not None:
-        x = functional.pad(x, before, value=-math.inf)
-    strides, dilations = (_each(node, name, len(kernel)) for name in ("strides", "dilations"))
-    is_ceil = bool(node.get("ceil_mode", 0))
+    x, padding = _padded(node, x, kernel, -math.inf)
+    strides, dilations = _steps(node, len(kernel))
     return _MAX[len(kernel)](x, kernel, strides, padding, dilations, is_ceil)
 
 
@@ -181,12 +180,10 @@ def _average_pool(node: Node, x: Tensor) -> Tensor:
     kernel = list(node["kernel_shape"])
     if any(each != 1 for each in node.get("dilations") or ()):
         raise OtherwiseError("average pooling with gaps")
-    padding, before = _padding_of(node, x, kernel)
-    counts_padding = bool(node.get("count_include_pad", 0))
-    if before is not None:
-        if not counts_padding:
-            raise OtherwiseError("average pooling padded at one end, which is not counted")
-        x = functional.pad(x, before)
+    counts_padding, shape = bool(node.get("count_include_pad", 0)), x.shape
+    x, padding = _padded(node, x, kernel)
+    if x.shape != shape and not counts_padding:
+        raise OtherwiseError("average pooling padded at one end, which is not counted")
     strides, is_ceil = _each(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
     counts_padding = counts_padding or not any(padding)
     return _AVERAGE[len(kernel)](x, kernel, strides, padding, is_ceil, counts_padding)
@@ -197,6 +194,11 @@ def _average_pool(node: Node, x: Tensor) -> Tensor:
 
 def _epsilon(node: Node) -> float:
     return node.get("epsilon", 1e-5)
+
+
+def _normalized(node: Node, x: Tensor) -> tuple[int, ...]:
+    """Return the sizes of all dimensions from an axis on."""
+    return tuple(x.shape[node.get("axis", -1) % x.dim() :])
 
 
 @operator("BatchNormalization")
@@ -213,7 +215,7 @@ def _layer_norm(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """All from an axis on; also its mean and inverse deviation, where the node gives them."""
-    shape = tuple(x.shape[node.get("axis", -1) % x.dim() :])
+    shape = _normalized(node, x)
     if scale.shape != shape:
         scale = scale.expand(shape)
         bias = bias.expand(shape) if bias is not None else None
@@ -249,8 +251,7 @@ def _group_norm(node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 
 @operator("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_norm(node: Node, x: Tensor, scale: Tensor) -> Tensor:
-    shape = tuple(x.shape[node.get("axis", -1) % x.dim() :])
-    return functional.rms_norm(x, shape, scale, _epsilon(node))
+    return functional.rms_norm(x, _normalized(node, x), scale, _epsilon(node))
 
 
 # -- codes: products of them are those of whole numbers --------------------------------------------
@@ -407,61 +408,55 @@ def with_torch_weights(graph: Graph) -> Graph:
     they are, and are unknown.
     """
     weights = dict(graph.weights)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        if node.operator in _GATES and not node.domain and _is_torchs(node, graph):
-            node, made = _rewritten(node, graph)
-            weights |= made
-        nodes.append(node)
+    nodes = [
+        _rewritten(node, weights) if node.operator in _GATES and not node.domain else node
+        for node in graph.nodes
+    ]
     used = {name for node in nodes for name in node.inputs} | set(graph.outputs)
     kept = {name: each for name, each in weights.items() if name in used}
     return replace(graph, nodes=tuple(nodes), weights=kept)
 
 
-def _is_torchs(node: Node, graph: Graph) -> bool:
-    names = (*node.inputs, *[""] * 8)
-    directions = _directions(node)
+def _rewritten(node: Node, weights: dict[str, Tensor]) -> Node:
+    """Return the node with torch's weights as its inputs, which are put among all `weights`."""
+    x, inner_name, outer_name, bias_name, lengths, hidden_state, cell, peepholes = (
+        *node.inputs,
+        *[""] * 8,
+    )[:8]
+    inner, outer, bias = map(weights.get, (inner_name, outer_name, bias_name))
     # Weights must be in the file, in the shapes of gates of one size.
-    inner, outer, bias = (graph.weights.get(names[place]) for place in (1, 2, 3))
-    if inner is None or outer is None or inner.dim() != 3 or (names[3] and bias is None):
-        return False
+    if inner is None or outer is None or inner.dim() != 3 or (bias_name and bias is None):
+        return node
+    order, directions = _GATES[node.operator], _directions(node)
     hidden = node.get("hidden_size", outer.shape[-1])
-    rows = len(_GATES[node.operator]) * hidden
+    rows = len(order) * hidden
     usual = _USUAL[node.operator] * directions
-    return (
-        rows > 0
-        and inner.shape[:2] == (directions, rows)
-        and outer.shape == (directions, rows, hidden)
-        and (bias is None or bias.shape == (directions, 2 * rows))
-        and not names[7]
-        and not names[4]
-        and (node.get("activations") or usual) == usual
-        and not any(node.get(name, 0) for name in ("clip", "layout", "input_forget"))
-        and node.get("direction", "forward") != "reverse"
-        and (node.operator != "GRU" or bool(node.get("linear_before_reset", 0)))
-    )
-
-
-def _rewritten(node: Node, graph: Graph) -> tuple[Node, dict[str, Tensor]]:
-    """Return the node with torch's weights as its inputs, and these weights by name."""
-    names = (*node.inputs, *[""] * 8)
-    inner, outer = (graph.weights[names[place]] for place in (1, 2))
-    order, hidden = _GATES[node.operator], outer.shape[-1]
-    bias = graph.weights[names[3]] if names[3] else None
+    if (
+        rows <= 0
+        or inner.shape[:2] != (directions, rows)
+        or outer.shape != (directions, rows, hidden)
+        or (bias is not None and bias.shape != (directions, 2 * rows))
+        or peepholes
+        or lengths
+        or (node.get("activations") or usual) != usual
+        or any(node.get(name, 0) for name in ("clip", "layout", "input_forget"))
+        or node.get("direction", "forward") == "reverse"
+        or (node.operator == "GRU" and not node.get("linear_before_reset", 0))
+    ):
+        return node
     made: dict[str, Tensor] = {}
-    for direction in range(inner.shape[0]):
+    for direction in range(directions):
         parts = {"inner": inner[direction], "outer": outer[direction]}
         if bias is not None:
-            half = len(order) * hidden
-            parts["inner_bias"] = bias[direction][:half]
-            parts["outer_bias"] = bias[direction][half:]
+            parts["inner_bias"], parts["outer_bias"] = bias[direction].split(rows)
         for what, tensor in parts.items():
             gates = tensor.split(hidden)
-            name = f"{names[1]}_{names[2]}_{direction}_{what}"
+            name = f"{inner_name}_{outer_name}_{direction}_{what}"
             made[name] = torch.cat([gates[each] for each in order])
-    inputs = (names[0], names[5], names[6] if node.operator == "LSTM" else "", *made)
+    weights |= made
+    inputs = (x, hidden_state, cell if node.operator == "LSTM" else "", *made)
     sized = {**node.attributes, "hidden_size": hidden}
-    return replace(node, domain=_TORCH_DOMAIN, inputs=inputs, attributes=sized), made
+    return replace(node, domain=_TORCH_DOMAIN, inputs=inputs, attributes=sized)
 
 
 def _directions(node: Node) -> int:

@@ -8,7 +8,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, graph_of
 from roofline.workload.models.files.onnx_layers import with_torch_weights
 from roofline.workload.models.files.onnx_operators import (
+    FUNCTIONS,
+    RANDOM,
     OtherwiseError,
-    function_of,
     integers,
-    is_random,
     numbers,
     unknown_call,
 )
@@ -39,6 +39,7 @@ _MOST_KNOWN = 4096
 _MOST_MADE = 2**24
 """Elements that one operator may make of such values before it is seen how many it keeps."""
 
+_OF_SHAPES = ("Shape", "Size")
 _STATISTICS = {"BatchNormalization": (3, 4)}
 """Which inputs of an operator are no parameters: running means and variances."""
 
@@ -88,9 +89,12 @@ class OnnxModel(torch.nn.Module):
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
         """What the graph gives of its inputs, by position or by name: a tensor or a tuple."""
-        values = self._given(args, kwargs)
-        for name, safe in self._weight_names.items():
-            values[name] = getattr(self, safe)
+        if len(args) > len(self.takes) or not set(kwargs) <= set(self.takes[len(args) :]):
+            raise ValueError(f"it takes {', '.join(self.takes)}")
+        values = dict(zip(self.takes, args, strict=False)) | kwargs
+        if missing := [each for each in self.takes if each not in values]:
+            raise ValueError(f"it also takes {', '.join(missing)}")
+        values |= {name: getattr(self, safe) for name, safe in self._weight_names.items()}
         known = dict(self._constants)
         for position, node in enumerate(self._graph.nodes):
             self._run(node, values, known)
@@ -101,74 +105,61 @@ class OnnxModel(torch.nn.Module):
         )
         return results[0] if len(results) == 1 else results
 
-    def _given(
-        self, args: Sequence[torch.Tensor], kwargs: dict[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        if len(args) > len(self.takes) or not set(kwargs) <= set(self.takes[len(args) :]):
-            raise ValueError(f"it takes {', '.join(self.takes)}")
-        values = dict(zip(self.takes, args, strict=False)) | kwargs
-        missing = [each for each in self.takes if each not in values]
-        if missing:
-            raise ValueError(f"it also takes {', '.join(missing)}")
-        return values
-
     def _run(
         self, node: Node, values: dict[str, torch.Tensor], known: dict[str, torch.Tensor]
     ) -> None:
         """Calls a node, beside the pass where all that it reads is known."""
-        if node.full_name in ("Shape", "Size") and all(
-            (node.inputs, node.outputs, *node.inputs, *node.outputs)
-        ):
-            sizes = known[node.inputs[0]] if node.inputs[0] in known else values[node.inputs[0]]
-            with _disable_current_modes():
-                known[node.outputs[0]] = _sizes(node, sizes)
-            return
         operands = [
             known[name] if name in known else values[name] if name else None for name in node.inputs
         ]
+        is_whole = all((node.inputs, node.outputs, *node.inputs, *node.outputs))
+        if node.full_name in _OF_SHAPES and is_whole:
+            with _disable_current_modes():
+                known[node.outputs[0]] = _sizes(node, operands[0])
+            return
         for name, result in zip_longest(node.outputs, self._results(node, operands, known)):
             if name and result is None:
                 raise RuntimeError(
                     f"{node.operator} '{printable(node.name)[:60]}' gives no"
                     f" '{printable(name)[:60]}'"
                 )
-            if name and result is not None and name not in known:
+            if name and name not in known:
                 values[name] = result
 
     def _results(
         self, node: Node, operands: list[Any], known: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor | None, ...]:
         """What a node gives; what is small and known by its values is put among these."""
-        function = function_of(node)
-        are_known = not is_random(node) and all(name in known for name in node.inputs if name)
+        are_known = node.operator not in RANDOM and all(
+            name in known for name in node.inputs if name
+        )
         try:
-            if function is None:
-                raise OtherwiseError
             if are_known and _made_elements(node, operands) <= _MOST_MADE:
                 with _disable_current_modes():
-                    results = self._called(node, function, operands)
+                    results = _called(node, operands)
                 if all(each is None or each.numel() <= _MOST_KNOWN for each in results):
                     made = zip(node.outputs, results, strict=False)
                     known |= {name: each for name, each in made if name and each is not None}
                     return results
-            return self._called(node, function, operands)
+            return _called(node, operands)
         except OtherwiseError:
             return unknown_call(node, operands, self._graph.known, title=self._title)
 
-    def _called(
-        self, node: Node, function: Any, operands: list[Any]
-    ) -> tuple[torch.Tensor | None, ...]:
-        try:
-            result = function(node, *operands)
-        except (RuntimeError, ModelError):
-            raise
-        # What the table does not foresee: operands that are left out, attributes of another type.
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            raise RuntimeError(
-                f"{node.operator} '{printable(node.name)[:60]}': {type(error).__name__}:"
-                f" {said_by(error)}"
-            ) from error
-        return result if isinstance(result, tuple) else (result,)
+
+def _called(node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
+    if (function := FUNCTIONS.get(node.full_name)) is None:
+        raise OtherwiseError
+    try:
+        result = function(node, *operands)
+    except (RuntimeError, ModelError):
+        raise
+    # What the table does not foresee: operands that are left out, attributes of another type.
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        raise RuntimeError(
+            f"{node.operator} '{printable(node.name)[:60]}': {type(error).__name__}:"
+            f" {said_by(error)}"
+        ) from error
+    return result if isinstance(result, tuple) else (result,)
 
 
 def _is_float(tensor: torch.Tensor) -> bool:
@@ -210,11 +201,9 @@ _MOST_NODES = 1_000_000
 
 
 def _without_functions(path: Path, model: Any) -> Any:
-    """The model with the bodies of its functions where they are called.
+    """Return the model with the bodies of its functions where they are called.
 
-    Raises:
-        FileFormatError: functions call each other in a circle, or come to too many nodes: a few of
-            them, each of which calls the next one twice, come to more than any memory has.
+    A few of them, each of which calls the next one twice, come to more than any memory has.
     """
     if not model.functions:
         return model
@@ -232,10 +221,9 @@ def _without_functions(path: Path, model: Any) -> Any:
             )
         count = 0
         for node in nodes:
+            inner = (graph for each in node.attribute for graph in (each.g, *each.graphs))
             count += 1 + nodes_of(domain_of(node), node.op_type, depth)
-            for attribute in node.attribute:
-                for graph in (attribute.g, *attribute.graphs):
-                    count += nodes_in(graph.node, depth + 1)
+            count += sum(nodes_in(graph.node, depth + 1) for graph in inner)
             if count > _MOST_NODES:
                 raise FileFormatError(
                     f"{path}: its functions come to more than {_MOST_NODES:,} operators"
@@ -249,22 +237,11 @@ def _without_functions(path: Path, model: Any) -> Any:
 _MOST_BYTE = 2**31 - 1
 """What one protobuf message can have; weights beyond that lie in files beside it."""
 
-_SEEN_TO = ("Shape", "Size")
 _SHOWN = 5
 
 
 def onnx_source(path: Path) -> Source:
-    """The model in an .onnx file, and inputs of the shapes that it tells.
-
-    Open sizes (a batch that may be any) are taken as 1.
-
-    Args:
-        path: the file; weights in files beside it are read where it says, and nowhere else.
-
-    Raises:
-        ModelError: the package onnx is not installed.
-        FileFormatError: it is no ONNX model, or not whole.
-    """
+    """Return the model in an .onnx file, and inputs of the shapes it tells, open sizes as 1."""
     graph = with_torch_weights(_graph(path))
     inputs, input_notes = _inputs(path.name, graph)
     return Source(
@@ -277,14 +254,9 @@ def onnx_source(path: Path) -> Source:
 
 
 def onnx_package() -> Any:
-    """The package onnx.
-
-    Raises:
-        ModelError: it is not installed, and what installs it.
-    """
+    """Return the package onnx; ModelError with what installs it where it is missing."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return importlib.import_module("onnx")
     except ImportError as error:
         raise ModelError(
@@ -352,7 +324,7 @@ def _notes(name: str, graph: Graph) -> Iterator[str]:
     unknown = Counter(
         node.full_name
         for node in graph.nodes
-        if function_of(node) is None and node.operator not in _SEEN_TO
+        if node.full_name not in FUNCTIONS and node.operator not in _OF_SHAPES
     )
     if unknown:
         told = ", ".join(

@@ -26,15 +26,14 @@ from roofline.workload.models.files.onnx_graph import DTYPES, Node, Value, dtype
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
-Unary = Callable[[Node, Tensor], Tensor]
-Binary = Callable[[Node, Tensor, Tensor], Tensor]
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {
         *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
         *("Bernoulli", "Multinomial"),
     }
 )
+"""Operators that give something else every time."""
 
 
 class OtherwiseError(Exception):
@@ -45,25 +44,10 @@ def operator(*names: str) -> Callable[[F], F]:
     """Register a function for ONNX operators; those of other domains with the domain before."""
 
     def decorate(function: F) -> F:
-        _FUNCTIONS.update(dict.fromkeys(names, function))
+        FUNCTIONS.update(dict.fromkeys(names, function))
         return function
 
     return decorate
-
-
-def function_of(node: Node) -> Function | None:
-    """Return the function that a node calls; None: its operator is not known."""
-    return _FUNCTIONS.get(node.full_name)
-
-
-def known_operators() -> tuple[str, ...]:
-    """Return the names of all operators that have a function."""
-    return tuple(sorted(_FUNCTIONS))
-
-
-def is_random(node: Node) -> bool:
-    """Return whether a node gives something else every time."""
-    return node.operator in _RANDOM
 
 
 def _numbers_or_none(tensor: Tensor) -> list[Any] | None:
@@ -75,11 +59,7 @@ def _numbers_or_none(tensor: Tensor) -> list[Any] | None:
 
 
 def numbers(tensor: Tensor) -> list[Any]:
-    """Return the values of a tensor in their order.
-
-    Raises:
-        RuntimeError: only its shape is known.
-    """
+    """Return the values of a tensor in their order; RuntimeError where only its shape is known."""
     found = _numbers_or_none(tensor)
     if found is None:
         raise RuntimeError("a size depends on the values of a fake tensor")
@@ -96,17 +76,17 @@ def _number(tensor: Tensor) -> float | None:
     return None if found is None else found[0]
 
 
-def _axes_of(node: Node, given: Tensor | None) -> list[int] | None:
-    """Return the axes of an operator that had them as an attribute first, as an input later."""
-    if given is not None:
-        return integers(given)
-    found: Iterable[int] | None = node.get("axes")
-    return list(found) if found is not None else None
+def given(node: Node, name: str, operand: Tensor | None) -> list[int] | None:
+    """Return whole numbers that were an attribute first and an input later; None: left out."""
+    if operand is not None:
+        return integers(operand)
+    found: Iterable[int] | None = node.get(name)
+    return None if found is None else [int(each) for each in found]
 
 
 # -- tables: operators that are one call of torch's ------------------------------------------------
 
-_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
+_OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     **{
         name.capitalize(): getattr(torch, name)
         for name in (
@@ -129,33 +109,7 @@ _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "RandomNormalLike": torch.randn_like,
     "RandomUniformLike": torch.rand_like,
 }
-_OF_NODE: Mapping[str, Unary] = {
-    "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
-    "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
-    "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
-    "ThresholdedRelu": lambda node, x: functional.threshold(x, node.get("alpha", 1.0), 0.0),
-    **dict.fromkeys(
-        ("Gelu", "com.microsoft.Gelu"),
-        lambda node, x: functional.gelu(x, approximate=node.get("approximate", "none")),
-    ),
-    "com.microsoft.QuickGelu": lambda node, x: x * torch.sigmoid(x * node.get("alpha", 1.702)),
-    "Swish": lambda node, x: (
-        functional.silu(x)
-        if (alpha := node.get("alpha", 1.0)) == 1.0
-        else x * torch.sigmoid(x * alpha)
-    ),
-    "Cast": lambda node, x: x.to(dtype_of(Path(node.name), node["to"], node.name)),
-    "Transpose": lambda node, x: x.permute(node.get("perm") or list(reversed(range(x.dim())))),
-    "ArgMax": lambda node, x: torch.argmax(x, node.get("axis", 0), keepdim=_keeps(node)),
-    "ArgMin": lambda node, x: torch.argmin(x, node.get("axis", 0), keepdim=_keeps(node)),
-    "LpNormalization": lambda node, x: functional.normalize(
-        x, float(node.get("p", 2)), node.get("axis", -1)
-    ),
-    "LRN": lambda node, x: functional.local_response_norm(
-        x, node["size"], node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
-    ),
-}
-_TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+_OF_TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
     "Sub": torch.sub,
     "Mul": torch.mul,
@@ -174,30 +128,63 @@ _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
         torch.div(x, y) if _are_real(x, y) else torch.div(x, y, rounding_mode="trunc")
     ),
 }
-_OF_TWO: Mapping[str, Binary] = {
+_OF_NODE: Mapping[str, Function] = {
+    # Activations.
+    "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
+    "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
+    "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
+    "ThresholdedRelu": lambda node, x: functional.threshold(x, node.get("alpha", 1.0), 0.0),
+    **dict.fromkeys(
+        ("Gelu", "com.microsoft.Gelu"),
+        lambda node, x: functional.gelu(x, approximate=node.get("approximate", "none")),
+    ),
+    "com.microsoft.FastGelu": lambda _, x, bias=None: functional.gelu(
+        x if bias is None else x + bias, approximate="tanh"
+    ),
+    "com.microsoft.QuickGelu": lambda node, x: x * torch.sigmoid(x * node.get("alpha", 1.702)),
+    "Swish": lambda node, x: (
+        functional.silu(x)
+        if (alpha := node.get("alpha", 1.0)) == 1.0
+        else x * torch.sigmoid(x * alpha)
+    ),
+    # Several operands.
     "MatMul": lambda _, x, y: torch.matmul(x, y),
     "Mod": lambda node, x, y: (torch.fmod if node.get("fmod", 0) else torch.remainder)(x, y),
+    "Max": lambda _, *of: functools.reduce(torch.maximum, of),
+    "Min": lambda _, *of: functools.reduce(torch.minimum, of),
+    "Sum": lambda _, *of: functools.reduce(torch.add, of),
+    "Mean": lambda _, *of: functools.reduce(torch.add, of) / len(of),
+    "Where": lambda _, *of: torch.where(*of),
+    "Concat": lambda node, *of: torch.cat(of, node["axis"]),
+    "Einsum": lambda node, *of: torch.einsum(node["equation"], *of),
+    "Range": lambda _, *of: torch.arange(*(numbers(each)[0] for each in of), dtype=of[0].dtype),
+    # Types and places.
+    "Cast": lambda node, x: x.to(dtype_of(Path(node.name), node["to"], node.name)),
     "CastLike": lambda _, x, like: x.to(like.dtype),
-    "Expand": lambda _, x, shape: x.expand(torch.broadcast_shapes(x.shape, tuple(integers(shape)))),
-    "Tile": lambda _, x, repeats: x.repeat(integers(repeats)),
+    "ArgMax": lambda node, x: torch.argmax(x, node.get("axis", 0), keepdim=_keeps(node)),
+    "ArgMin": lambda node, x: torch.argmin(x, node.get("axis", 0), keepdim=_keeps(node)),
     "GatherElements": lambda node, x, indices: torch.gather(
         x, node.get("axis", 0), indices.to(torch.int64)
     ),
+    # Shapes.
+    "Transpose": lambda node, x: x.permute(node.get("perm") or list(reversed(range(x.dim())))),
+    "Expand": lambda _, x, shape: x.expand(torch.broadcast_shapes(x.shape, tuple(integers(shape)))),
+    "Tile": lambda _, x, repeats: x.repeat(integers(repeats)),
+    "Trilu": lambda node, x, diagonal=None: (torch.triu if node.get("upper", 1) else torch.tril)(
+        x, 0 if diagonal is None else integers(diagonal)[0]
+    ),
+    # Normalization and grids.
+    "InstanceNormalization": lambda node, x, scale, bias: functional.instance_norm(
+        x, weight=scale, bias=bias, eps=node.get("epsilon", 1e-5)
+    ),
+    "LpNormalization": lambda node, x: functional.normalize(
+        x, float(node.get("p", 2)), node.get("axis", -1)
+    ),
+    "LRN": lambda node, x: functional.local_response_norm(
+        x, node["size"], node.get("alpha", 1e-4), node.get("beta", 0.75), node.get("bias", 1.0)
+    ),
     "AffineGrid": lambda node, theta, size: functional.affine_grid(
         theta, integers(size), bool(node.get("align_corners", 0))
-    ),
-}
-_SEVERAL: Mapping[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
-    "Max": lambda _, of: functools.reduce(torch.maximum, of),
-    "Min": lambda _, of: functools.reduce(torch.minimum, of),
-    "Sum": lambda _, of: functools.reduce(torch.add, of),
-    "Mean": lambda _, of: functools.reduce(torch.add, of) / len(of),
-    "Where": lambda _, of: torch.where(*of),
-    "Concat": lambda node, of: torch.cat(list(of), node["axis"]),
-    "Einsum": lambda node, of: torch.einsum(node["equation"], *of),
-    "Range": lambda _, of: torch.arange(*(numbers(each)[0] for each in of), dtype=of[0].dtype),
-    "InstanceNormalization": lambda node, of: functional.instance_norm(
-        of[0], weight=of[1], bias=of[2], eps=node.get("epsilon", 1e-5)
     ),
 }
 
@@ -230,6 +217,10 @@ def _are_real(x: Tensor, y: Tensor) -> bool:
     return x.is_floating_point() or y.is_floating_point() or x.is_complex()
 
 
+def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
+    return function(x)
+
+
 def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
     if node.opset < 7 and node.get("broadcast") and "axis" in node.attributes:
         # The axis placed the dimensions of the second operand in the first.
@@ -238,34 +229,20 @@ def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y:
     return function(x, y)
 
 
-def _reduced(
-    kind: Callable[[Tensor, list[int], bool], Tensor],
-    node: Node,
-    x: Tensor,
-    axes: Tensor | None = None,
-) -> Tensor:
-    along = _axes_of(node, axes)
+def _reduced(function: Function, node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    along = given(node, "axes", axes)
     if not along and node.get("noop_with_empty_axes", 0):
         return x
-    return kind(x, along or list(range(x.dim())), _keeps(node))
+    return function(x, along or list(range(x.dim())), _keeps(node))
 
 
-def _called(function: Callable[[Tensor], Tensor]) -> Function:
-    return lambda _, x: function(x)
-
-
-def _called_with_all(function: Callable[[Node, Sequence[Tensor]], Tensor]) -> Function:
-    return lambda node, *of: function(node, of)
-
-
-_FUNCTIONS: dict[str, Function] = {
+FUNCTIONS: dict[str, Function] = {
     **_OF_NODE,
-    **_OF_TWO,
-    **{name: _called(each) for name, each in _ONE.items()},
-    **{name: functools.partial(_two, each) for name, each in _TWO.items()},
-    **{name: _called_with_all(each) for name, each in _SEVERAL.items()},
+    **{name: functools.partial(_one, each) for name, each in _OF_ONE.items()},
+    **{name: functools.partial(_two, each) for name, each in _OF_TWO.items()},
     **{name: functools.partial(_reduced, each) for name, each in _REDUCTIONS.items()},
 }
+"""What a node calls, by its full name; an operator that is not here is not known."""
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -309,20 +286,15 @@ def _hard_sigmoid(node: Node, x: Tensor) -> Tensor:
     return torch.clamp(x * alpha + beta, 0, 1)
 
 
-@operator("com.microsoft.FastGelu")
-def _fast_gelu(_node: Node, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    return functional.gelu(x if bias is None else x + bias, approximate="tanh")
-
-
 @operator("CumSum")
 def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
     """Along an axis, from either end, with the element itself or without."""
-    dimension = integers(axis)[0]
-    given = torch.flip(x, (dimension,)) if node.get("reverse", 0) else x
-    result = torch.cumsum(given, dimension)
+    dimension, is_reverse = integers(axis)[0], node.get("reverse", 0)
+    x = torch.flip(x, (dimension,)) if is_reverse else x
+    result = torch.cumsum(x, dimension)
     if node.get("exclusive", 0):
-        result = result - given
-    return torch.flip(result, (dimension,)) if node.get("reverse", 0) else result
+        result = result - x
+    return torch.flip(result, (dimension,)) if is_reverse else result
 
 
 @operator("Dropout")
@@ -368,7 +340,7 @@ def _flatten(node: Node, x: Tensor) -> Tensor:
 
 @operator("Unsqueeze")
 def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = _axes_of(node, axes) or []
+    places = given(node, "axes", axes) or []
     rank = x.dim() + len(places)
     for place in sorted(each % rank for each in places):
         x = x.unsqueeze(place)
@@ -377,7 +349,7 @@ def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @operator("Squeeze")
 def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = _axes_of(node, axes)
+    places = given(node, "axes", axes)
     if places is None:
         return x.squeeze()
     return x.squeeze(tuple(places)) if places else x
@@ -387,16 +359,18 @@ def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     """Into parts of the sizes that are given, or of the same."""
     axis = node.get("axis", 0)
-    given = integers(sizes) if sizes is not None else node.get("split")
-    return tuple(torch.split(x, given or -(-x.shape[axis] // len(node.outputs)), axis))
+    same = -(-x.shape[axis] // len(node.outputs))
+    return tuple(torch.split(x, given(node, "split", sizes) or same, axis))
 
 
 @operator("Slice")
-def _slices(node: Node, x: Tensor, *given: Tensor | None) -> Tensor:
-    starts, ends, axes, steps = (*given, None, None, None, None)[:4]
-    begin = integers(starts) if starts is not None else node["starts"]
-    end = integers(ends) if ends is not None else node["ends"]
-    along = _axes_of(node, axes) or list(range(len(begin)))
+def _slices(node: Node, x: Tensor, *operands: Tensor | None) -> Tensor:
+    starts, ends, axes, steps = (*operands, None, None, None, None)[:4]
+    begin, end = (
+        integers(operand) if operand is not None else node[name]
+        for name, operand in (("starts", starts), ("ends", ends))
+    )
+    along = given(node, "axes", axes) or list(range(len(begin)))
     stride = integers(steps) if steps is not None else [1] * len(begin)
     for along_axis, first, last, step in zip(along, begin, end, stride, strict=True):
         axis = along_axis % x.dim()
@@ -413,11 +387,9 @@ def _slices(node: Node, x: Tensor, *given: Tensor | None) -> Tensor:
 def _constant(node: Node) -> Tensor:
     if node.get("value") is not None:
         return node["value"]
-    kinds = {"value_float": torch.float32, "value_int": torch.int64}
-    for name, kind in kinds.items():
-        for each in (name, f"{name}s"):
-            if each in node.attributes:
-                return torch.tensor(node[each], dtype=kind)
+    for name, each in node.attributes.items():
+        if kind := {"value_float": torch.float32, "value_int": torch.int64}.get(name.rstrip("s")):
+            return torch.tensor(each, dtype=kind)
     raise OtherwiseError("a constant of texts, or a sparse one")
 
 
@@ -437,12 +409,12 @@ def _eye_like(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Pad")
-def _pad(node: Node, x: Tensor, *more: Tensor | None) -> Tensor:
+def _pad(node: Node, x: Tensor, *operands: Tensor | None) -> Tensor:
     """At the ends of axes, with a value, the border, or what is mirrored there."""
-    pads, value, axes = (*more, None, None, None)[:3]
-    given = integers(pads) if pads is not None else [int(each) for each in node["pads"]]
-    along = _axes_of(node, axes) or list(range(x.dim()))
-    both = {axis % x.dim(): (given[i], given[i + len(along)]) for i, axis in enumerate(along)}
+    pads, value, axes = (*operands, None, None, None)[:3]
+    sizes = given(node, "pads", pads) or []
+    along = given(node, "axes", axes) or list(range(x.dim()))
+    both = {axis % x.dim(): (sizes[i], sizes[i + len(along)]) for i, axis in enumerate(along)}
     order = [each for axis in reversed(range(x.dim())) for each in both.get(axis, (0, 0))]
     while len(order) > 2 and order[-2:] == [0, 0]:
         order = order[:-2]
@@ -461,9 +433,11 @@ def _center_crop_pad(node: Node, x: Tensor, shape: Tensor) -> Tensor:
         if missing < 0:
             x = x.narrow(axis, -missing // 2, size)
         elif missing:
-            before = list(x.shape), list(x.shape)
-            before[0][axis], before[1][axis] = missing // 2, missing - missing // 2
-            x = torch.cat([x.new_zeros(before[0]), x, x.new_zeros(before[1])], axis)
+            ends = (missing // 2, missing - missing // 2)
+            before, after = (
+                x.new_zeros([*x.shape[:axis], each, *x.shape[axis + 1 :]]) for each in ends
+            )
+            x = torch.cat([before, x, after], axis)
     return x
 
 
@@ -486,12 +460,6 @@ def _space_to_depth(node: Node, x: Tensor) -> Tensor:
     rows, columns = height // block, width // block
     parts = x.reshape(batch, channels, rows, block, columns, block).permute(0, 3, 5, 1, 2, 4)
     return parts.reshape(batch, channels * block**2, rows, columns)
-
-
-@operator("Trilu")
-def _triangle(node: Node, x: Tensor, diagonal: Tensor | None = None) -> Tensor:
-    offset = integers(diagonal)[0] if diagonal is not None else 0
-    return torch.triu(x, offset) if node.get("upper", 1) else torch.tril(x, offset)
 
 
 # -- places ----------------------------------------------------------------------------------------
@@ -564,15 +532,11 @@ def unknown_call(
 ) -> tuple[Tensor | None, ...]:
     """What an operator gives that is not known, by the shapes that the file tells.
 
-    None where the node leaves an output out.
-
-    Raises:
-        ModelError: the file tells no shape.
+    None where the node leaves an output out; ModelError where the file tells no shape.
     """
     name = printable(node.full_name)[:80]
-    told = [known.get(output) for output in node.outputs if output]
     sizes, ranks, kinds = list[int](), list[int](), list[int]()
-    for value in told:
+    for value in (known.get(output) for output in node.outputs if output):
         shape = value.shape if value is not None else None
         found = [each for each in shape or () if isinstance(each, int) and each >= 0]
         if value is None or shape is None or len(found) != len(shape):
@@ -586,8 +550,7 @@ def unknown_call(
         kinds.append(_DTYPES.index(value.dtype))
     safe = re.sub(r"[^A-Za-z0-9]", "_", name)
     call = _torch_operator(safe if safe[:1].isalpha() else f"operator_{safe}")
-    given = [each for each in operands if each is not None]
-    results = iter(call(given, sizes, ranks, kinds))
+    results = iter(call([each for each in operands if each is not None], sizes, ranks, kinds))
     return tuple(next(results) if output else None for output in node.outputs)
 
 
@@ -599,13 +562,12 @@ def _torch_operator(name: str) -> Any:
     def results(
         inputs: list[Tensor], sizes: list[int], ranks: list[int], kinds: list[int]
     ) -> list[Tensor]:
-        left = list(sizes)
-        found: list[Tensor] = []
+        left = iter(sizes)
         device = inputs[0].device if inputs else torch.device("cpu")
-        for rank, kind in zip(ranks, kinds, strict=True):
-            shape, left = left[:rank], left[rank:]
-            found.append(torch.empty(shape, dtype=_DTYPES[kind], device=device))
-        return found
+        return [
+            torch.empty([next(left) for _ in range(rank)], dtype=_DTYPES[kind], device=device)
+            for rank, kind in zip(ranks, kinds, strict=True)
+        ]
 
     def refuse(*_: Any) -> Any:
         raise ModelError(f"the ONNX operator {name} is not known here: it can be counted, not run")

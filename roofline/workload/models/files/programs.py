@@ -55,11 +55,7 @@ _KINDS = (
 
 
 def why_refused(target: object) -> str:
-    """Why a program may not call this; ``""`` if it may.
-
-    Args:
-        target: what the file says, ``"torch.ops.aten.relu.default"``.
-    """
+    """Return why a program may not call ``"torch.ops.aten.relu.default"``; ``""`` if it may."""
     if not isinstance(target, str):
         return "which is no operator"
     if _SIZE_FUNCTION.fullmatch(target) or _PYTHON_OPERATOR.fullmatch(target):
@@ -320,12 +316,7 @@ _MOST_REPEATED = 2**26
 
 
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
-    """The description of a file's program, once loading it runs no code of the file's.
-
-    Raises:
-        FileFormatError: it is no exported program, or not whole; it holds machine code, pickles
-            that were not allowed, or calls what is no operator.
-    """
+    """Return the description of a program, once loading its file runs no code of it."""
     path = archive.path
     for folder, what in (
         ("data/aotinductor/", "machine code that AOTInductor compiled"),

@@ -246,11 +246,7 @@ def _pickled(path: Path, *, allow_pickle: bool) -> Source:
 
 
 def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
-    """The weights that a file holds by their names, as ``state_dict`` gives them.
-
-    A checkpoint that keeps them under ``"state_dict"``, ``"model"`` or ``"model_state_dict"`` is
-    taken apart.
-    """
+    """Return the weights in a file; those of a checkpoint lie under the key of its model."""
     kind = kind_of(path)
     if path.suffix.lower() == ".safetensors":
         with _reading(path, "safetensors"):
@@ -342,16 +338,7 @@ def _kind(found: object) -> str:
 
 
 def file_source(name: str, *, allow_pickle: bool = False) -> Source:
-    """The model in a file, with its weights, and the inputs that it was exported with.
-
-    Args:
-        name: a path that ends in ``.pt2``, ``.pt``, ``.pth`` or ``.onnx``.
-        allow_pickle: what can only be unpickled may be.
-
-    Raises:
-        ModelError: no such file, or none with a model in it.
-        FileFormatError: it is cut short, damaged, of another program, or would run code.
-    """
+    """Return the model in a file, with its weights, and the inputs it was exported with."""
     path = Path(name)
     check_foreign(path)
     kind = kind_of(path)
@@ -376,12 +363,7 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
 
 
 def stored_source(model: StoredModel, load: Callable[[str], Source]) -> Source:
-    """The model that a name and a file of weights come to.
-
-    Raises:
-        InputError: weights beside a file that has its own, or nothing that a pickle could be in.
-        ModelError, FileFormatError: as `file_source`, and where weights do not fit the model.
-    """
+    """Return the model that a name and a file of weights come to."""
     is_file = is_model_file(model)
     if model.weights is None:
         if not is_file and model.allow_pickle:

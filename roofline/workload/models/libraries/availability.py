@@ -6,7 +6,6 @@ a torchvision that is broken must not break them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -15,7 +14,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,29 +41,33 @@ def library_or_reason(library: Library) -> tuple[ModuleType | None, str]:
         return _torchvision_or_reason()
     if library in sys.modules or library_or_reason("torchvision")[0] is not None:
         return _imported(library)
+    _forget_torchvision()
+    stand_ins = _StandIns()
     if library == "timm":
-        with _stand_in_for_torchvision():
-            return _imported(library)
-    with _no_torchvision():
+        sys.meta_path.insert(0, stand_ins)
+    else:
+        sys.modules["torchvision"] = None  # type: ignore[assignment]  as import documents it
+    try:
         found, reason = _imported(library)
-        if found is not None:
+        if library == "transformers" and found is not None:
             # It remembers the answer to its first question.
-            _imported("transformers.utils.import_utils")[0].is_torchvision_available()  # type: ignore[union-attr]
+            utilities: Any = _imported("transformers.utils.import_utils")[0]
+            utilities.is_torchvision_available()
         return found, reason
+    finally:
+        if stand_ins in sys.meta_path:
+            sys.meta_path.remove(stand_ins)
+        _forget_torchvision()
 
 
 def _torchvision_or_reason() -> tuple[ModuleType | None, str]:
-    """torchvision, or None and why it cannot be imported.
-
-    Beside a CPU-only torch the compiled part of a CUDA build of torchvision cannot load, and its
-    import fails where it describes ``nms`` and ``qnms``; with schemas for these two it imports, and
-    the models that need no compiled operator work.
-    """
     found, reason = _imported("torchvision")
     if found is None and "torchvision::nms" in reason:
+        # Beside a CPU-only torch the compiled part of a CUDA build cannot load, and the import
+        # fails where it describes these two; with schemas for them all else works.
         import torch
 
-        _forget("torchvision")
+        _forget_torchvision()
         library = torch.library.Library("torchvision", "FRAGMENT")
         _kept_libraries.append(library)
         arguments = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -117,48 +120,23 @@ def with_torchvision(load: Callable[[], T]) -> T:
 def _imported(name: str) -> tuple[ModuleType | None, str]:
     try:
         # What a library warns about while it is imported is not about the user's model.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return importlib.import_module(name), ""
-    except ModuleNotFoundError as error:
-        if error.name == name:
-            install = "pip install torchvision" if name == "torchvision" else install_command()
-            return None, f"it is not installed; install it with: {install}"
-        return None, f"importing it failed: {said(error)}"
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            install = "pip install torchvision" if name == "torchvision" else install_command()
+            return None, f"it is not installed; install it with: {install}"
         return None, f"importing it failed: {said(error)}"
 
 
-def _forget(package: str) -> None:
-    """Takes a package out of the modules that are loaded."""
-    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+def _forget_torchvision() -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
 
 
-@contextlib.contextmanager
-def _no_torchvision() -> Iterator[None]:
-    """Makes torchvision a package that is not installed, for those who ask."""
-    _forget("torchvision")
-    sys.modules["torchvision"] = None  # type: ignore[assignment]  as import documents it
-    try:
-        yield
-    finally:
-        _forget("torchvision")
-
-
-@contextlib.contextmanager
-def _stand_in_for_torchvision() -> Iterator[None]:
-    """Makes torchvision a package that has every name, and nothing behind any of them."""
-    _forget("torchvision")
-    finder = _StandIns()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        _forget("torchvision")
+# -- a package that has every name, and nothing behind any of them ---------------------------------
 
 
 def _stand_in(self: Any, name: str) -> Any:

@@ -24,76 +24,52 @@ PREFIX: dict[Library, str] = {"torchvision": "torchvision", "timm": "timm", "tra
 """What is written before a name to take it from that library: ``hf:bert``."""
 
 
+@functools.cache
 def names_of(library: Library) -> frozenset[str]:
     """The names of a library's models; for transformers, its types (``bert``)."""
-    match library:
-        case "torchvision":
-            return torchvision_names()
-        case "timm":
-            return timm_names()
-        case "transformers":
-            return transformers_types()
+    if library == "transformers":
+        texts = _sources("transformers", "models/auto", "*_auto.py", "auto_mappings.py")
+        tables = (table for text in texts for table in _CONFIG_TABLES.findall(text))
+        return frozenset(kind for table in tables for kind in _CONFIG_ENTRIES.findall(table))
+    return frozenset(
+        match["given"] or match["function"]
+        for text in _sources(library, "models", "**/*.py" if library == "torchvision" else "*.py")
+        if "register_model" in text
+        for match in _REGISTRATION.finditer(text)
+    )
 
 
 def has(library: Library, name: str) -> bool:
     """Whether that library has a model of that name; timm's may end in a tag (``.in1k``)."""
     if library == "timm":
         plain = name.partition(".")[0]
-        return plain in timm_names() or plain in _deprecated_timm_names()
+        return plain in names_of("timm") or plain in _deprecated_timm_names()
     if library == "transformers":
         return transformers_type(name) is not None or name in transformers_classes()
-    return name in torchvision_names()
-
-
-@functools.cache
-def torchvision_names() -> frozenset[str]:
-    """What ``torchvision.models.list_models()`` gives."""
-    return frozenset(_registered(_sources("torchvision", "models", "**/*.py")))
-
-
-@functools.cache
-def timm_names() -> frozenset[str]:
-    """What ``timm.list_models()`` gives: names without the tags of their weights."""
-    return frozenset(_registered(_sources("timm", "models", "*.py")))
-
-
-@functools.cache
-def transformers_types() -> frozenset[str]:
-    """The types of transformers' configurations, the keys of its ``CONFIG_MAPPING``."""
-    return frozenset(
-        kind
-        for text in _sources("transformers", "models/auto", "*_auto.py", "auto_mappings.py")
-        for table in _CONFIG_TABLES.findall(text)
-        for kind in _CONFIG_ENTRIES.findall(table)
-    )
+    return name in names_of("torchvision")
 
 
 @functools.cache
 def transformers_classes() -> frozenset[str]:
     """The model classes that transformers' auto classes know (``BertForMaskedLM``)."""
-    return frozenset(
-        name
-        for text in _sources("transformers", "models/auto", "modeling_auto.py")
-        for name in _CLASS_ENTRIES.findall(text)
-    )
+    texts = _sources("transformers", "models/auto", "modeling_auto.py")
+    return frozenset(name for text in texts for name in _CLASS_ENTRIES.findall(text))
 
 
 def transformers_type(name: str) -> str | None:
     """The type that is meant; ``-`` and ``_`` are the same: ``xlm_roberta`` is ``xlm-roberta``."""
-    if name in transformers_types():
-        return name
-    return _types_by_plain_name().get(_plain(name))
+    return name if name in names_of("transformers") else _types_by_plain_name().get(_plain(name))
 
 
 def is_on_a_hub(name: str) -> bool:
     """Whether a name looks like that of a model on a hub: it has such signs, and is no type."""
     has_signs = "-" in name or "/" in name
-    return has_signs and bool(transformers_types()) and transformers_type(name) is None
+    return has_signs and bool(names_of("transformers")) and transformers_type(name) is None
 
 
 def is_abstract(name: str) -> bool:
     """Whether a name looks like that of a class of transformers that is no model of its own."""
-    return bool(_ABSTRACT.fullmatch(name)) and bool(transformers_types())
+    return bool(_ABSTRACT.fullmatch(name)) and bool(names_of("transformers"))
 
 
 def nearest_type(name: str) -> str | None:
@@ -115,7 +91,7 @@ def _plain(name: str) -> str:
 
 @functools.cache
 def _types_by_plain_name() -> dict[str, str]:
-    return {_plain(kind): kind for kind in sorted(transformers_types())}
+    return {_plain(kind): kind for kind in sorted(names_of("transformers"))}
 
 
 @functools.cache
@@ -146,13 +122,6 @@ _CLASS_ENTRIES = re.compile(r"""["'](?!Auto[A-Z]|[A-Z0-9_]+["'])([A-Za-z]\w*[A-Z
 
 # AutoModel and its like make models of other classes; BertPreTrainedModel is what those share.
 _ABSTRACT = re.compile(r"AutoModel(?:For\w+)?|AutoBackbone|\w*PreTrainedModel")
-
-
-def _registered(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        if "register_model" in text:
-            for match in _REGISTRATION.finditer(text):
-                yield match["given"] or match["function"]
 
 
 def _sources(package: str, folder: str, *patterns: str) -> Iterator[str]:

@@ -8,11 +8,12 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from roofline.errors import FileFormatError, InputError, ModelError, nearest, said_by
+from roofline.errors import FileFormatError, InputError, ModelError, argument, nearest, said_by
 from roofline.foundation.files import cut, read_json, refused
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
@@ -43,17 +44,15 @@ class Settings:
         return {**self.base, **self.given}
 
 
+def _wrong(what: str) -> InputError:
+    return InputError(f"{argument('config')} {what}")
+
+
 def settings_of(text: str) -> Settings:
-    """The settings that ``--config TEXT`` asks for.
+    """Return the settings that ``--config TEXT`` asks for (docs/model-configurations.md).
 
-    Args:
-        text: ``llama-3.1-8b`` (bundled, see `bundled_names`), ``path/to/config.json`` or its
-            folder, ``hidden_size=256,num_hidden_layers=4``, or one of the first two with what is
-            changed in it behind a comma: ``llama-3.1-8b,num_hidden_layers=2``.
-
-    Raises:
-        InputError: it is of no such form, or names nothing that is bundled.
-        FileFormatError: the file is missing, damaged, or holds something else.
+    That is ``llama-3.1-8b`` (bundled), ``path/to/config.json`` or its folder,
+    ``hidden_size=256,num_hidden_layers=4``, or one of the first two and what is changed in it.
     """
     items = list(_items(text))
     found = Settings()
@@ -61,20 +60,19 @@ def settings_of(text: str) -> Settings:
         found = _base(items.pop(0))
     given: dict[str, Any] = {}
     for item in items:
-        key, equals, value = item.partition("=")
-        key = key.strip()
+        key, equals, value = map(str.strip, item.partition("="))
         if not equals or not key.isidentifier():
-            raise InputError(f"--config '{cut(item)}': expected key=value; {_FORMS}")
+            raise _wrong(f"'{cut(item)}': expected key=value; {_FORMS}")
         if key in given:
-            raise InputError(f"--config {key}: stands twice; leave one out")
-        given[key] = _value(key, value.strip())
+            raise _wrong(f"{key}: stands twice; leave one out")
+        given[key] = _value(key, value)
     if not given and not found.origin:
-        raise InputError(f"--config '{cut(text)}': says nothing; {_FORMS}")
+        raise _wrong(f"'{cut(text)}': says nothing; {_FORMS}")
     return replace(found, given=given)
 
 
 def bundled_names() -> Sequence[str]:
-    """The names of the configurations that come with roofline, in the order of the alphabet."""
+    """Return the names of the configurations that come with roofline, sorted."""
     return sorted(path.stem for path in _folder().glob("*.json"))
 
 
@@ -98,16 +96,14 @@ def _items(text: str) -> Iterator[str]:
     """The parts of `text` between the commas that stand outside brackets and quotes."""
     depth, start, is_quoted = 0, 0, False
     for position, letter in enumerate(text):
-        if letter == '"':
-            is_quoted = not is_quoted
-        elif not is_quoted:
-            depth += (letter in "[{") - (letter in "]}")
+        is_quoted ^= letter == '"'
+        depth += 0 if is_quoted else (letter in "[{") - (letter in "]}")
         if letter == "," and depth == 0 and not is_quoted:
             yield text[start:position].strip()
             start = position + 1
     if depth or is_quoted:
         what = "a quote" if is_quoted else "brackets"
-        raise InputError(f"--config '{cut(text)}': {what} in it do not match")
+        raise _wrong(f"'{cut(text)}': {what} in it do not match")
     if last := text[start:].strip():
         yield last
 
@@ -116,21 +112,15 @@ def _value(key: str, text: str) -> Any:
     """A number, a truth value, none, a list or table as JSON, else the text itself."""
     if text.lower() in _LITERALS:
         return _LITERALS[text.lower()]
-    if text.startswith(("[", "{", '"')):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise InputError(
-                f"--config {key}={cut(text)}: not valid JSON; lists and tables are written as"
-                ' [1,2] and {"a":1}'
-            ) from None
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
+    is_json = text.startswith(("[", "{", '"'))
+    for read in (json.loads,) if is_json else (int, float):
+        with suppress(ValueError, RecursionError):
+            return read(text)
+    if is_json:
+        fix = 'lists and tables are written as [1,2] and {"a":1}'
+        raise _wrong(f"{key}={cut(text)}: not valid JSON; {fix}")
     if not text:
-        raise InputError(f"--config {key}=: has no value; write {key}=4096, say")
+        raise _wrong(f"{key}=: has no value; write {key}=4096, say")
     return text
 
 
@@ -145,8 +135,8 @@ def _base(item: str) -> Settings:
     if is_bundled:
         path = _folder() / f"{item}.json"
         if not _there(path):
-            raise InputError(
-                f"--config {cut(item)}: no configuration of that name comes with roofline"
+            raise _wrong(
+                f"{cut(item)}: no configuration of that name comes with roofline"
                 f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
                 " nothing is downloaded; a config.json or key=value works too)"
             )
@@ -174,6 +164,8 @@ def _there(path: Path) -> os.stat_result | None:
         return None
 
 
+# -- sizes -----------------------------------------------------------------------------------------
+
 SIZES = (
     *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
@@ -196,7 +188,7 @@ _MOST_PARTS = 4096
 
 
 def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
-    """Refuse sizes that are none, before a class fails at them in its own words.
+    """Refuse sizes that are none, before a class fails at them in its own words, or makes them all.
 
     Of those in a file, only what no model does without: the others may follow from them.
     """
@@ -209,23 +201,20 @@ def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
                 continue
             must = f"be a whole number from 1 to {_MOST:,}"
             if values is settings.given:
-                raise InputError(f"--config {key}={cut(_shown_value(value))}: must {must}")
+                raise _wrong(f"{key}={cut(_shown_value(value))}: must {must}")
             if isinstance(value, (int, float, str)):
-                shown = cut(json.dumps(value))
-                raise InputError(f"--config {settings.origin}: {key} is {shown}; it must {must}")
-
-
-def _check_depth(values: Mapping[str, Any]) -> None:
-    """Refuses more layers and labels than anybody makes, in parts of a model too."""
-    for table in (values, *(each for each in values.values() if isinstance(each, Mapping))):
-        for key, value in table.items():
-            is_made = str(key).endswith(("layers", "n_layer", "blocks", "num_labels"))
-            most = 16 * _MOST_PARTS if key == "num_labels" else _MOST_PARTS
-            if is_made and type(value) is int and value > most:
-                raise InputError(
-                    f"--config {cut(str(key))}={cut(str(value))}: no model has as many; each is"
-                    f" made, so there may be {most:,} at most"
+                raise _wrong(
+                    f"{settings.origin}: {key} is {cut(json.dumps(value))}; it must {must}"
                 )
+    tables = (settings.all, *(each for each in settings.all.values() if isinstance(each, Mapping)))
+    for key, value in (pair for table in tables for pair in table.items()):
+        most = 16 * _MOST_PARTS if key == "num_labels" else _MOST_PARTS
+        is_made = str(key).endswith(("layers", "n_layer", "blocks", "num_labels"))
+        if is_made and type(value) is int and value > most:
+            raise _wrong(
+                f"{cut(str(key))}={cut(str(value))}: no model has as many; each is made, so there"
+                f" may be {most:,} at most"
+            )
 
 
 Sizes = Callable[[str], int | None]
@@ -241,45 +230,41 @@ def _sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any
     return lambda name: _whole(table.get(own_names.get(name, name)))
 
 
-def _check_sizes(of: Sizes, asked: str) -> None:
-    """Refuses sizes that do not go together.
+def _sizes_in(config: Any) -> Sizes:
+    """Sizes of a configuration; None for one that differs from layer to layer."""
 
-    Raises:
-        InputError: says which, and what would.
-    """
+    def size(name: str) -> int | None:
+        # Asked for what differs from layer to layer, transformers raises an error of its own.
+        with suppress(Exception):
+            return _whole(getattr(config, name, None))
+
+    return size
+
+
+def _check_sizes(of: Sizes, asked: str) -> None:
+    """Refuse sizes that do not go together, and say what would."""
     heads, shared = of("num_attention_heads"), of("num_key_value_heads")
     width, length = of("hidden_size"), of("head_dim")
     if heads and shared and heads % shared:
         most = min(heads, _MOST_PARTS)
         divisors = [str(each) for each in range(1, most + 1) if heads % each == 0]
-        raise InputError(
-            f"--config num_key_value_heads={shared}: the {heads} heads of {asked} cannot share"
-            f" them evenly; {', '.join(divisors[-6:])} divide {heads}"
+        raise _wrong(
+            f"num_key_value_heads={shared}: the {heads} heads of {asked} cannot share them evenly;"
+            f" {', '.join(divisors[-6:])} divide {heads}"
         )
     # With a head size of its own, a model may be narrower or wider than its heads.
     is_odd = length is None or length == (width or 0) // (heads or 1)
     if heads and width and width % heads and is_odd:
-        raise InputError(
-            f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
+        raise _wrong(
+            f"hidden_size={width}: does not divide into the {heads} heads of {asked};"
             f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
         )
     counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
-    experts = next(filter(None, counts), None)
-    chosen = of("num_experts_per_tok")
+    experts, chosen = next(filter(None, counts), None), of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
-        raise InputError(
-            f"--config num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most"
-            f" {experts}"
+        raise _wrong(
+            f"num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most {experts}"
         )
-
-
-def _size_in(config: Any, name: str) -> int | None:
-    """A size of a configuration; None: it has none that is one for all layers."""
-    try:
-        return _whole(getattr(config, name, None))
-    except Exception:
-        # Asked for what differs from layer to layer, transformers raises an error of its own.
-        return None
 
 
 def _whole(value: Any) -> int | None:
@@ -314,47 +299,38 @@ _DROPPED = (
 def configured(
     config_class: Callable[..., Any], settings: Settings, *, asked: str
 ) -> tuple[Any, tuple[str, ...]]:
-    """A configuration with the sizes of `settings`, and what to know about it, one line each.
-
-    Raises:
-        InputError: a setting that the class does not have (the nearest is suggested), settings of
-            another type of model, sizes that do not go together.
-        ModelError: the class rejects them.
-    """
+    """Return a configuration with the sizes of `settings`, and notes on it."""
     notes: list[str] = []
+    origin, of = settings.origin, _name(config_class)
     kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
     if kind is not None and own is not None and kind != own:
         shown = cut(str(kind))
-        raise InputError(
-            f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of"
-            f" type '{shown}', and {asked} is of type '{own}'; write hf:{shown}"
+        raise _wrong(
+            f"{origin or f'model_type={kind}'}: these are sizes of a model of type '{shown}', and"
+            f" {asked} is of type '{own}'; write hf:{shown}"
         )
     known = _known(config_class)
-    for key in settings.given:
-        if key not in known:
-            raise InputError(
-                f"--config {key}={cut(str(settings.given[key]))}: {_name(config_class)} has no such"
-                f" setting{nearest(key, sorted(known))}"
-            )
+    if unknown := next((each for each in settings.given if each not in known), None):
+        raise _wrong(
+            f"{unknown}={cut(str(settings.given[unknown]))}: {of} has no such setting"
+            f"{nearest(unknown, sorted(known))}"
+        )
     strange = sorted(set(settings.base) - known)
-    if method := next(
-        (each for each in strange if callable(getattr(config_class, each, None))), ""
-    ):
-        raise InputError(f"--config {settings.origin}: {cut(method)} is no setting; leave it out")
+    if method := next((each for each in strange if callable(getattr(config_class, each, 0))), ""):
+        raise _wrong(f"{origin}: {cut(method)} is no setting; leave it out")
     if strange:
         shown = ", ".join(map(cut, strange[:5]))
         notes.append(
-            f"{settings.origin}: {shown}{' …' * (len(strange) > 5)}: settings that"
-            f" {_name(config_class)} does not name; they are kept, as transformers does"
+            f"{origin}: {shown}{' …' * (len(strange) > 5)}: settings that {of} does not name; they"
+            " are kept, as transformers does"
         )
     if "quantization_config" in settings.base:
         notes.append(
-            f"{settings.origin} is of quantised weights; they are counted in the type of the"
+            f"{origin} is of quantised weights; they are counted in the type of the"
             " activations (what fewer bits are worth: --weight-bits)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
     _check_values(config_class, settings)
-    _check_depth(values)
     _check_sizes(_sizes_as_written(config_class, values), asked)
     try:
         config = config_class(**values)
@@ -363,19 +339,13 @@ def configured(
     except BaseException as error:
         # In one line and without its own preamble.
         why = said_by(error.__cause__ or error).replace("`", "'") or type(error).__name__
-        raise ModelError(
-            f"model '{asked}': {_name(config_class)} rejects --config: {why}"
-        ) from error
-    text = config.get_text_config()
-    _check_sizes(lambda name: _size_in(text, name), asked)
+        raise ModelError(f"model '{asked}': {of} rejects {argument('config')}: {why}") from error
+    _check_sizes(_sizes_in(config.get_text_config()), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 
 def plain_configuration(config: Any) -> Mapping[str, object]:
-    """All settings of a configuration as plain data, under transformers' standard names too.
-
-    GPT-2, say, calls its ``hidden_size`` ``n_embd``: both are there.
-    """
+    """Return a configuration as plain data, under transformers' standard names too."""
     plain: dict[str, object] = json.loads(config.to_json_string(use_diff=False))
     for standard, own in getattr(config, "attribute_map", {}).items():
         if own in plain:
@@ -418,8 +388,9 @@ def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings
     own_names = getattr(config, "attribute_map", {})
     seen = {own_names.get(each, each) for each in settings.all}
     missing: list[str] = []
+    size = _sizes_in(config)
     for name in SIZES:
-        value, own = _size_in(config, name), own_names.get(name, name)
+        value, own = size(name), own_names.get(name, name)
         if value is not None and own not in seen:
             # Once, where it has several names.
             seen.add(own)

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from roofline.errors import InputError, ModelError, nearest
+from roofline.errors import InputError, ModelError, argument, nearest
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
@@ -23,10 +24,10 @@ from roofline.workload.models.building import Source, build
 from roofline.workload.models.libraries.availability import said
 from roofline.workload.models.libraries.names import (
     is_abstract,
+    names_of,
     nearest_type,
     transformers_classes,
     transformers_type,
-    transformers_types,
 )
 from roofline.workload.models.libraries.transformers_config import Settings, configured, what_sizes
 
@@ -53,39 +54,24 @@ def is_transformers_model(module: torch.nn.Module) -> bool:
 def transformers_inputs(
     model: Any, *, name: str, seq: int | None
 ) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
-    """The inputs that `model` takes, batch 1, and what to know about them, one line each.
-
-    Args:
-        model: one of transformers' models, of any sizes.
-        name: what messages call it.
-        seq: how many tokens, for an encoder and a decoder each; None: 128, or as many as it takes.
-
-    Returns:
-        Requests by keyword, and notes. There are no requests where an input is of a kind whose
-        size does not follow from the configuration (time series, frames of speech).
-
-    Raises:
-        InputError: more tokens than it takes, or it takes none.
-    """
+    """Return the inputs that a model takes, batch 1 (none if a size is not known), and notes."""
     config, notes = model.config, list[str]()
     wanted = _wanted(model, notes, name)
-    shapes: dict[str, tuple[int, ...] | None] = {}
-    for each in wanted:
-        if each not in _TOKENS:
-            shapes[each] = _shape(config, each, notes, name)
+    shapes = {each: _shape(config, each, notes, name) for each in wanted if each not in _TOKENS}
     with_tokens = [each for each in wanted if each in _TOKENS]
     if not with_tokens and seq is not None:
         known = [f"{each} {format_shape(shape)}" for each, shape in shapes.items() if shape]
-        takes = f"it takes {', '.join(known)}" if known else "say what it takes with --input"
-        raise InputError(f"--seq {seq}: {name} takes no tokens; {takes}")
+        takes = f"it takes {', '.join(known)}" if known else ""
+        takes = takes or f"say what it takes with {argument('inputs')}"
+        raise InputError(f"{argument('seq', seq)}: {name} takes no tokens; {takes}")
+    # Of time series and frames of speech, the size does not follow from the configuration.
     if any(shape is None for shape in shapes.values()):
         return (), ()
     if with_tokens:
         shapes |= dict.fromkeys(with_tokens, (1, _tokens(model, seq, notes, name)))
+    int64 = dtype("int64")
     requests = (
-        InputRequest(
-            name=each, shape=shapes[each] or (), dtype=dtype("int64") if each in _TOKENS else None
-        )
+        InputRequest(name=each, shape=shapes[each] or (), dtype=int64 if each in _TOKENS else None)
         for each in wanted
     )
     return tuple(requests), tuple(notes)
@@ -131,7 +117,7 @@ def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
     if seq is None and most < DEFAULT_SEQ:
         notes.append(f"{name} takes at most {most} tokens ({setting}), fewer than {DEFAULT_SEQ}")
     if seq is not None and seq > most:
-        raise InputError(f"--seq {seq}: {name} takes at most {most} tokens ({setting})")
+        raise InputError(f"{argument('seq', seq)}: {name} takes at most {most} tokens ({setting})")
     return seq or min(DEFAULT_SEQ, most)
 
 
@@ -225,22 +211,7 @@ def transformers_model(
     seq: int | None = None,
     settings: Settings | None = None,
 ) -> Source:
-    """The model of a type (``bert``) or class (``BertForMaskedLM``), in the sizes asked for.
-
-    Of a type that only continues text it is the causal language model, of all others the plain
-    model, without a head.
-
-    Args:
-        transformers: the library.
-        model: the type, ``-`` and ``_`` being the same, or the class.
-        asked: what messages and results call the model.
-        seq: how many tokens it is given; None: 128, or as many as it takes.
-        settings: its sizes; None: the default ones.
-
-    Raises:
-        ModelError: no such type or class, or one that cannot be built from its configuration.
-        InputError: more tokens than it takes, or it takes none; wrong sizes.
-    """
+    """Return the model of a type (``bert``) or class (``BertForMaskedLM``)."""
     around = functools.partial(_quiet_and_offline, transformers)
     with around():
         make, config_notes = _maker(transformers, model, asked, settings)
@@ -273,9 +244,17 @@ def _maker(
             return lambda: transformers.AutoModelForCausalLM.from_config(config), notes
         if kind in auto.MODEL_MAPPING_NAMES:
             return lambda: transformers.AutoModel.from_config(config), notes
+        begin = re.sub(r"\W|_", "", kind).lower()
+        found = [
+            each
+            for each in dir(transformers)
+            if each.lower().startswith(begin) and re.search("Model$|For[A-Z]", each)
+            if not is_abstract(each)
+        ]
+        shown = f": {' or '.join(f'hf:{each}' for each in found[:3])}" if found else ""
         raise ModelError(
             f"model '{asked}': transformers has no plain model of this type;"
-            f" write the class that you mean{_classes_for(type(config))}"
+            f" write the class that you mean{shown}"
         )
     model_class = _model_class(transformers, model) if model.isidentifier() else None
     if model_class is None:
@@ -347,23 +326,6 @@ def _model_class(transformers: ModuleType, name: str) -> Any:
         raise ModelError(f"model 'hf:{name}': importing it failed: {said(error)}") from error
 
 
-def _classes_for(config_class: type) -> str:
-    """The clause ``": hf:A or hf:B"`` for the model classes of a configuration, or ``""``."""
-    try:
-        home = importlib.import_module(
-            config_class.__module__.replace("configuration_", "modeling_")
-        )
-    except Exception:
-        return ""
-    found = [
-        f"hf:{name}"
-        for name, value in vars(home).items()
-        if isinstance(value, type) and vars(value).get("config_class") is config_class
-        if not name.endswith("PreTrainedModel")
-    ]
-    return f": {' or '.join(found[:3])}" if found else ""
-
-
 def no_model_of_its_own(asked: str) -> ModelError:
     """Says that a class stands for many models, and that one of these must be named."""
     return ModelError(
@@ -378,7 +340,7 @@ def unknown_to_transformers(model: str, asked: str) -> ModelError:
     if is_abstract(model):
         return no_model_of_its_own(asked)
     if model.isidentifier() and transformers_type(model.lower()) is None:
-        names = transformers_types() if model.islower() else transformers_classes()
+        names = names_of("transformers") if model.islower() else transformers_classes()
         near = nearest(model, sorted(names), prefix="hf:")
     else:
         kind = nearest_type(model)
@@ -399,8 +361,7 @@ def _quiet_and_offline(transformers: ModuleType) -> Iterator[None]:
     constants.HF_HUB_OFFLINE = True
     try:
         # Some of its modules print what their authors should know.
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         log.set_verbosity(before[0])

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.errors import InputError, ModelError
+from roofline.errors import InputError, ModelError, argument
 from roofline.foundation.dtypes import dtype
 from roofline.run import Run
 from roofline.workload.capture.passes import result_on_fakes
@@ -147,26 +147,13 @@ class StagedSource:
 def staged_source(
     source: Source, *, stage: Stage, context: int, batch: int, run: Run
 ) -> StagedSource:
-    """`source` as it runs a stage.
-
-    Args:
-        source: a language model of transformers, a decoder alone.
-        stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one;
-            ``"decode"``: one token of each, behind a cache of `context` tokens.
-        context: in tokens.
-        batch: how many sequences.
-        run: how it is run; inference only.
-
-    Raises:
-        InputError: an unknown stage, a context or batch that is none or too long for the model.
-        ModelError: no such model, or one that keeps no cache.
-    """
+    """Return `source` as it runs a stage over `context` tokens of each of `batch` sequences."""
     if stage not in STAGES:
-        raise InputError(f"--stage {stage}: there are {' and '.join(STAGES)}")
-    for option, value in (("--context", context), ("--batch", batch)):
+        raise InputError(f"{argument('stage', stage)}: there are {' and '.join(STAGES)}")
+    for name, value in (("context", context), ("batch", batch)):
         # True is a whole number to Python.
         if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
-            raise InputError(f"{option} {value}: must be a whole number from 1")
+            raise InputError(f"{argument(name, value)}: must be a whole number from 1")
     module: Any = source.module
     check_kind(module, source.name)
     _check_positions(module, source.name)
@@ -202,11 +189,7 @@ def staged_source(
 
 
 def check_kind(module: Any, name: str) -> None:
-    """Refuses what is no decoder of transformers with a cache of keys and values.
-
-    Raises:
-        ModelError: says what it is, or what it lacks.
-    """
+    """Refuse what is no decoder of transformers with a cache of keys and values."""
     if not is_transformers_model(module):
         raise ModelError(
             f"model '{name}': prefill and decode are stages of transformers' language models; name"
@@ -240,8 +223,8 @@ def _check_positions(module: Any, name: str) -> None:
         raise ModelError(
             f"model '{name}': its positions are 'dynamic', made anew as soon as a text is longer"
             " than all before; how long is a value, and only shapes are known here. Others take as"
-            ' much work and memory: --config …,rope_parameters={"rope_type":"default",'
-            '"rope_theta":10000.0}'
+            f" much work and memory: {argument('config')} …,rope_parameters={{"
+            '"rope_type":"default","rope_theta":10000.0}'
         )
 
 
@@ -262,7 +245,7 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
     )
     if any(each.dim() == 2 and most <= each.shape[0] <= most + _RESERVED for each in tables):
         raise InputError(
-            f"--context {context}: {name} has positions for {most} tokens"
+            f"{argument('context', context)}: {name} has positions for {most} tokens"
             f"{', the new one included' * one} ({setting}); choose at most {most - one}"
         )
     yield (
@@ -275,10 +258,7 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
 
 
 def _decoding(model: torch.nn.Module, past: Past, options: Mapping[str, Any]) -> torch.nn.Module:
-    """`model` with a forward of token and cache; its modules and their paths are the same.
-
-    Every pass makes a cache anew of the tensors that it is given, since the model lets it grow.
-    """
+    """Return `model` with a forward of token and cache; its modules keep their paths."""
     decoding = copy.copy(model)
     forward: Callable[..., Any] = functools.partial(_decode, decoding, past, dict(options))
     vars(decoding)["forward"] = forward
