@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Signature
 from typing import Any
 
@@ -20,7 +20,7 @@ from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.expressions.layers import (
     Piece,
-    call_of,
+    bound_arguments,
     check_fit,
     convolution_rank,
     layer_class,
@@ -91,19 +91,12 @@ def design_source(text: str, find: Find) -> Source:
     design = parsed(text)
     if design.variables:
         raise design.unbound(design.variables[0])
-    name = str(design)
     builder = _Builder(design, find)
-    source = builder.source(name)
+    source = builder.source(str(design))
     inputs = _inputs(design, builder.pieces)
     if inputs:
         check_fit(builder.pieces, inputs, design)
-    return Source(
-        name=name,
-        module=source.module,
-        default_inputs=inputs,
-        notes=(*builder.notes, *source.notes),
-        rebuild=source.rebuild,
-    )
+    return replace(source, default_inputs=inputs, notes=(*builder.notes, *source.notes))
 
 
 class _Builder:
@@ -194,12 +187,12 @@ class _Builder:
     def _torchs(self, layer: Layer) -> nn.Module:
         kind = layer_class(layer.name)
         assert kind is not None
-        args, kwargs = call_of(layer, kind.signature, self._design)
-        for name, value in kind.signature.bind(*args, **kwargs).arguments.items():
+        bound = bound_arguments(layer, kind.signature, self._design)
+        for name, value in bound.arguments.items():
             if wrong := _wrong_size(kind.kind, name, value):
                 raise self._design.wrong(f"{layer}: {name} {wrong}", layer)
         try:
-            return kind.make(*args, **kwargs)
+            return kind.make(bound)
         except Exception as error:
             # What torch says against arguments, without what it says of its own code.
             is_said = isinstance(error, (ValueError, RuntimeError, AssertionError)) and str(error)
@@ -207,11 +200,10 @@ class _Builder:
             raise self._design.wrong(f"{layer}: {why}", layer) from error
 
     def _own(self, layer: Layer, factory: Factory) -> nn.Module:
-        args, kwargs = (), {}
-        if factory.signature:
-            args, kwargs = call_of(layer, factory.signature, self._design)
+        signature = factory.signature or Signature()
+        bound = bound_arguments(layer, signature, self._design)
         self._failing = layer
-        made = factory.make(*args, **kwargs)
+        made = factory.make(*bound.args, **bound.kwargs)
         if not isinstance(made, nn.Module):
             kind = type(made).__name__
             raise self._design.wrong(

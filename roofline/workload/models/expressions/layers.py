@@ -8,9 +8,9 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
-from inspect import Parameter, Signature
+from inspect import BoundArguments, Parameter, Signature
 from typing import Any
 
 import torch
@@ -27,30 +27,30 @@ from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, w
 from roofline.workload.torch_dtypes import dtype_for
 
 
-def call_of(
-    layer: Layer, signature: Signature, design: Design
-) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the positional and named arguments of a layer; PlacedError where they do not fit."""
-    given = layer.arguments or ()
-    takes = signature.parameters
+def bound_arguments(layer: Layer, signature: Signature, design: Design) -> BoundArguments:
+    """Return the arguments of a layer by their names; PlacedError where they do not fit."""
+    given, takes = layer.arguments or (), signature.parameters
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
     for each in given:
         if each.name and each.name not in takes and not takes_any:
-            names = f"it takes {', '.join(takes) or 'none'}"
             raise design.wrong(
                 f"{layer.full_name} takes no argument '{each.name}'"
-                f"{nearest(each.name, takes)} ({names})",
+                f"{nearest(each.name, takes)} (it takes {', '.join(takes) or 'none'})",
                 each,
             )
     args = tuple(each.value for each in given if not each.name)
     kwargs: dict[str, object] = {each.name: each.value for each in given if each.name}
     try:
-        signature.bind(*args, **kwargs)
+        return signature.bind(*args, **kwargs)
     except TypeError as error:
+        needed = [name for name, each in takes.items() if is_needed(each)]
+        optional = [name for name in takes if name not in needed]
+        if not needed:
+            needed, optional = optional[:2], optional[2:]
+        form = ", ".join([*needed, *(["…"] if optional else [])])
         raise design.wrong(
-            f"{layer.full_name}: {error}; it is written {_form(layer.full_name, signature)}", layer
+            f"{layer.full_name}: {error}; it is written {layer.full_name}({form})", layer
         ) from None
-    return args, kwargs
 
 
 def signature_of(factory: Callable[..., Any]) -> Signature:
@@ -58,27 +58,13 @@ def signature_of(factory: Callable[..., Any]) -> Signature:
     try:
         return inspect.signature(factory)
     except (TypeError, ValueError):
-        many = [
-            Parameter("args", Parameter.VAR_POSITIONAL),
-            Parameter("kwargs", Parameter.VAR_KEYWORD),
-        ]
-        return Signature(many)
+        return inspect.signature(lambda *args, **kwargs: None)
 
 
 def is_needed(parameter: Parameter) -> bool:
     """Return whether a function cannot be called without an argument."""
     many = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return parameter.default is Parameter.empty and parameter.kind not in many
-
-
-def _form(name: str, signature: Signature) -> str:
-    """How a layer is written: ``conv2d(in_channels, out_channels, kernel_size, …)``."""
-    parameters = signature.parameters.values()
-    needed = [each.name for each in parameters if is_needed(each)]
-    optional = [each.name for each in parameters if not is_needed(each)]
-    if not needed and optional:
-        needed, optional = optional[:2], optional[2:]
-    return f"{name}({', '.join([*needed, *(['…'] if optional else [])])})"
 
 
 class _FirstOutput:
@@ -132,21 +118,19 @@ class LayerClass:
         self.name = name
         self.kind = kind
         self.signature = _signature(kind)
-        parameters = self.signature.parameters
-        self._defaults = {
-            name: value
-            for name, (torchs, value) in _DEFAULTS.items()
-            if name in parameters and parameters[name].default is torchs
-        }
         mixin = _FORWARD.get(kind)
         # A subclass of the same name, so that tables call it what torch calls it.
         self._made: type[nn.Module] = type(kind.__name__, (mixin, kind), {}) if mixin else kind
 
-    def make(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def make(self, bound: BoundArguments) -> nn.Module:
         """Return the layer with these arguments; raises whatever torch says against them."""
-        given = self.signature.bind(*args, **kwargs).arguments
-        added = {name: value for name, value in self._defaults.items() if name not in given}
-        return self._made(*args, **kwargs, **added)
+        takes = self.signature.parameters
+        added = {
+            name: ours
+            for name, (torchs, ours) in _DEFAULTS.items()
+            if name in takes and takes[name].default is torchs and name not in bound.arguments
+        }
+        return self._made(*bound.args, **bound.kwargs, **added)
 
 
 def layer_class(name: str) -> LayerClass | None:
@@ -209,21 +193,6 @@ def takes_indices(layer: nn.Module) -> bool:
     return isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
 
 
-def _expected_sizes(layer: nn.Module, dimensions: int) -> tuple[int, int, str] | None:
-    """A size that a layer of torch demands of a tensor: which dimension, how much, and of what."""
-    attribute = next((each for kinds, each in _DEMANDS.items() if isinstance(layer, kinds)), "")
-    if not attribute:
-        return None
-    position, what = -1, "features"
-    if attribute in _OF_CHANNELS:
-        is_batched = dimensions != (rank_of(layer) or 0) + 1 or "Batch" in type(layer).__name__
-        position, what = int(is_batched), "channels"
-    found = operator.attrgetter(attribute)(layer)
-    # What is no number torch itself refuses.
-    is_known = dimensions > max(position, 0) and isinstance(found, int)
-    return (position, found, what) if is_known else None
-
-
 _DEMANDS: Mapping[tuple[type[nn.Module], ...], str] = {
     (_ConvNd,): "in_channels",
     (_NormBase,): "num_features",
@@ -271,11 +240,16 @@ def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: D
     values = [
         torch.empty(each.shape, dtype=dtype_for(each, None), device="meta") for each in inputs
     ]
-    with torch.no_grad(), torch.device("meta"), _in_eval_mode([each.module for each in pieces]):
-        try:
+    modules = [part for each in pieces for part in each.module.modules()]
+    training = [each for each in modules if each.training]
+    try:
+        for each in training:
+            each.training = False
+        with torch.no_grad(), torch.device("meta"), suppress(_UnknownError):
             _Fitting(design).chain(pieces, values)
-        except _UnknownError:
-            return
+    finally:
+        for each in training:
+            each.training = True
 
 
 class _Fitting:
@@ -310,10 +284,8 @@ class _Fitting:
         try:
             given = _given(module, values)
         except Exception as error:
-            needs_values = (
-                isinstance(error, NotImplementedError) or "meta" in said_by(error).lower()
-            )
-            if needs_values and not piece.is_torchs:
+            is_missing = isinstance(error, NotImplementedError)
+            if not piece.is_torchs and (is_missing or "meta" in said_by(error).lower()):
                 raise _UnknownError from error
             raise self._wrong(
                 f"{piece.part} does not take {_told(values)} from {source}: {said_by(error)}",
@@ -335,14 +307,19 @@ def _wrong_input(module: nn.Module, value: Any) -> tuple[str, str] | None:
         # Without memory torch computes these too.
         kind = str(value.dtype).removeprefix("torch.")
         return f"floating-point numbers, but gets {kind}", ""
-    shape = tuple(value.shape)
-    expected = _expected_sizes(module, len(shape))
-    if expected is None or shape[expected[0]] == expected[1]:
+    demand = next((each for kinds, each in _DEMANDS.items() if isinstance(module, kinds)), None)
+    if demand is None:
         return None
-    position, size, what = expected
+    size, shape, what, place = operator.attrgetter(demand)(module), value.shape, "features", -1
+    if demand in _OF_CHANNELS:
+        is_batched = len(shape) != (rank_of(module) or 0) + 1 or "Batch" in type(module).__name__
+        what, place = "channels", int(is_batched)
+    # What is no number torch itself refuses.
+    if len(shape) <= max(place, 0) or not isinstance(size, int) or shape[place] == size:
+        return None
     can_flatten = isinstance(module, nn.Linear) and value[:1].numel() == size
     fix = "; write flatten() before it" if can_flatten else ""
-    return f"{size} {what}, but gets {shape[position]}", f": {format_shape(shape)}{fix}"
+    return f"{size} {what}, but gets {shape[place]}", f": {format_shape(tuple(shape))}{fix}"
 
 
 def _given(module: nn.Module, values: Sequence[Any]) -> Any:
@@ -374,15 +351,3 @@ def _told(values: Sequence[Any]) -> str:
         else f"a {type(each).__name__}"
         for each in values
     )
-
-
-@contextmanager
-def _in_eval_mode(modules: Sequence[nn.Module]) -> Iterator[None]:
-    training = {each: each.training for module in modules for each in module.modules()}
-    for module in modules:
-        module.eval()
-    try:
-        yield
-    finally:
-        for each, mode in training.items():
-            each.training = mode

@@ -92,6 +92,26 @@ _SIZE = re.compile(r"[0-9]+")
 _WORD = re.compile(r"\w+")
 
 
+_LITERALS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
+
+_SIGNS: Mapping[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
+_OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
 class _Reader:
     """A place in a text; methods take what they are named after, and move behind it."""
 
@@ -99,7 +119,9 @@ class _Reader:
         self._written = text
         self._text = re.sub(r"\s", " ", text)
         self._at = 0
-        self._arithmetic = _Arithmetic(values, self._wrong)
+        self._values = values
+        self._operations = 0
+        self._variables: list[Variable] = []
         self._layers: list[Layer] = []
         self._closing = self._brackets()
 
@@ -166,7 +188,7 @@ class _Reader:
                     shapes=tuple(shapes),
                     text=self._written,
                     layers=tuple(self._layers),
-                    variables=tuple(self._arithmetic.variables),
+                    variables=tuple(self._variables),
                 )
             case "+" if shapes:
                 raise self._wrong(
@@ -202,7 +224,7 @@ class _Reader:
         at = self._at
         home = self._taken(_HOME)
         if home and home[0] in "'\"":
-            home = str(self._arithmetic.value(self._tree(home, at)))
+            home = str(self._value(self._tree(home, at)))
         if home and not self._take(":"):
             raise self._wrong("expected ':' and a name after a file: 'my file.py':Block")
         began = self._at
@@ -270,7 +292,7 @@ class _Reader:
 
     def _whole(self, word: str, at: int, what: str) -> Value:
         """A size or a count: a whole number from 1, once it is known."""
-        found = self._arithmetic.value(self._tree(word, at), is_operand=True)
+        found = self._value(self._tree(word, at), is_operand=True)
         if isinstance(found, (Variable, Operation)):
             return found
         number = int(found) if isinstance(found, float) and found.is_integer() else found
@@ -287,21 +309,19 @@ class _Reader:
         call = self._tree(f"f{self._text[opened : self._at]}", opened - 1)
         assert isinstance(call, ast.Call)
         given = [
-            Argument(name="", value=self._arithmetic.value(each), at=each.col_offset)
-            for each in call.args
+            Argument(name="", value=self._value(each), at=each.col_offset) for each in call.args
         ]
         for each in call.keywords:
             if each.arg is None or each.arg in [argument.name for argument in given]:
                 raise self._wrong(f"'{each.arg or '**'}' is given twice", each.col_offset)
-            value = self._arithmetic.value(each.value)
+            value = self._value(each.value)
             given.append(Argument(name=each.arg, value=value, at=each.col_offset))
         return tuple(given)
 
     def _tree(self, source: str, at: int) -> ast.expr:
         """What Python reads in a part of the text; its columns are places in all of the text."""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
             said = " ".join(error.msg.split())
@@ -318,39 +338,9 @@ class _Reader:
                 each.col_offset = at + len(encoded[: each.col_offset].decode())
         return tree
 
+    # Arguments: values are made of what Python read, and variables among them are noted.
 
-# -- arguments -------------------------------------------------------------------------------------
-
-_LITERALS: Mapping[str, bool | None] = {"true": True, "false": False, "none": None}
-
-_SIGNS: Mapping[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-}
-_OPERATIONS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-
-
-class _Arithmetic:
-    """Makes values of what Python read; variables among them are noted."""
-
-    def __init__(self, values: Given, wrong: Callable[[str, int], PlacedError]) -> None:
-        self.variables: list[Variable] = []
-        self._values = values
-        self._wrong = wrong
-        self._operations = 0
-
-    def value(self, node: ast.expr, *, is_operand: bool = False) -> Value:
+    def _value(self, node: ast.expr, *, is_operand: bool = False) -> Value:
         """An argument; an operand or what stands in braces is never one of torch's words."""
         at = node.col_offset
         match node:
@@ -367,9 +357,9 @@ class _Arithmetic:
                     raise self._wrong("this number is too large: numbers end at 10^18", at)
                 return number
             case ast.Tuple(elts=items) | ast.List(elts=items):
-                return tuple(map(self.value, items))
+                return tuple(map(self._value, items))
             case ast.Set(elts=[inner]):
-                return self.value(inner, is_operand=True)
+                return self._value(inner, is_operand=True)
             case ast.BinOp(left=ast.Name(id="nearest"), op=ast.Sub(), right=ast.Name(id="exact")):
                 return "nearest-exact"
             case ast.UnaryOp(op=ast.USub(), operand=inner):
@@ -391,7 +381,7 @@ class _Arithmetic:
         self._operations += 1
         if self._operations > _MOST_OPERATIONS:
             raise self._wrong("too many operations: write what they come to", node.col_offset)
-        value = self.value(node, is_operand=True)
+        value = self._value(node, is_operand=True)
         if not is_number(value) and not isinstance(value, (Variable, Operation)):
             what = (
                 f": {ast.unparse(node)} is {written(value)}" if isinstance(node, ast.Name) else ""
@@ -400,7 +390,7 @@ class _Arithmetic:
         return value
 
     def _given(self, variable: Variable) -> Value:
-        self.variables.append(variable)
+        self._variables.append(variable)
         if variable.name not in self._values:
             return variable
         given = self._values[variable.name]
