@@ -88,16 +88,16 @@ def _step(key: Any) -> str:
 
 
 def _with_batch(value: Any, batch: int) -> Any:
-    if not isinstance(value, InputRequest):
-        if any(isinstance(leaf, InputRequest) for leaf in pytree.tree_leaves(value)):
-            raise InputError(
-                "batch: an input that holds several tensors has no one first size to replace;"
-                " give their shapes"
-            )
-        return value
-    if not value.shape:
-        raise InputError("batch: an input without dimensions has no first size to replace")
-    return replace(value, shape=(batch, *value.shape[1:]))
+    if isinstance(value, InputRequest):
+        if not value.shape:
+            raise InputError("batch: an input without dimensions has no first size to replace")
+        return replace(value, shape=(batch, *value.shape[1:]))
+    if any(isinstance(leaf, InputRequest) for leaf in pytree.tree_leaves(value)):
+        raise InputError(
+            "batch: an input that holds several tensors has no one first size to replace;"
+            " give their shapes"
+        )
+    return value
 
 
 def physical_order(request: InputRequest) -> tuple[int, ...]:
@@ -122,18 +122,12 @@ def _requested(value: Any) -> Any:
                 raise InputError(f"inputs: {kind} tensors cannot be counted; give a dense one")
             return InputRequest(shape=tuple(each.shape), like=each)
         if isinstance(each, str) and _SHAPE_LIKE.match(each):
-            return _unnamed(*parse_input(each))
+            return _parsed_value(each)
         return _request_of_shape(each) if isinstance(each, tuple) and _is_shape(each) else each
 
     return pytree.tree_map(
         leaf, value, is_leaf=lambda each: isinstance(each, tuple) and _is_shape(each)
     )
-
-
-def _unnamed(name: str, request: Any) -> Any:
-    if name:
-        raise InputError(f"input '{name}': an argument cannot be named within another")
-    return request
 
 
 def _is_shape(value: Any) -> bool:
@@ -158,13 +152,10 @@ _LITERALS = {"true": True, "false": False, "none": None}
 
 
 def parse_input(text: str) -> tuple[str, Any]:
-    """An input as text: the keyword it goes to (``""``: positional), and what is asked for.
+    """Return the keyword that an input as text goes to (``""``: positional), and what it asks for.
 
     ``1x3x224x224``, ``1x128:int64`` and ``name=1x128:int64`` ask for a tensor, ``[…, …]`` for a
     list, ``{key=…, key=…}`` for a dictionary; ``true``, ``false`` and ``none`` are themselves.
-
-    Raises:
-        InputError: not of that form.
     """
     name, value = "", text
     if not text.startswith(("[", "{")):
@@ -180,6 +171,14 @@ def parse_input(text: str) -> tuple[str, Any]:
         raise InputError(f"{argument('inputs')} '{text}': {error} ({_FORMS})") from None
     except RecursionError:
         raise InputError(f"{argument('inputs')}: too many brackets lie in each other") from None
+
+
+def _parsed_value(text: str) -> Any:
+    """What a text asks for that stands where an argument cannot have a name."""
+    name, request = parse_input(text)
+    if name:
+        raise InputError(f"input '{name}': an argument cannot be named within another")
+    return request
 
 
 def _parted(text: str) -> tuple[str, str, str]:
@@ -233,47 +232,39 @@ def _items(text: str, close: str) -> Iterator[str]:
 
 
 def inputs_of(given: Any) -> Inputs | None:
-    """Inputs as Python code gives them; None where none are given.
+    """Return inputs as Python code gives them; None where none are given.
 
     Args:
         given: None, `Inputs`, a tensor, a shape (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), a
             sequence of arguments, or a mapping from argument name to argument; an argument may be
             nested.
-
-    Raises:
-        InputError: something else.
     """
     if given is None or isinstance(given, Inputs):
         return given
     if isinstance(given, torch.Tensor):
         return Inputs(given)
     if isinstance(given, Mapping):
-        return _together([], {str(name): value for name, value in given.items()})
+        return _together(given, ((str(name), value) for name, value in given.items()))
     if isinstance(given, (str, InputRequest)) or _is_shape(given):
-        return _together([given])
+        return _together(given, [("", given)])
     if isinstance(given, Sequence):
-        return _together(given)
+        return _together(given, (("", each) for each in given))
     raise _not_an_input(given)
 
 
-def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None) -> Inputs:
-    """The inputs of a sequence, some of which may carry the name of their argument."""
+def _together(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
+    """The inputs of a sequence or mapping; texts and requests may name their own argument."""
     inputs = Inputs()
-    for name, value in (named or {}).items():
-        if isinstance(value, str):
-            value = _unnamed(*parse_input(value))
-        inputs.kwargs[name] = _request_of_shape(value) if _is_shape(value) else _requested(value)
     args: list[Any] = []
-    for each in positional:
-        name, value = "", each
-        if isinstance(each, str):
-            name, value = parse_input(each)
-        elif isinstance(each, InputRequest):
-            name = each.name
-        elif _is_shape(each):
-            value = _request_of_shape(each)
+    for name, value in arguments:
+        if isinstance(value, str) and name:
+            value = _parsed_value(value)
+        elif isinstance(value, str):
+            name, value = parse_input(value)
+        elif isinstance(value, InputRequest):
+            name = name or value.name
         else:
-            value = _requested(each)
+            value = _request_of_shape(value) if _is_shape(value) else _requested(value)
         if name in inputs.kwargs:
             raise InputError(f"{argument('inputs')} names an argument twice: {name}")
         if name:
@@ -282,7 +273,7 @@ def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None)
             args.append(value)
     inputs.args = tuple(args)
     if (inputs.args or inputs.kwargs) and not any(True for _ in inputs.requests()):
-        raise _not_an_input(list(positional) or dict(named or {}))
+        raise _not_an_input(given)
     return inputs
 
 
@@ -301,11 +292,7 @@ def inputs_for(
     name: str,
     batch: int | None,
 ) -> Inputs:
-    """The inputs to run with: those given, else the default ones, with `batch` as their first size.
-
-    Raises:
-        InputError: none given and none known, or `batch` cannot be their first size.
-    """
+    """Return the inputs given, else the default ones, with `batch` as their first size."""
     if given is None:
         # What was read from a file has a forward for all, and says what this one takes.
         told = getattr(module, "takes", None)
@@ -321,7 +308,7 @@ def inputs_for(
                 f"model '{name}': inputs are not known; give {argument('inputs')}, a shape for each"
                 f" (its forward takes {takes})"
             )
-        given = _together(default)
+        given = _together(default, (("", each) for each in default))
     elif default and is_expression(name):
         raise InputError(
             f"'{name}' has its input behind the @: leave {argument('inputs')} out, or the @ and"

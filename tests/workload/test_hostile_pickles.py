@@ -56,7 +56,7 @@ def test_pickles_inside_a_program_are_not_run(program: Path, tmp_path: Path) -> 
     examples = {"data/sample_inputs/model.pt": saved((Evil(mark), {}))}
     said = said_of(changed(program, tmp_path / "a.pt2", examples))
     assert "'data/sample_inputs/model.pt' is a pickle that imports posix.mkdir" in said
-    assert "--allow-pickle" in said
+    assert "allow_pickle=True" in said
     earlier = {"data/weights/model.pt": saved({"a": Evil(mark)})}
     assert "is a pickle" in said_of(changed(program, tmp_path / "b.pt2", earlier))
     config = {"data/weights/model_weights_config.json": _weights_are_pickled}
@@ -80,7 +80,7 @@ def test_a_pickled_model_is_opened_only_where_it_is_trusted(as_zip: bool, tmp_pa
     path.write_bytes(saved(Evil(mark)) if as_zip else pickle.dumps(Evil(mark)))
     said = said_of(path)
     assert f"a pickle{' that imports posix.mkdir' * as_zip}, and unpickling runs what" in said
-    assert "add --allow-pickle if you trust it" in said
+    assert "add allow_pickle=True if you trust it" in said
     assert not mark.exists()
     # What is trusted is run, and here turns out to be no model.
     with pytest.raises(
@@ -178,5 +178,5 @@ def test_pickles_in_place_of_weights(tmp_path: Path) -> None:
     maker = f"{tmp_path / 'mine.py'}:net"
     for content in (saved({"a": Evil(mark)}), pickle.dumps({"a": Evil(mark)})):
         (tmp_path / "w.pt").write_bytes(content)
-        assert "--allow-pickle" in said_of(StoredModel(maker, weights=tmp_path / "w.pt"))
+        assert "allow_pickle=True" in said_of(StoredModel(maker, weights=tmp_path / "w.pt"))
     assert not mark.exists()

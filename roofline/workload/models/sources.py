@@ -43,7 +43,7 @@ def _timm_model(timm: ModuleType, model: str, asked: str) -> Source:
         raise ModelError(f"unknown model '{asked}'{near} (not a name of timm's models)")
     create = functools.partial(timm.create_model, model, pretrained=False)
     # That a model had another name before is not worth a line.
-    source = build(asked, create, functools.partial(warnings.catch_warnings, action="ignore"))
+    source = build(asked, create, lambda: warnings.catch_warnings(action="ignore"))
     return replace(source, default_inputs=_timm_inputs(source.module))
 
 
@@ -290,7 +290,10 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
             f"{each}, so {name} is {library}'s (write {PREFIX[library]}:{name} to say so)"
             for each in missing
         ]
-        if others := [each for each in LIBRARIES[position + 1 :] if names.has(each, name)]:
+        others: list[Library] = [
+            each for each in LIBRARIES[position + 1 :] if names.has(each, name)
+        ]
+        if others:
             also = " or ".join(f"{PREFIX[each]}:{name}" for each in others)
             notes.append(
                 f"{name} is also a name of {' and '.join(others)}; {library}'s was taken"

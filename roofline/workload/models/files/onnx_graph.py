@@ -231,8 +231,8 @@ def graph_of(path: Path, model: Any) -> Graph:
             attributes={one.name: _attribute(path, one) for one in each.attribute},
         )
         value = node.get("value") if node.full_name == "Constant" else None
-        is_large = isinstance(value, torch.Tensor) and value.numel() > _LARGEST_CONSTANT
-        if is_large and len(node.outputs) == 1:
+        is_one = isinstance(value, torch.Tensor) and len(node.outputs) == 1
+        if is_one and value.numel() > _LARGEST_CONSTANT:
             weights[node.outputs[0]] = value
         else:
             nodes.append(node)

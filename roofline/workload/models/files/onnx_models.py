@@ -109,7 +109,7 @@ class OnnxModel(torch.nn.Module):
         self, node: Node, values: dict[str, torch.Tensor], known: dict[str, torch.Tensor]
     ) -> None:
         """Calls a node, beside the pass where all that it reads is known."""
-        operands = [
+        operands: list[Any] = [
             known[name] if name in known else values[name] if name else None for name in node.inputs
         ]
         is_whole = all((node.inputs, node.outputs, *node.inputs, *node.outputs))
@@ -123,7 +123,7 @@ class OnnxModel(torch.nn.Module):
                     f"{node.operator} '{printable(node.name)[:60]}' gives no"
                     f" '{printable(name)[:60]}'"
                 )
-            if name and name not in known:
+            if name and result is not None and name not in known:
                 values[name] = result
 
     def _results(

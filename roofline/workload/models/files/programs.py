@@ -7,23 +7,21 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from roofline.errors import FileFormatError
+from roofline.errors import FileFormatError, argument
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.workload.models.files.archives import Archive, archive_in
 
-# torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
-# writes Python code in which the names of weights and modules stand. So every name and every text
-# is checked here first: what a program that `torch.export.save` wrote never says is refused.
-
-# torch takes the name that a file says and looks it up in all of its own package, where
-# ``torch.os.system`` and ``torch.ops.import_module.__call__`` would be found.
+# torch looks operators up by name in all of its own package, where ``torch.os.system`` and
+# ``torch.ops.import_module.__call__`` would be found, computes sizes by evaluating text, and writes
+# Python code in which the names of weights and modules stand. So every name and every text is
+# checked here first: what a program that `torch.export.save` wrote never says is refused.
 
 _OPERATOR = re.compile(r"torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)(?:\.([A-Za-z]\w*))?")
 _SIZE_FUNCTION = re.compile(r"torch\._?sym_[a-z]\w*|math\.[a-z]\w*")
@@ -74,14 +72,10 @@ def why_refused(target: object) -> str:
             return MISSING
     if not isinstance(found, _KINDS):
         return "which is no operator"
-    schemas: Iterable[Any] = ()
-    if isinstance(found, torch._ops.OpOverload):
-        schemas = (found._schema,)
-    elif isinstance(found, torch._ops.OpOverloadPacket):
-        schemas = found._schemas.values()
+    many: Any = getattr(found, "_schemas", {})
     opens_files = parts[2] in _OPENING or any(
         "str" in str(argument.type) and _OF_FILES.search(argument.name)
-        for schema in schemas
+        for schema in (*many.values(), *filter(None, [getattr(found, "_schema", None)]))
         for argument in schema.arguments
     )
     return "which opens files" if opens_files else ""
@@ -168,6 +162,7 @@ _CONTAINERS = (
     "collections.OrderedDict",
     "torch.Size",
 )
+_IMPORTED = ("__enum__", "default_factory_module")
 _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
 
 
@@ -245,13 +240,21 @@ def _check_path(path: Path, name: str) -> None:
 # -- what goes in and comes out --------------------------------------------------------------------
 
 
+def _parts(text: str) -> list[tuple[str, Any]] | None:
+    """Everything in a text of JSON; None where it is none."""
+    try:
+        return list(_values(json.loads(text)))
+    except (ValueError, RecursionError):
+        return None
+
+
 def output_types(program: Mapping[str, Any]) -> tuple[str, ...]:
     """The types of what goes in and comes out that are no plain containers."""
     found = [
         str(part.get("type"))
         for where, value in _values(program)
         if where in ("in_spec", "out_spec") and isinstance(value, str) and value
-        for _, part in _values(json.loads(value))
+        for _, part in _parts(value) or ()
         if isinstance(part, dict) and isinstance(part.get("type"), str)
     ]
     return tuple(dict.fromkeys(each for each in found if each not in _CONTAINERS))
@@ -259,32 +262,20 @@ def output_types(program: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _check_structure(path: Path, text: str) -> None:
     """How inputs and outputs are nested; torch imports modules that it names."""
-    try:
-        parts = list(_values(json.loads(text)))
-    except (ValueError, RecursionError):
-        raise _refused(path, "the structure of its inputs cannot be read") from None
+    if (parts := _parts(text)) is None:
+        raise _refused(path, "the structure of its inputs cannot be read")
     for where, value in parts:
-        if where == "type" and value is not None:
-            is_known = value in _CONTAINERS or (
-                isinstance(value, str) and _OTHER_OUTPUTS.fullmatch(value)
-            )
-            if not is_known:
+        if where == "type" and value is not None and value not in _CONTAINERS:
+            if not (isinstance(value, str) and _OTHER_OUTPUTS.fullmatch(value)):
                 raise _refused(path, f"an input or output is of the type {_shown(value)}")
         elif where == "context" and isinstance(value, str):
-            _check_context(path, value)
-
-
-def _check_context(path: Path, text: str) -> None:
-    """The keys of a dictionary: they become names of arguments in code that torch writes."""
-    try:
-        parts = list(_values(json.loads(text)))
-    except (ValueError, RecursionError):
-        parts = [("", text)]
-    for _, value in parts:
-        if isinstance(value, dict) and ("__enum__" in value or "default_factory_module" in value):
-            raise _refused(path, "an input is of a type of its own, which torch would import")
-        if isinstance(value, str) and not re.fullmatch(r"[\w .:/-]*", value):
-            raise _refused(path, f"an input is called {_shown(value)}")
+            # The keys of a dictionary: they become names of arguments in code that torch writes.
+            for _, part in _parts(value) or [("", value)]:
+                if isinstance(part, dict) and not part.keys().isdisjoint(_IMPORTED):
+                    what = "an input is of a type of its own, which torch would import"
+                    raise _refused(path, what)
+                if isinstance(part, str) and not re.fullmatch(r"[\w .:/-]*", part):
+                    raise _refused(path, f"an input is called {_shown(part)}")
 
 
 def _refused(path: Path, why: str) -> FileFormatError:
@@ -317,7 +308,7 @@ _MOST_REPEATED = 2**26
 
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
     """Return the description of a program, once loading its file runs no code of it."""
-    path = archive.path
+    path, models = archive.path, archive.within("models/")
     for folder, what in (
         ("data/aotinductor/", "machine code that AOTInductor compiled"),
         ("data/executorch/", "a program for ExecuTorch"),
@@ -331,40 +322,33 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
         # torch finds members whatever the case of their names, and writes none in capitals.
         if name != name.lower() and not name.startswith("extra"):
             raise _refused(path, f"{_shown(name)} in it is in capitals")
-    is_earlier = any(each.endswith(_EARLIER) for each in archive.size_bytes)
-    place = _EARLIER if is_earlier else "models/model.json"
-    examples = _EARLIER_PICKLES if is_earlier else ("data/sample_inputs/model.pt",)
-    if is_earlier:
+    place, pickles = _EARLIER, _EARLIER_PICKLES
+    if any(each.endswith(_EARLIER) for each in archive.size_bytes):
         # torch looks for what it writes now first: what is here would not be what it opens.
-        known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
         for name in archive.size_bytes:
+            known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
             if archive.folder or name.partition("/")[0] not in known:
                 raise _refused(path, f"{_shown(name)} lies beside a program of torch before 2.7")
-    else:
-        _check_place(archive)
-        for kind in ("weights", "constants"):
-            _check_payload(archive, kind, allow_pickle=allow_pickle)
-    for name in examples:
-        if name in archive and not allow_pickle:
-            _check_plain(archive, name)
-    return _program(path, archive.read(place, max_bytes=_MOST_TEXT_BYTE))
-
-
-def _check_place(archive: Archive) -> None:
-    """Refuses a file without a program, and with several."""
-    path, models = archive.path, archive.within("models/")
-    if not models:
+    elif not models:
         raise FileFormatError(
             f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
         )
     # Of anything in this folder torch takes the name without its last five characters.
-    if models != ("models/model.json",):
+    elif models != ("models/model.json",):
         names = ", ".join(printable(each[7:].removesuffix(".json"))[:60] for each in models[:5])
         raise FileFormatError(
             f"{path}: it holds programs called {names}; save the one that is meant alone"
         )
-    if not archive.folder:
+    elif not archive.folder:
         raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
+    else:
+        place, pickles = "models/model.json", ("data/sample_inputs/model.pt",)
+        for kind in ("weights", "constants"):
+            _check_payload(archive, kind, allow_pickle=allow_pickle)
+    for name in pickles:
+        if name in archive and not allow_pickle:
+            _check_plain(archive, name)
+    return _program(path, archive.read(place, max_bytes=_MOST_TEXT_BYTE))
 
 
 def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
@@ -388,13 +372,13 @@ def _check_tensor(
     archive: Archive, folder: str, name: str, entry: Any, *, allow_pickle: bool
 ) -> None:
     path, file = archive.path, entry["path_name"]
-    where, shown = f"{folder}/{file}", printable(name)[:60]
+    where, what = f"{folder}/{file}", f"{path}: the tensor '{printable(name)[:60]}'"
     _check_path(path, name)
     if not _STORED.fullmatch(file) or where not in archive:
-        raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
+        raise FileFormatError(f"{what} is missing in it")
     if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
         if not allow_pickle:
-            raise _pickle(path, f"'{shown}' is pickled")
+            raise _pickle(path, f"'{printable(name)[:60]}' is pickled")
         return
     meta = entry["tensor_meta"]
     sizes = tuple(int(each["as_int"]) for each in meta["sizes"])
@@ -402,15 +386,11 @@ def _check_tensor(
     elements = math.prod(sizes)
     # Where nothing is stored, torch makes as many zeros as are asked for.
     if min(sizes, default=0) < 0 or (elements and not size_bytes):
-        raise FileFormatError(
-            f"{path}: the tensor '{shown}' has the shape {sizes} and no values in the file"
-        )
+        raise FileFormatError(f"{what} has the shape {sizes} and no values in the file")
     # torch copies what is repeated.
     if elements > max(size_bytes, _MOST_REPEATED):
-        raise FileFormatError(
-            f"{path}: the tensor '{shown}' has the shape {sizes} and {format_bytes(size_bytes)} of"
-            " values in the file"
-        )
+        stored = format_bytes(size_bytes)
+        raise FileFormatError(f"{what} has the shape {sizes} and {stored} of values in the file")
     if device not in ("cpu", "meta"):
         raise FileFormatError(
             f"{path}: it was exported on '{printable(device)}', which its operators name; export"
@@ -442,5 +422,6 @@ def refused_import(error: BaseException | None) -> str:
 
 def _pickle(path: Path, what: str) -> FileFormatError:
     return FileFormatError(
-        f"{path}: {what}, and unpickling runs what a file says; add --allow-pickle if you trust it"
+        f"{path}: {what}, and unpickling runs what a file says; add"
+        f" {argument('allow_pickle', True)} if you trust it"
     )

@@ -19,6 +19,7 @@ from roofline.errors import (
     InputError,
     ModelError,
     RooflineError,
+    argument,
     nearest,
     said_by,
 )
@@ -178,24 +179,18 @@ def _inputs(
     name: str, exported: torch.export.ExportedProgram
 ) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
     """The inputs that it was exported with; none where they are not tensors alone."""
-    examples = exported.example_inputs
-    if not isinstance(examples, tuple) or len(examples) != 2:
+    examples: Any = exported.example_inputs
+    if not isinstance(examples, tuple) or [type(each) for each in examples] != [tuple, dict]:
         return (), ()
-    positional, named = examples
-    if not isinstance(positional, tuple) or not isinstance(named, dict):
-        return (), ()
-    given = [*(("", each) for each in positional), *named.items()]
+    given = [*(("", each) for each in examples[0]), *examples[1].items()]
     if not given or not all(isinstance(each, torch.Tensor) for _, each in given):
         return (), ()
+    kinds = [str(each.dtype).removeprefix("torch.") for _, each in given]
     requests = tuple(
         InputRequest(
-            name=key,
-            shape=tuple(each.shape),
-            dtype=None
-            if each.dtype == torch.float32
-            else dtype(str(each.dtype).removeprefix("torch.")),
+            name=key, shape=tuple(each.shape), dtype=None if kind == "float32" else dtype(kind)
         )
-        for key, each in given
+        for (key, each), kind in zip(given, kinds, strict=True)
     )
     return requests, (f"{name} is run on inputs of the shapes that it was exported with",)
 
@@ -222,8 +217,8 @@ def _plain(path: Path) -> Any:
             raise
         raise _NeedsPickleError(
             f"{path}: a pickle{refused_import(error.__cause__)}, and unpickling runs what a file"
-            " says; add --allow-pickle if you trust it, or save it with torch.export.save, or its"
-            " state_dict()"
+            f" says; add {argument('allow_pickle', True)} if you trust it, or save it with"
+            " torch.export.save, or its state_dict()"
         ) from None
 
 
@@ -262,7 +257,7 @@ def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]
     if archive and (archive.within("code/") or "models/model.json" in archive):
         raise ModelError(
             f"{path}: this is a whole model and not weights alone; give it as the model, without"
-            " --weights"
+            f" {argument('weights')}"
         )
     try:
         found = _plain(path)
@@ -291,8 +286,21 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
     own = source.module.state_dict()
     missing = [each for each in own if each not in weights]
     unexpected = [each for each in weights if each not in own]
-    if missing or unexpected:
-        raise ModelError(f"{path}: {_names_differ(source.name, own, missing, unexpected)}")
+    differences: list[str] = []
+    if missing:
+        differences.append(
+            f"{len(missing)} weights of {source.name} are not in it ('{missing[0]}')"
+        )
+    if unexpected:
+        first = printable(unexpected[0])[:80]
+        differences.append(
+            f"{len(unexpected)} in it are not in the model ('{first}'){nearest(first, missing)}"
+        )
+        prefix = f"{unexpected[0].partition('.')[0]}."
+        if all(each.startswith(prefix) and each.removeprefix(prefix) in own for each in unexpected):
+            differences.append(f"all of them begin with '{prefix}': save the weights without it")
+    if differences:
+        raise ModelError(f"{path}: {'; '.join(differences)}")
     for name, each in weights.items():
         is_other = each.is_complex() != own[name].is_complex()
         if is_other or each.layout != torch.strided or each.is_quantized:
@@ -308,26 +316,6 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
     module.load_state_dict(dict(weights))
     notes = (*source.notes, f"its weights are those in {path.name}")
     return replace(source, module=module, notes=notes, rebuild=None)
-
-
-def _names_differ(
-    name: str, own: Mapping[str, Any], missing: list[str], unexpected: list[str]
-) -> str:
-    """What is wrong with the names, and what could be meant."""
-    parts: list[str] = []
-    if missing:
-        parts.append(f"{len(missing)} weights of {name} are not in it ('{missing[0]}')")
-    if unexpected:
-        first = printable(unexpected[0])[:80]
-        parts.append(
-            f"{len(unexpected)} in it are not in the model ('{first}'){nearest(first, missing)}"
-        )
-    prefixes = {each.partition(".")[0] for each in unexpected}
-    if len(prefixes) == 1 and unexpected:
-        prefix = f"{prefixes.pop()}."
-        if sum(each.removeprefix(prefix) in own for each in unexpected) == len(unexpected):
-            parts.append(f"all of them begin with '{prefix}': save the weights without it")
-    return "; ".join(parts)
 
 
 def _kind(found: object) -> str:
@@ -367,12 +355,13 @@ def stored_source(model: StoredModel, load: Callable[[str], Source]) -> Source:
     is_file = is_model_file(model)
     if model.weights is None:
         if not is_file and model.allow_pickle:
-            raise InputError(f"--allow-pickle has no effect on '{model}': it is no file")
+            what = f"{argument('allow_pickle', True)} has no effect"
+            raise InputError(f"{what} on '{model}': it is no file")
         return file_source(model, allow_pickle=model.allow_pickle) if is_file else load(str(model))
     if is_file:
         raise InputError(
-            f"--weights {model.weights}: '{model}' brings its own; give what makes the model,"
-            " as in file.py:Model, or leave --weights out"
+            f"{argument('weights')} {model.weights}: '{model}' brings its own; give what makes the"
+            f" model, as in file.py:Model, or leave {argument('weights')} out"
         )
     weights = _weights_in(model.weights, allow_pickle=model.allow_pickle)
     return _with_weights(load(str(model)), model.weights, weights)
