@@ -230,7 +230,7 @@ def graph_of(path: Path, model: Any) -> Graph:
             outputs=tuple(each.output),
             attributes={one.name: _attribute(path, one) for one in each.attribute},
         )
-        value = node.get("value") if node.full_name == "Constant" else None
+        value: Any = node.get("value") if node.full_name == "Constant" else None
         is_one = isinstance(value, torch.Tensor) and len(node.outputs) == 1
         if is_one and value.numel() > _LARGEST_CONSTANT:
             weights[node.outputs[0]] = value
