@@ -213,7 +213,7 @@ def test_a_published_model_is_counted_without_its_memory() -> None:
     ("name", "options", "message"),
     [
         ("hf:llama", {"stage": "training"}, "there are prefill and decode"),
-        ("hf:llama", {"context": 0}, "--context 0"),
+        ("hf:llama", {"context": 0}, "context=0"),
         ("hf:llama", {"batch": 0}, "batch=0"),
         ("hf:llama", {"dtype": "int8"}, "dtype='int8'"),
         ("hf:llama", {"config": "hidden_size=30,num_attention_heads=4"}, "28 and 32 do"),
