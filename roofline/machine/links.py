@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_s
 from roofline.machine.hardware import Duration, Link, Provenance
-from roofline.machine.measuring.estimation import provenance
+from roofline.machine.measuring.estimation import FAST_QUANTILE, provenance
 from roofline.machine.system.exclusive import end_with, held_locks
 
 # Each has one rank of a process group of gloo, which finds the others through a file: no port has
@@ -76,25 +76,12 @@ def in_ranks(
             # None is left when this closes.
             started.callback(processes[-1].end)
         for rank, each in enumerate(processes):
-            place = _Place(rank, ranks, meeting, threads, limit_s, tuple(cores[rank : rank + 1]))
+            place = rank, ranks, meeting, threads, tuple(cores[rank : rank + 1]), limit_s
             each.tell(pickle.dumps((place, function, args)))
         return _answers(processes, deadline, limit_s)
 
 
-class _Place(NamedTuple):
-    """Where in the team a process is."""
-
-    rank: int
-    ranks: int
-    meeting: str
-    threads: int | None
-    limit_s: float
-    cores: tuple[Sequence[int], ...]
-
-
 class _Process:
-    """One process of a team."""
-
     def __init__(self) -> None:
         ask_there, ask_here = os.pipe()
         answer_here, answer_there = os.pipe()
@@ -130,7 +117,6 @@ class _Process:
             self._ask.send_bytes(request)
 
     def end(self) -> None:
-        """Kills it, if it still runs, and forgets it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.running.pid, signal.SIGKILL)
         self.running.wait()
@@ -178,7 +164,8 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
     end_with(told.fileno())
     try:
         place, function, args = pickle.loads(request)
-        result = True, _joined(place, function, args)
+        _join(*place)
+        result = True, function(*place[:2], *args)
     except BaseException as error:
         own = isinstance(error, RooflineError)
         said = f"{type(error).__name__}: {said_by(error)}"
@@ -191,21 +178,28 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
         distributed.destroy_process_group()
 
 
-def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T:
+def _join(
+    rank: int,
+    ranks: int,
+    meeting: str,
+    threads: int | None,
+    cores: Sequence[Sequence[int]],
+    limit_s: float,
+) -> None:
     import torch
     from torch import distributed
 
-    for each in place.cores:
+    for each in cores:
         os.sched_setaffinity(0, each)
-    if place.threads is not None:
-        torch.set_num_threads(place.threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
     try:
         distributed.init_process_group(
             "gloo",
-            init_method=f"file://{place.meeting}",
-            rank=place.rank,
-            world_size=place.ranks,
-            timeout=datetime.timedelta(seconds=place.limit_s),
+            init_method=f"file://{meeting}",
+            rank=rank,
+            world_size=ranks,
+            timeout=datetime.timedelta(seconds=limit_s),
         )
     except RuntimeError as error:
         # gloo begins with the place in its own code.
@@ -214,11 +208,9 @@ def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T
             f"processes of this host cannot talk to each other over {_loopback()}"
             f"{f' ({said})' if said else ''}: gloo needs this device to be up"
         ) from None
-    return function(place.rank, place.ranks, *args)
 
 
 def _loopback() -> str:
-    """The name of the device that leads back to this host."""
     return "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -278,10 +270,6 @@ def _timed_messages(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds:
     return times
 
 
-FAST = 0.05
-"""The quantile that counts as the best."""
-
-
 def link_of(
     times_s: Mapping[int, Sequence[float]],
     *,
@@ -297,7 +285,7 @@ def link_of(
     """
     smallest, largest = min(times_s), max(times_s)
     small, large = Sample(times_s=tuple(times_s[smallest])), Sample(times_s=tuple(times_s[largest]))
-    fast_small_s, fast_large_s = (quantile(each.times_s, FAST) for each in (small, large))
+    fast_small_s, fast_large_s = (quantile(each.times_s, FAST_QUANTILE) for each in (small, large))
     latency = Duration(
         fast_s=fast_small_s / messages,
         median_s=small.median_s / messages,

@@ -51,7 +51,6 @@ class Layer:
         return self.measured_per_s or self.theoretical_per_s or 0.0
 
     def text(self, per_s: float | None) -> str:
-        """Return a rate of it in its unit."""
         return format_flop_per_s(per_s) if self.what == "compute" else format_bytes_per_s(per_s)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from roofline.foundation.progress import silent  # noqa: E402
 from roofline.machine.library import measurement  # noqa: E402
 from roofline.machine.library.default_settings import default_settings  # noqa: E402
 
@@ -98,12 +100,15 @@ def test_no_type_is_cast_automatically() -> None:
 
 def test_they_hold_while_the_library_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, object]] = []
-    monkeypatch.setattr(measurement, "_measured", lambda **_: seen.append(state()))
+
+    def subjects() -> list[Any]:
+        seen.append(state())
+        return []
+
+    monkeypatch.setattr(measurement, "arithmetic_subjects", subjects)
     with default_settings():
         defaults = state()
     medium()
     deterministic()
-    measurement.measure_library(
-        threads=1, budget_s=1.0, clock=lambda: 0.0, progress=lambda done, what: None
-    )
+    measurement.measure_library(threads=1, budget_s=0.01, clock=time.perf_counter, progress=silent)
     assert seen == [defaults]

@@ -242,7 +242,7 @@ def _clock(trials: Sequence[Trial]) -> Clock | None:
 
 def _rates(each: Reached[Trial], unit: str, how: str) -> dict[str, Any]:
     """The fields of a ceiling or bandwidth that its bursts gave."""
-    method_used = f"{method(f'{each.trial.burst_s * 1e3:.1f} ms')} by CUDA events"
+    method_used = f"{method(f'{each.trial.burst_s * 1e3:.1f} ms bursts')} by CUDA events"
     return {
         "threads": 1,
         f"peak_{unit}_per_s": each.rate.peak,

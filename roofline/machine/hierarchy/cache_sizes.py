@@ -206,7 +206,6 @@ def paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
 
 
 def _place(pair: Pair) -> float:
-    """About how large the cache is."""
     if pair.step:
         return math.sqrt(pair.step.lower_bytes * pair.step.upper_byte)
     return pair.cache.size_bytes if pair.cache else 0

@@ -251,7 +251,6 @@ def _point(label: str, quantity: Quantity, work: float, walls_s: Iterable[float]
 
 
 def _written(crew: Crew, byte: int) -> Array:
-    """Memory of the first worker."""
     memory = allocate(byte)
     crew.each(lambda i: fill(memory, lambda: crew.stopped), 1)
     return memory

@@ -35,7 +35,6 @@ class CacheLevel:
 
     @property
     def name(self) -> str:
-        """``"L1"``."""
         return f"L{self.level}"
 
     def sharers(self, cpus: Collection[int]) -> int:

@@ -40,12 +40,10 @@ class VectorUnit:
 
     @property
     def scalable(self) -> bool:
-        """Whether its code is the same at every width."""
         return self.llvm_features.startswith("+sve")
 
     @property
     def by_permission(self) -> bool:
-        """Whether a process has to ask for it."""
         return "+amx" in self.llvm_features
 
     def lanes(self, element_bits: int) -> int:
@@ -53,14 +51,12 @@ class VectorUnit:
         return max(1, self.bits // element_bits)
 
     @property
-    def accumulators(self) -> int:
-        """Independent sums that hide the FMA latency and leave registers for the two factors."""
-        return 28 if self.registers == 32 else 12
+    def accumulators(self) -> tuple[int, int]:
+        """Numbers of sums that hide the FMA latency and leave registers for the two factors.
 
-    @property
-    def second_accumulators(self) -> int:
-        """Another such number, with which a second kernel must be as fast."""
-        return 24 if self.registers == 32 else 14
+        With either a kernel must be as fast.
+        """
+        return (28, 24) if self.registers == 32 else (12, 14)
 
 
 def _x86(name: str, bits: int, registers: int, needs: str, features: str) -> VectorUnit:
@@ -215,7 +211,6 @@ class HotLoop:
     instructions: tuple[str, ...]
 
     def count(self, pattern: str) -> int:
-        """Instructions that begin with the regular expression `pattern`."""
         return sum(bool(re.match(pattern, line)) for line in self.instructions)
 
     @property

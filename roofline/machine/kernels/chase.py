@@ -38,7 +38,6 @@ class PlainKernel:
         return length * self.per_length
 
     def ir(self) -> str:
-        """The kernel as LLVM IR text."""
         return self.text
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from roofline.errors import MeasurementError
 from roofline.machine.kernels import register_loop
-from roofline.machine.kernels.assembly import Architecture, HotLoop, Kernel, check
+from roofline.machine.kernels.assembly import Architecture, Kernel, check
 
 # ``i64 bench(ptr plan)`` runs up to ``bursts`` bursts of ``passes`` kernel calls. Before each burst
 # the threads of a team meet at a barrier; round each burst the wall clock and the thread's own CPU
@@ -220,13 +220,13 @@ class CompiledKernel:
     """
 
     kernel: Kernel
-    loop: HotLoop
     _call: Callable[[int, int, int], None]
     _bench: Callable[[Any], int]
     _engine: Any = field(repr=False)
 
     def call(self, state: int, offset: int, length: int) -> None:
         """Runs the kernel once on the calling thread."""
+        # A method, which keeps this object alive meanwhile, and with it the code.
         self._call(state, offset, length)
 
     def bench(self, plan: Plan) -> int:
@@ -307,7 +307,7 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
     if kernel.unit.by_permission:
         register_loop.request_permission()
     text = assembly(kernel)
-    loop = check(kernel, text)
+    check(kernel, text)
     escaped = text.replace("\\", "\\5C").replace('"', "\\22").splitlines()
     module = llvm.parse_assembly("\n".join(f'module asm "{line}"' for line in escaped))
     engine = llvm.create_mcjit_compiler(module, _machine(kernel.unit.llvm_features))
@@ -315,7 +315,6 @@ def compile_kernel(kernel: Kernel) -> CompiledKernel:
     engine.finalize_object()
     return CompiledKernel(
         kernel=kernel,
-        loop=loop,
         _call=_KERNEL(engine.get_function_address("kernel")),
         _bench=_BENCH(engine.get_function_address("bench")),
         _engine=engine,

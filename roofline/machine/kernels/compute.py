@@ -85,7 +85,6 @@ def _fma(unit: VectorUnit, element: DType, *, square: bool = False) -> Operation
 
 
 def _add(unit: VectorUnit, element: DType) -> Operation:
-    """x + a."""
     if unit.architecture == "x86_64":
         machine = _x86_float(unit, "vadd", element)
     else:
@@ -165,7 +164,7 @@ def _kernel(
 ) -> ComputeKernel:
     """A kernel with `accumulators` of its first and second form; `packed` is the type of passed
     factors."""
-    first, second = accumulators or (unit.accumulators, unit.second_accumulators)
+    first, second = accumulators or unit.accumulators
     m, a = factors or (element, element)
     return ComputeKernel(
         name=name,
@@ -208,7 +207,6 @@ def _mul_add(element: DType, unit: VectorUnit) -> ComputeKernel:
 
 
 def _byte_dot(element: DType, unit: VectorUnit) -> ComputeKernel:
-    """int8 without VNNI, in three instructions."""
     return _kernel(
         *("dot", element, unit, _byte_products(unit)),
         accumulators={16: (12, 10), 32: (20, 16)}[unit.registers],

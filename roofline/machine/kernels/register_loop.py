@@ -85,7 +85,6 @@ class ComputeKernel:
 
     @property
     def slot_byte(self) -> int:
-        """Bytes of the state for one register."""
         return SCALABLE_SLOT_BYTE if self.unit.scalable else SLOT_BYTE
 
     def _steps(self) -> list[tuple[int, int, Operation]]:
@@ -118,7 +117,6 @@ class ComputeKernel:
         return LoopContract(instructions=tuple(wanted.items()))
 
     def ir(self) -> str:
-        """The kernel as LLVM IR text."""
         acc, sums = self.accumulator_type, range(self.accumulators)
         kinds = {"%m": self.factor_types[0], "%a": self.factor_types[1]}
         kinds |= {f"%first{j}": acc for j in sums}
@@ -179,11 +177,9 @@ class TileKernel(ComputeKernel):
 
     @property
     def slot_byte(self) -> int:
-        """Bytes of the state for one tile."""
         return _TILE_BYTE
 
     def ir(self) -> str:
-        """The kernel as LLVM IR text."""
         count, multiply = self.accumulators, f"@llvm.x86.{_MULTIPLY[self.dtype.name]}"
         factors = range(count, _TILES)
         slot = {tile: 2 + tile for tile in range(count)}

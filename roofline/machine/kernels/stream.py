@@ -76,7 +76,6 @@ class StreamKernel:
 
     @property
     def non_temporal(self) -> bool:
-        """Whether its stores go past the caches."""
         return self.name.endswith("-nt")
 
     @property
@@ -86,7 +85,6 @@ class StreamKernel:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of one load or store."""
         return self.unit.bits // 8
 
     @property
@@ -96,7 +94,6 @@ class StreamKernel:
 
     @property
     def vectors(self) -> int:
-        """Vectors of each stream in one loop iteration."""
         return self.block_bytes // self.vector_bytes
 
     def work(self, length: int) -> int:
@@ -105,7 +102,6 @@ class StreamKernel:
 
     @property
     def contract(self) -> LoopContract:
-        """Each vector loaded and stored once per iteration, and little else."""
         return LoopContract(
             loads=self.vectors * self.loads,
             stores=self.vectors * self.stores,
@@ -127,7 +123,6 @@ class StreamKernel:
         return min(self.vectors, _READ_SUMS) if self.name == "read" else 0
 
     def _load(self, result: str, stream: int, u: int) -> list[str]:
-        """IR that loads vector `u` of `stream` into `result`."""
         at = f"%from{stream}.{u}"
         kind = self._bits if self._sums else self._vector
         return [
@@ -185,7 +180,6 @@ class StreamKernel:
         return lines
 
     def _pass(self) -> list[str]:
-        """IR of one iteration."""
         order = range(self.vectors)
         if self.form.crosswise:
             return [line for u in (*order[::2], *order[1::2]) for line in self._work(u)]
@@ -199,7 +193,6 @@ class StreamKernel:
         return lines
 
     def ir(self) -> str:
-        """The kernel as LLVM IR text."""
         lanes, vector, bits = self.unit.lanes(32), self._vector, self._bits
         streams, sums = range(self.streams), self._sums
         lines = ["define void @kernel(ptr %state, i64 %offset, i64 %length) {", "entry:"]

@@ -70,7 +70,6 @@ class Arithmetic:
 
     @property
     def label(self) -> str:
-        """How progress and conditions name it: ``"float16 gemm"``."""
         return f"{self.dtype} {self.kernel}"
 
 
@@ -86,7 +85,6 @@ class Stream:
 
     @property
     def label(self) -> str:
-        """How progress and conditions name it: ``"L3 copy"``."""
         return f"{self.working_set.level} {self.kernel}"
 
 

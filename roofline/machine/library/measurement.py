@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import torch
@@ -64,7 +65,6 @@ class Arena:
 
     @property
     def byte(self) -> int:
-        """Bytes of all of it."""
         return self._memory.numel() * _ELEMENT_BYTE
 
     def in_place(self, kernel: MemoryKernel, byte: int, threads: int) -> Run:
@@ -72,7 +72,6 @@ class Arena:
         return _call(kernel, self._memory[: byte // _ELEMENT_BYTE], threads)
 
     def in_turn(self, kernel: MemoryKernel, byte: int, threads: int) -> Run:
-        """A call over the next `byte` bytes."""
         size = byte // _ELEMENT_BYTE
         calls = [
             (start, _call(kernel, self._memory[start : start + size], threads))
@@ -161,7 +160,6 @@ class Planner:
         self.jobs: list[Job] = []
 
     def add(self, subject: Subject, threads: int) -> None:
-        """Plans a subject on `threads` threads, or notes why it is left out."""
         if subject.label in self._refused or subject.label in self._slow:
             return
         self._deadline += _CHOICE * self._share_s
@@ -203,7 +201,6 @@ class Planner:
         return batch_seconds(job.run, self._timer, threads=job.threads) < least_s
 
     def conditions(self) -> tuple[str, ...]:
-        """What is left out and why, in words."""
         refused = [
             f"torch cannot do {label} on this CPU: {reason}"
             for label, reason in self._refused.items()
@@ -354,88 +351,69 @@ def measure_library(
     seconds, and CPU seconds of the calling thread and of all threads (None: exact ones). torch's
     settings are the defaults meanwhile; they and its number of threads are restored.
     """
-    before = torch.get_num_threads()
-    try:
-        with torch.inference_mode(), default_settings():
-            return _measured(
-                teams=(1, threads) if threads > 1 else (1,),
-                budget_s=budget_s,
-                timer=Timer(
-                    wall=clock,
-                    thread_cpu=thread_clock,
-                    team_cpu=lambda: cpu_clock or running_clock(),
-                ),
-                progress=progress,
-                working_sets=working_sets,
-            )
-    finally:
-        torch.set_num_threads(before)
-
-
-def _measured(
-    *,
-    teams: tuple[int, ...],
-    budget_s: float,
-    timer: Timer,
-    progress: Progress,
-    working_sets: Sequence[WorkingSet],
-) -> Findings:
-    begin = timer.wall()
-    sets = [each for each in working_sets if each.threads in teams]
-    version = torch.__version__
-
-    def report(what: str) -> None:
-        progress(min(1.0, (timer.wall() - begin) / budget_s), what)
-
-    report("torch: choosing sizes")
-    arithmetic = list(arithmetic_subjects())
-    dispatches = list(dispatch_subjects())
-    expected = len(arithmetic) * len(teams) + 2 * len(sets) + len(dispatches)
-    arena = Arena(sets)
-    planner = Planner(timer, budget_s / expected)
-    # Switching torch's thread count costs, so all of one count come together, in every round too.
-    for team in teams:
-        torch.set_num_threads(team)
-        calls = dispatches if team == 1 else [region(team)]
-        own = [each for each in sets if each.threads == team]
-        streams = stream_subjects(own, arena, _call_overhead(timer, team))
-        for subject in (*calls, *streams, *arithmetic):
-            report(f"torch: choosing the size of {subject.label}")
-            planner.add(subject, team)
-    deadline = begin + budget_s
-    share_s = max(0.0, deadline - timer.wall()) / max(1, len(planner.jobs))
-
-    started: set[str] = set()
-    patience = begin + _PATIENCE * budget_s
-
-    def run(job: Job) -> list[Burst]:
-        # Where others hold up every call, one burst must do.
-        if job.label in started and timer.wall() > patience:
-            return []
-        started.add(job.label)
-        if torch.get_num_threads() != job.threads:
-            torch.set_num_threads(job.threads)
-        return job.bursts(timer, share_s)
-
-    bursts = interleave(
-        planner.jobs,
-        run,
-        deadline=deadline,
-        clock=timer.wall,
-        progress=lambda _, job: report(job.label),
+    teams = (1, threads) if threads > 1 else (1,)
+    timer = Timer(
+        wall=clock, thread_cpu=thread_clock, team_cpu=lambda: cpu_clock or running_clock()
     )
-    found = outcomes(planner.jobs, bursts)
-    return Findings(
-        compute=compute_ceilings(found, version),
-        bandwidth=bandwidths(found, version),
-        overheads=overheads(found, version),
-        conditions=planner.conditions(),
-        series=tuple(sample_series(each) for each in found),
-    )
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        stack.enter_context(torch.inference_mode())
+        stack.enter_context(default_settings())
+        begin = timer.wall()
+        sets = [each for each in working_sets if each.threads in teams]
+        version = torch.__version__
+
+        def report(what: str) -> None:
+            progress(min(1.0, (timer.wall() - begin) / budget_s), what)
+
+        report("torch: choosing sizes")
+        arithmetic = list(arithmetic_subjects())
+        dispatches = list(dispatch_subjects())
+        expected = len(arithmetic) * len(teams) + 2 * len(sets) + len(dispatches)
+        arena = Arena(sets)
+        planner = Planner(timer, budget_s / expected)
+        # Switching torch's thread count costs: all of one count come together, in every round.
+        for team in teams:
+            torch.set_num_threads(team)
+            calls = dispatches if team == 1 else [region(team)]
+            own = [each for each in sets if each.threads == team]
+            streams = stream_subjects(own, arena, _call_overhead(timer, team))
+            for subject in (*calls, *streams, *arithmetic):
+                report(f"torch: choosing the size of {subject.label}")
+                planner.add(subject, team)
+        deadline = begin + budget_s
+        share_s = max(0.0, deadline - timer.wall()) / max(1, len(planner.jobs))
+
+        started: set[str] = set()
+        patience = begin + _PATIENCE * budget_s
+
+        def run(job: Job) -> list[Burst]:
+            # Where others hold up every call, one burst must do.
+            if job.label in started and timer.wall() > patience:
+                return []
+            started.add(job.label)
+            if torch.get_num_threads() != job.threads:
+                torch.set_num_threads(job.threads)
+            return job.bursts(timer, share_s)
+
+        bursts = interleave(
+            planner.jobs,
+            run,
+            deadline=deadline,
+            clock=timer.wall,
+            progress=lambda _, job: report(job.label),
+        )
+        found = outcomes(planner.jobs, bursts)
+        return Findings(
+            compute=compute_ceilings(found, version),
+            bandwidth=bandwidths(found, version),
+            overheads=overheads(found, version),
+            conditions=planner.conditions(),
+            series=tuple(sample_series(each) for each in found),
+        )
 
 
 def _call_overhead(timer: Timer, threads: int) -> Callable[[MemoryKernel], float]:
-    """Seconds that calls of a kernel cost without memory, on torch's present number of threads."""
     if threads == 1:
         return lambda kernel: batch_seconds(smallest(kernel), timer, threads=1)
     (only,) = region(threads).candidates

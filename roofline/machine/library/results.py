@@ -19,6 +19,7 @@ from roofline.machine.measuring.estimation import (
     Estimate,
     Series,
     estimate,
+    method,
     provenance,
 )
 
@@ -67,7 +68,6 @@ class Outcome:
 
 
 def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Outcome]:
-    """What each job's bursts come to."""
     alone = [
         each.busy < BUSY
         for job, of in zip(jobs, bursts, strict=True)
@@ -120,7 +120,6 @@ def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
 
 
 def compute_ceilings(found: Iterable[Outcome], version: str) -> tuple[ComputeCeiling, ...]:
-    """The ceilings of arithmetic, in flop per second."""
     return tuple(
         ComputeCeiling(
             kind="library",
@@ -208,7 +207,4 @@ def sample_series(each: Outcome) -> Series:
 
 
 def _method(version: str) -> str:
-    return (
-        f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
-        f" bursts of calls of torch {version}"
-    )
+    return method(f"bursts of calls of torch {version}")

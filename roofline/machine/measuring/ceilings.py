@@ -26,7 +26,7 @@ from roofline.machine.measuring.rounds import Reached
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.theory.microarchitectures import Core, NearestCache
 
-METHOD = method(f"{BURST_S * 1e3:g} ms")
+METHOD = method(f"{BURST_S * 1e3:g} ms bursts")
 
 AGREEMENT = 0.97
 """What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
@@ -66,7 +66,6 @@ class OnPaper:
 
     @property
     def clock_hz(self) -> float | None:
-        """Peak of the clock."""
         return self.clock.peak_hz if self.clock else None
 
     def compute(self, kernel: str, dtype: DType, unit: str, threads: int) -> TheoreticalRate | None:
@@ -157,7 +156,6 @@ def _disagree(rate: Estimate, other: Estimate) -> bool:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in whole percent."""
     return f"{fraction:.0%}".replace("%", " %")
 
 

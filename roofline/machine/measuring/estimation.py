@@ -50,7 +50,6 @@ class Program:
 
     @property
     def expected_s(self) -> float:
-        """How long it takes about, for the progress."""
         return self.budget_s + _FIGURES * self.stretch_s
 
 
@@ -187,7 +186,6 @@ class Estimate:
 
     @property
     def note(self) -> str:
-        """How many bursts there were."""
         left_out = f", {self.disturbed} disturbed" if self.disturbed else ""
         return f"{self.bursts} bursts{left_out}"
 
@@ -210,11 +208,11 @@ def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
     )
 
 
-def method(burst: str) -> str:
-    """How peak and sustained rates follow from interleaved bursts of ``burst`` length."""
+def method(bursts: str) -> str:
+    """Statistics of interleaved bursts, such as ``"0.25 ms bursts"``, in words."""
     return (
         f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
-        f" {burst} bursts"
+        f" {bursts}"
     )
 
 

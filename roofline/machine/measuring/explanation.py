@@ -16,13 +16,11 @@ from roofline.machine.system.situation import (
     frequency_conditions,
     unknown_conditions,
 )
-from roofline.machine.system.topology import Node, Topology
+from roofline.machine.system.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A title and the sentences under it, each a line of its own."""
-
     title: str
     lines: tuple[str, ...]
 
@@ -56,17 +54,19 @@ def explain(
     ``array_bytes`` are those of all threads together in DRAM (None: it cannot be measured);
     ``last`` is the profile in ``profile_file``.
     """
-    return (
-        Section(title="Cores", lines=_cores(situation, threads)),
-        Section(title="Instruction sets", lines=_sets(situation, kernels)),
-        Section(title="Timing", lines=_TIMING),
-        Section(title="Clock", lines=_clock(situation.frequency)),
-        Section(title="Caches", lines=_caches(situation.topology)),
-        Section(title="Memory", lines=_memory(situation, array_bytes)),
-        Section(title="What is counted", lines=_COUNTED),
-        Section(title="What cannot be known here", lines=_unknowable(situation)),
-        Section(title="The profile", lines=_profile(profile_file, last)),
-    )
+    hidden = (_OF_GUESTS,) if situation.frequency.hypervisor else ()
+    sections = {
+        "Cores": _cores(situation, threads),
+        "Instruction sets": _sets(situation, kernels),
+        "Timing": _TIMING,
+        "Clock": _clock(situation.frequency),
+        "Caches": _caches(situation.topology),
+        "Memory": _memory(situation, array_bytes),
+        "What is counted": _COUNTED,
+        "What cannot be known here": (*_UNKNOWABLE, *hidden),
+        "The profile": _profile(profile_file, last),
+    }
+    return tuple(Section(title=title, lines=lines) for title, lines in sections.items())
 
 
 def _cores(situation: Situation, threads: int) -> tuple[str, ...]:
@@ -100,15 +100,11 @@ def _sets(situation: Situation, kernels: KernelPlan) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _percent(fraction: float) -> str:
-    return f"{fraction * 100:.0f} %"
-
-
 _TIMING = (
     f"Kernels run in bursts of {BURST_S * 1e3:g} ms, timed inside the compiled code, all threads of"
     " a burst starting together; rounds over all kernels let what changes hit all alike.",
     "Each thread's CPU time is taken beside the wall time: a burst in which a thread had its CPU"
-    f" for less than {_percent(BUSY)} of the time is left out, so that competitors do not lower a"
+    f" for less than {BUSY * 100:.0f} % of the time is left out, so that competitors do not lower a"
     " ceiling; how many there were is said.",
     f"Peak is the {PEAK_QUANTILE * 100:.0f}th percentile of the burst rates and enters bounds;"
     " sustained is their median and enters predictions.",
@@ -181,30 +177,26 @@ def _memory(situation: Situation, array_bytes: int | None) -> tuple[str, ...]:
             f"DRAM is measured over {format_capacity(array_bytes)}, written before it is read, each"
             " part by the thread that uses it."
         )
-    lines += [_HUGE_PAGES[situation.huge_pages], _nodes(situation.nodes)]
-    return tuple(lines)
-
-
-def _nodes(nodes: tuple[Node, ...]) -> str:
+    lines.append(_HUGE_PAGES[situation.huge_pages])
+    nodes = situation.nodes
     if len(nodes) < 2:
-        return "All memory is equally near (one NUMA node)." if nodes else "NUMA is not told here."
+        near = "All memory is equally near (one NUMA node)."
+        return *lines, near if nodes else "NUMA is not told here."
     shown = ", ".join(f"node {n.number} ({format_capacity(n.memory_bytes)})" for n in nodes)
-    return (
+    numa = (
         f"NUMA: {shown}; ceilings use the memory of all nodes that have a thread, and the ways from"
         " node to node are measured besides."
     )
+    return *lines, numa
 
 
-def _unknowable(situation: Situation) -> tuple[str, ...]:
-    lines = [
-        "Hardware counters are not used: virtual machines and containers mostly hide them, so FLOP,"
-        " traffic and clock come from kernels whose work is known.",
-        "Other tenants of the host share its memory, its last cache and its power; they show only"
-        " as spread and phases.",
-    ]
-    if situation.frequency.hypervisor:
-        lines.append("Whether two CPUs of a virtual machine share a core is what its host tells.")
-    return tuple(lines)
+_UNKNOWABLE = (
+    "Hardware counters are not used: virtual machines and containers mostly hide them, so FLOP,"
+    " traffic and clock come from kernels whose work is known.",
+    "Other tenants of the host share its memory, its last cache and its power; they show only as"
+    " spread and phases.",
+)
+_OF_GUESTS = "Whether two CPUs of a virtual machine share a core is what its host tells."
 
 
 def _profile(file: Path, last: HardwareProfile | None) -> tuple[str, ...]:

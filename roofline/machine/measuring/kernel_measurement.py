@@ -252,7 +252,6 @@ def memory_capacity(
 
 
 def measured_clock(rate: Estimate) -> Clock:
-    """The clock from the rate of its trial."""
     return Clock(
         peak_hz=rate.peak,
         median_hz=rate.sustained,

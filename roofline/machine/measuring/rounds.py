@@ -142,7 +142,6 @@ class Runner(Generic[T]):
     least_bursts: int = 4
 
     def bursts(self, trial: T, wanted: int) -> Sequence[Burst]:
-        """Runs as many of the wanted bursts as one call may have."""
         return self.run(trial, min(wanted, trial.most_bursts or wanted))
 
     def tell(self, trial: T, bursts: Sequence[Burst]) -> None:
@@ -220,7 +219,6 @@ def _bursts(calls: Iterable[_Call]) -> list[Burst]:
 
 
 def _settled(calls: Sequence[_Call], where: Proximity) -> list[Burst]:
-    """The bursts while the CPUs were where they mostly were."""
     return _bursts(each for each in calls if each.hop_s is None or where.prevails(each.hop_s))
 
 

@@ -13,10 +13,16 @@ from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.stream import StreamKernel, random_state, stream_state
-from roofline.machine.measuring.crew import Array, Crew, allocate, extent_bytes, lay_out
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring.crew import Array, Crew, allocate, extent_bytes
 from roofline.machine.measuring.rounds import Candidate
-from roofline.machine.measuring.trials import Cursor, Trial, compute_trial, stream_trial
+from roofline.machine.measuring.trials import (
+    Cursor,
+    Trial,
+    compute_trial,
+    memory_trial,
+    stream_trial,
+)
 
 # What the operating system lists as instruction sets need not be what the CPU runs: emulators show
 # the host's list, and a hypervisor may mask what it does not list. An illegal instruction ends the
@@ -140,22 +146,17 @@ def compile_forms(
 
 
 def _attempt(compiled: CompiledKernel) -> Callable[[], object]:
-    """The least that a kernel can do, once."""
-    kernel = compiled.kernel
-    if isinstance(kernel, ComputeKernel):
-        state = random_state(kernel)
-        return lambda: compiled.call(state.ctypes.data, 0, 1)
-    assert isinstance(kernel, StreamKernel)
-    memory = allocate(extent_bytes(kernel.block_bytes * kernel.streams, 3))
-    layout = lay_out(kernel.block_bytes * kernel.streams, kernel.streams, kernel.block_bytes)
-    first = memory.ctypes.data
-    streams = stream_state(tuple(first + start for start in layout.starts), 1.0)
-    # The closure keeps the memory alive whose address is in the state.
-    return lambda: (compiled.call(streams.ctypes.data, 0, kernel.block_bytes), memory)
+    kernel, length = compiled.kernel, 1
+    if isinstance(kernel, StreamKernel):
+        byte, length = kernel.block_bytes * kernel.streams, kernel.block_bytes
+        memory = [allocate(extent_bytes(byte, kernel.streams))]
+        trial = memory_trial(compiled, byte, memory, again=True)
+    else:
+        trial = compute_trial(compiled, 1)
+    return lambda: compiled.call(trial.states[0].ctypes.data, 0, length)
 
 
 def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate[Trial]]:
-    """Every compute kernel on every team."""
     return [
         Candidate(
             trials=tuple(compute_trial(form, team) for form in forms), kind=forms[0].kernel.label
@@ -173,18 +174,19 @@ def stream_candidates(
 ) -> list[Candidate[Trial]]:
     """Every stream kernel at every working set; `reservations` are by the name of its level."""
     shared = Cursor()
-    candidates: list[Candidate[Trial]] = []
-    for forms in compiled:
-        for each in sets:
-            cursor = shared if each.level == DRAM else None
-            candidates.append(
-                Candidate(
-                    trials=tuple(stream_trial(form, each, memory, cursor) for form in forms),
-                    kind=f"{each.level} {forms[0].kernel.label}",
-                    reservation=reservations.get(each.level, ""),
-                )
-            )
-    return candidates
+
+    def trial(form: CompiledKernel, each: WorkingSet) -> Trial:
+        return stream_trial(form, each, memory, shared if each.level == DRAM else None)
+
+    return [
+        Candidate(
+            trials=tuple(trial(form, each) for form in forms),
+            kind=f"{each.level} {forms[0].kernel.label}",
+            reservation=reservations.get(each.level, ""),
+        )
+        for forms in compiled
+        for each in sets
+    ]
 
 
 def calibrate(

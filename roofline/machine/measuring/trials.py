@@ -78,7 +78,6 @@ class Trial:
 
     @property
     def threads(self) -> int:
-        """Workers that run it."""
         return len(self.states)
 
     @property
@@ -111,7 +110,6 @@ class Trial:
 
     @property
     def quantity(self) -> Literal["flop", "byte", "cycle"]:
-        """Unit of its work."""
         return self.compiled.kernel.quantity
 
     @property

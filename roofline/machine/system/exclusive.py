@@ -137,7 +137,6 @@ def _try(file: int) -> str:
 
 
 def _other(file: int) -> str:
-    """Who has the lock, in words; ``""`` if that is not noted."""
     try:
         text = os.pread(file, _LONGEST_NOTE_BYTE, 0).decode("ascii", errors="replace").strip()
     except OSError:

@@ -10,8 +10,8 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from roofline.foundation.text import counted
 from roofline.machine.hardware import Host, Provenance, TheoreticalRate
@@ -30,8 +30,7 @@ _MOST_SLOTS = 3
 _CHANNEL = re.compile(r".*?channel[ _-]?[a-z0-9]", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryModule:
+class MemoryModule(NamedTuple):
     """A module: the channel of its slot, transfers per second, and the bytes of each."""
 
     channel: str
@@ -52,7 +51,7 @@ def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
     if not modules:
         return None
     channels = [each.channel for each in modules]
-    kinds = {(each.transfer_per_s, each.bus_bytes) for each in modules}
+    kinds = {each[1:] for each in modules}
     # More modules of one name than a channel has slots are on channels that the name leaves open.
     if len(kinds) != 1 or any(channels.count(each) > _MOST_SLOTS for each in channels):
         return None
@@ -85,7 +84,7 @@ def memory_modules(tables: bytes) -> list[MemoryModule]:
         channel = next((match[0] for match in matches if match), "")
         if not channel or rate in _UNKNOWN or width in _UNKNOWN or width % 8:
             return []
-        found.append(MemoryModule(channel=channel, transfer_per_s=rate * 1e6, bus_bytes=width // 8))
+        found.append(MemoryModule(channel, rate * 1e6, width // 8))
     return found
 
 
@@ -234,7 +233,6 @@ def describe_host(root: Path = ROOT, compiler_features: CompilerFeatures | None 
 
 
 def _printable(text: str) -> str:
-    """`text` in one line that a terminal can show, of bounded length."""
     shown = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(shown.split())[:_LONGEST_MODEL]
 

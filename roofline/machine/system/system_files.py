@@ -25,7 +25,6 @@ def read(path: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder can be seen there."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
