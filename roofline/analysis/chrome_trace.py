@@ -67,11 +67,7 @@ _NOT_SHOWN = "timing each operator cost more than what runs between them, so tha
 
 
 def trace_json(analysis: Analysis) -> str:
-    """The trace of a measured analysis as JSON text, one event a line.
-
-    Raises:
-        InputError: its operators were not measured.
-    """
+    """Return the trace of a measured analysis as JSON text, one event a line."""
     trace = trace_of(analysis)
     events = ",\n".join(
         json.dumps(each, separators=(",", ":"), allow_nan=False) for each in trace["traceEvents"]
@@ -81,11 +77,7 @@ def trace_json(analysis: Analysis) -> str:
 
 
 def trace_of(analysis: Analysis) -> dict[str, Any]:
-    """The trace as plain data; times in µs, as the format wants them.
-
-    Raises:
-        InputError: its operators were not measured.
-    """
+    """Return the trace as plain data; times in µs, as the format wants them."""
     if kind_of_time(analysis) != "measured":
         raise InputError(f"{printable(analysis.model)} was not measured; {NOT_MEASURED}")
     at_work = working(analysis.operators)
@@ -125,7 +117,7 @@ class _Step:
 
 
 def _steps(rows: Sequence[OperatorRow], kind: Kind) -> list[_Step]:
-    """The operators whose time is known, end to end; rounding never adds up."""
+    """Return the operators whose time is known, end to end; rounding never adds up."""
     found: list[_Step] = []
     now_s = 0.0
     for row in rows:
@@ -151,7 +143,6 @@ def _names(number: int, title: str) -> Iterator[Event]:
 def _slices(
     number: int, steps: Sequence[_Step], analysis: Analysis, overhead_s: float
 ) -> list[Event]:
-    """The pass, its phases, its modules in each other, and their operators."""
     events: list[Event] = []
     # Of each open slice: what it is of, its name, its category.
     opened: list[tuple[str, str, str]] = []
@@ -271,7 +262,6 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
 
 
 def _other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, Any]:
-    """What a reader must know of the trace, and how many operators each timeline has."""
     profile, run = analysis.hardware, analysis.measurement
     try:
         made_by = f"roofline {version('roofline')}"

@@ -35,14 +35,7 @@ def draw_analysis(
     labels: int = 12,
     roofs: Roofs = "in use",
 ) -> None:
-    """Draw the roofline of an analysis: measured times where there are any, else minimum times.
-
-    Args:
-        figure: an empty one.
-        analysis: what to draw.
-        labels: number of the longest operators to name, where there is room.
-        roofs: every ceiling that is known, or only those of the data types in use.
-    """
+    """Draw the roofline of an analysis: measured times where there are any, else minimum times."""
     handles = draw_on(figure.subplots(), analysis, roof_lines(analysis, roofs), labels=labels)
     title_figure(figure, title_of(analysis), subtitle_of(analysis))
     foot_figure(figure, handles, [provenance_words(analysis.hardware)], picture_warnings(analysis))
@@ -96,7 +89,6 @@ def title_of(analysis: Analysis) -> str:
 
 
 def _time(analysis: Analysis) -> str:
-    """How long the pass took, or else its minimum and predicted time."""
     totals, prediction = analysis.totals, analysis.prediction
     if analysis.measurement is not None:
         return f"{median_text(analysis.measurement.end_to_end)} measured"

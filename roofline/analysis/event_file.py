@@ -45,26 +45,14 @@ _KINDS: tuple[Kind, ...] = ("measured", "predicted", "bound")
 
 
 def check_event_file(path: Path) -> None:
-    """Refuses, before any work is done, an event file that could not be made or found.
-
-    Raises:
-        InputError: TensorBoard would not find a file of this name, or is not there.
-    """
+    """Refuse, before any work is done, an event file that could not be made or found."""
     if "tfevents" not in path.name:
         raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
     tensorboard()
 
 
 def event_file(analysis: Analysis, *, wall_time_s: float | None = None) -> bytes:
-    """The content of an event file; what is not known is left out, never 0.
-
-    Args:
-        analysis: of a pass on one machine.
-        wall_time_s: when it was written, in seconds since 1970; None: now.
-
-    Raises:
-        InputError: TensorBoard is not installed.
-    """
+    """Return the content of an event file; what is not known is left out, never 0."""
     known = tensorboard()
     now_s = time.time() if wall_time_s is None else wall_time_s
     content = io.BytesIO()
@@ -92,10 +80,7 @@ def _events(known: SimpleNamespace, analysis: Analysis) -> Iterator[Any]:
 
 
 def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
-    """Tag, step and value of every scalar: totals, sums by type, and operators over the pass.
-
-    The step of an operator is its index.
-    """
+    """Yield tag, step and value: totals, sums by type, and operators by their index."""
     for name, of in (("totals", analysis.totals), ("coverage", analysis.coverage)):
         for each in fields(of):
             value = getattr(of, each.name)
@@ -115,7 +100,6 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
 
 
 def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
-    """The graph as a GraphDef."""
     flow = dataflow([row.record for row in analysis.operators])
     names = node_names(analysis.operators)
     device = _device(analysis)
@@ -174,7 +158,6 @@ def _add_node(
     device: str,
     outputs: Iterable[TensorSpec],
 ) -> Any:
-    """A node of its own, without what is known of it."""
     sources = list(dict.fromkeys(inputs))
     node = graph.node.add(name=name, op=printable(op), input=sources, device=device)
     shapes = node.attr["_output_shapes"].list
@@ -186,7 +169,6 @@ def _add_node(
 
 
 def _put(attribute: Any, value: object) -> None:
-    """Sets an AttrValue."""
     match value:
         case bool():
             attribute.b = value
@@ -210,11 +192,7 @@ _LONGEST_S = 2**63 / 1e6
 
 
 def _run_metadata(known: SimpleNamespace, analysis: Analysis, kind: Kind) -> Any:
-    """How long each node takes, as a RunMetadata, in whole microseconds, end to end.
-
-    None where the time of an operator that works is not known, or all of them take longer than
-    whole microseconds of 64 bits can say.
-    """
+    """Return how long each node takes, in whole microseconds; None where that cannot be said."""
     metadata = known.run_metadata()
     device = metadata.step_stats.dev_stats.add(device=_device(analysis))
     now_s = 0.0
@@ -237,11 +215,7 @@ def _run_metadata(known: SimpleNamespace, analysis: Analysis, kind: Kind) -> Any
 
 
 def tensorboard() -> SimpleNamespace:
-    """TensorBoard's classes of messages and its writer of records, imported.
-
-    Raises:
-        InputError: it is not installed, or cannot be imported.
-    """
+    """Return TensorBoard's classes of messages and its writer of records, imported."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -65,8 +65,7 @@ class Group:
 class Whole:
     """The pass that groups are parts of.
 
-    ``kernels`` says of how many operators each fused kernel is made, by the index of the first
-    (None: of how many it is not known which they are part of); free operators are in none.
+    ``kernels`` counts the operators of each fused kernel, by the index of its first; None: unknown.
     """
 
     totals: Totals
@@ -136,11 +135,9 @@ Part = Literal["whole", "own", "rest"]
 class Branch:
     """A row of the tree of modules.
 
-    ``part`` says what it sums: a module with all that is in it (``whole``), what a module of which
-    others are shown does itself (``own``), or the modules in it that are left out (``rest``).
-    ``is_open`` says that rows for the parts of a whole follow. ``depth`` is 0 for the model itself.
-    ``kind`` is the name of the module's class, ``calls`` how often it ran, ``parameters`` counts
-    elements; ``""`` and None where that is unknown, or of several modules.
+    ``part`` says what it sums: a module with all in it (``whole``), what a module of which others
+    are shown does itself (``own``), or modules that are left out (``rest``). ``is_open``: rows for
+    the parts of a whole follow. ``depth`` is 0 for the model itself.
     """
 
     path: str
@@ -160,19 +157,12 @@ def module_tree(
     top: int | None = None,
     time_s: GroupTime = BOUND,
 ) -> tuple[Branch, ...]:
-    """The modules down to `depth`, each before those in it, in the order of their first calls.
+    """Return the modules down to `depth`, each before those in it, in the order of their first calls.
 
-    A module's row holds its own operators and those of all modules in it, so that the first row,
-    the model's, is the total; the rows that are not open add up to it. One that several modules
-    share stands where it has its first name, with all its calls. Operators of the backward pass and
-    of the optimizer belong to the module of their forward pass. Modules that have neither operators
-    nor parameters are left out.
-
-    Args:
-        analysis: whose operators.
-        depth: how many names a path may have; None: all.
-        top: how many of the modules in one are shown: those that take longest; None: all.
-        time_s: the time that counts there.
+    A module's row holds its own operators and those of all modules in it; the rows that are not
+    open add up to it. One that several modules share stands where it has its first name. Operators
+    of the backward pass and the optimizer belong to the module of their forward pass. Modules
+    without operators and parameters are left out. `top`: how many in each are shown, the longest.
     """
     whole, at_work = Whole.of(analysis), working(analysis.operators)
     is_predicted = any(row.predicted_s is not None for row in at_work)

@@ -43,11 +43,7 @@ _LEAST_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The operators that one ceiling binds: minimum times and times in seconds, summed.
-
-    ``low`` and ``high_flop_per_byte`` are the least and the greatest intensity among those that
-    have a place on the axes; None where none has.
-    """
+    """The operators that one ceiling binds: minimum times and times in seconds, summed."""
 
     ceiling: str
     eager_min_time_s: float
@@ -63,11 +59,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What software makes of the roof: the efficiency of all operators, weighted by time.
-
-    ``kind`` says which times are compared with minimum times. ``whole_s`` are the times of all
-    operators that do something; those of unknown bound are in none of the sums of ``reached``.
-    """
+    """What software makes of the roof: the efficiency of all operators, weighted by time."""
 
     kind: Literal["measured", "predicted"]
     whole_s: float
@@ -90,10 +82,7 @@ class Software:
 
 
 def software_of(analysis: Analysis) -> Software | None:
-    """Return the efficiency of operators; None without times, or without a known bound.
-
-    Measured times where every operator has one, else predictions where every one has.
-    """
+    """Return the efficiency of operators; None without times, or without a known bound."""
     kind = kind_of_time(analysis)
     if kind == "bound":
         return None
@@ -123,10 +112,9 @@ def software_of(analysis: Analysis) -> Software | None:
 class RoofLayers:
     """A roof in its layers, and what software makes of it.
 
-    ``lines`` are all lines of the picture, ``compute`` the layers of the ceilings for products, the
-    most used data type first, ``memory`` those of the levels, nearest first. ``library`` has the
-    highest ceiling of the library by data type, ``roof`` every line by the name that operators have
-    for it. ``software`` is None where no times are known, or of a machine alone.
+    ``compute`` are the layers of the ceilings for products, the most used data type first,
+    ``library`` the highest ceiling of the library by data type, ``roof`` every line by the name
+    that operators have for it.
     """
 
     lines: RoofLines
@@ -205,11 +193,7 @@ class RoofLayers:
 
 
 def layers_of_analysis(analysis: Analysis, paper: HardwareProfile | None) -> RoofLayers:
-    """Return the roof of an analysis in layers: of the data types in use.
-
-    Raises:
-        InputError: as `layers_of`.
-    """
+    """Return the roof of an analysis in layers: of the data types in use."""
     roof = MachineRoof(analysis.hardware, analysis.threads)
     found = (roof.compute(each) for each in dtypes_in_use(analysis, roof))
     units = list(dict.fromkeys(each for each in found if each is not None))
@@ -225,11 +209,7 @@ def layers_of_analysis(analysis: Analysis, paper: HardwareProfile | None) -> Roo
 
 
 def layers_of_machine(profile: HardwareProfile, paper: HardwareProfile | None) -> RoofLayers:
-    """Return the roof of a machine on all its threads in layers: of every data type.
-
-    Raises:
-        InputError: as `layers_of`.
-    """
+    """Return the roof of a machine on all its threads in layers: of every data type."""
     roof = MachineRoof(profile, profile.threads)
     main, units = main_unit(roof), roof.of_products.values()
     ordered = sorted(units, key=lambda each: (each != main, -each.flop_per_s))
@@ -381,19 +361,7 @@ def draw_layers(
     paper: HardwareProfile | str | Path | None = None,
     labels: int = 12,
 ) -> None:
-    """Draw the theoretical roof, the measured one and what software reaches, shaded between.
-
-    Args:
-        figure: an empty one.
-        subject: an analysis, whose operators are drawn under the roof; or a machine's profile.
-        paper: the profile with the theoretical peaks, its name or file; None: those that the
-            machine's own profile knows.
-        labels: number of the longest operators to name, where there is room.
-
-    Raises:
-        InputError: `paper` is of another kind of machine, or has no theoretical peaks for this one.
-        HardwareError: `paper` is not known.
-    """
+    """Draw the theoretical roof, the measured one and what software reaches, shaded between."""
     theory = load_hardware(paper) if isinstance(paper, str | Path) else paper
     axes = figure.subplots()
     if isinstance(subject, HardwareProfile):
@@ -428,10 +396,7 @@ def draw_layers(
 
 
 def _draw_losses(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
-    """Shade what the hardware loses: between theoretical and measured, where both are known.
-
-    Yields the losses at their areas, where those are high enough, and theoretical ridges.
-    """
+    """Shade from theoretical to measured; yield losses and theoretical ridges in words."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     least_x, least_y = _THIN * math.log(right / left), _THIN * math.log(top / bottom)
     for each in layers.lossy:
@@ -473,10 +438,7 @@ def _between(
 
 
 def _draw_software(axes: Axes, layers: RoofLayers) -> Iterator[tuple[float, float, str]]:
-    """Shade what software loses: under each line, as far as its operators reach.
-
-    Yields the efficiencies under each line, at the outer end of the line that they reach.
-    """
+    """Shade under each line what its operators do not reach; yield efficiencies in words."""
     what = "reached" if layers.software and layers.software.kind == "measured" else "predicted"
     left, right = axes.get_xlim()
     narrow = (right / left) ** _NARROW

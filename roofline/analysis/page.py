@@ -36,11 +36,7 @@ class Strings(dict[str, int]):
 
 
 def analysis_page(analysis: Analysis, view: View) -> str:
-    """The interactive page of an analysis.
-
-    The tables of its report, as `view` looks at them, stand in the page whatever its switches say,
-    and are what is left of it where scripts are off.
-    """
+    """Return the interactive page of an analysis; its report is what is left without scripts."""
     from roofline.render.interactive import interactive_html
 
     data = page_data([analysis.hardware.name], [analysis])
@@ -48,10 +44,7 @@ def analysis_page(analysis: Analysis, view: View) -> str:
 
 
 def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Report) -> str:
-    """The interactive page of one model on several machines, between which it switches.
-
-    `report` is on all of them.
-    """
+    """Return the interactive page of one model on several machines; `report` is on all of them."""
     from roofline.render.interactive import interactive_html
 
     machines = [
@@ -62,7 +55,6 @@ def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Re
 
 
 def _live(analysis: Analysis, view: View) -> Grid:
-    """The table of the report that the page has itself, as reports write it."""
     (grid,) = safe(Report(headline="", blocks=(operator_grid(analysis, view),))).blocks
     assert isinstance(grid, Grid)
     return grid
@@ -91,7 +83,6 @@ def _look(style: Style) -> list[Any]:
 
 
 def _operators(analysis: Analysis, strings: Strings) -> dict[str, Column]:
-    """What an operator asks for, which is the same on every machine."""
     rows = analysis.operators
 
     def named(text: Callable[[OperatorRow], str]) -> list[int]:
@@ -111,7 +102,6 @@ def _operators(analysis: Analysis, strings: Strings) -> dict[str, Column]:
 
 
 def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
-    """A machine's lines, and every operator's place and times under them."""
     rows, profile = analysis.operators, analysis.hardware
     levels = [roof.level.name for roof in Roof(profile, analysis.threads).levels]
     sources = [row.prediction_source for row in rows]

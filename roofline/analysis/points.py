@@ -61,10 +61,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
 
 
 def dtypes_in_use(analysis: Analysis, roof: MachineRoof) -> Sequence[DType]:
-    """The data types of the ceilings that the model's operators stand under, most FLOP first.
-
-    A model without arithmetic makes no type more important than another: all are in use.
-    """
+    """Return the data types of the ceilings that operators stand under, most FLOP first."""
     flop: dict[DType, int] = {}
     for row in analysis.operators:
         of = arithmetic_dtype((*row.inputs, *row.outputs))

@@ -60,7 +60,6 @@ _ALONE = "measured alone"
 
 
 def _real_time(analysis: Analysis, limit: str) -> str:
-    """How long the whole pass took, or is expected to take, beside its limit; ``""``: unknown."""
     model, prediction = what_runs(analysis), analysis.prediction
     words = None
     if prediction is not None:
@@ -144,7 +143,6 @@ def _off(predicted_s: float, measured_s: float) -> str:
 
 
 def _percent(fraction: float) -> str:
-    """An error in percent, with two digits: it is not known better."""
     return f"{format_si(100 * fraction, '', 2)} %"
 
 
@@ -273,10 +271,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
 
 
 def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
-    """Return what a report says below the summary.
-
-    Rows that are left out appear as one, so that the rows add up to the total.
-    """
+    """Return facts, tables of operators or groups, findings, coverage and warnings."""
     yield Facts(lines=tuple(_facts(analysis, view)))
     if analysis.run.train and view.by != "phase" and analysis.operators:
         yield group_grid(analysis, "phase", view)

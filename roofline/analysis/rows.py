@@ -164,16 +164,7 @@ def row_of(
     sample: Sample | None = None,
     page_faults: int | None = None,
 ) -> OperatorRow:
-    """The row of a placed operator.
-
-    Args:
-        placement: where it stands.
-        fused: what would be left of its traffic in fused kernels.
-        fused_min_time_s: the minimum time of the kernel that begins with it; None: it begins none.
-        prediction: how long it is expected to take; None: nobody says.
-        sample: how long it took; None: it was not measured.
-        page_faults: the minor page faults of a call, where it was.
-    """
+    """The row of a placed operator."""
     record, work = placement.record, placement.record.work
     return OperatorRow(
         **{name: getattr(record, name) for name in _OF_RECORD},

@@ -68,10 +68,7 @@ class _Part:
 
 
 class _Times:
-    """The columns of times of an analysis, as many as it knows of.
-
-    ``kind`` is what rows are sorted by and shares are of, ``whole_s`` the sum of those times.
-    """
+    """The columns of times; ``kind`` is what rows are sorted by, ``whole_s`` the sum of those."""
 
     def __init__(self, analysis: Analysis) -> None:
         rows = working(analysis.operators)
@@ -310,12 +307,7 @@ def _sum_parts(view: View, times: _Times) -> list[_Part]:
 
 
 def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view: View) -> Grid:
-    """The table of sums that was asked for.
-
-    Of types those that take longest, then the others as one row, all, and what is free; phases in
-    their order, and their sum where they are what `view` asks for; the tree of modules, each with
-    all that is in it: the model itself is the total.
-    """
+    """The table of sums: types (the longest), phases in their order, or the tree of modules."""
     times = _Times(analysis)
     if by == "module":
         return _module_grid(analysis, view, times)

@@ -90,11 +90,7 @@ def rounded_share(share: float) -> float:
 
 
 def rate_flop_per_s(row: OperatorRow) -> float | None:
-    """The height of a row's point: FLOP over its measured time, else what its bound lets it attain.
-
-    The convention counts FLOP that a kernel need not do (padding taps, the masked half of
-    attention); placement keeps them from lifting a bound above its ceiling.
-    """
+    """Height of a point: FLOP over its measured time, else what its bound lets it attain."""
     if row.measured_s is None:
         return row.attainable_flop_per_s
     return row.flop / row.measured_s if row.flop is not None and row.measured_s else None

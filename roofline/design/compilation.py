@@ -30,11 +30,7 @@ _WHEN: dict[Part, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one way of running a pass launches and moves.
-
-    ``traffic_bytes`` is a sum over the launches whose bytes are known; ``unknown`` is how many
-    there are besides.
-    """
+    """What one way of running a pass launches and moves; ``unknown`` launches are in no sum."""
 
     launches: int
     traffic_bytes: int
@@ -268,7 +264,6 @@ class Compilation(Result):
         )
 
     def _kernels_grid(self, top: int) -> Grid:
-        """Kernels that no table can tell apart share a row."""
         calls: dict[object, int] = {}
         kernels: dict[object, CompiledKernel] = {}
         for graph in self.compiled.graphs:

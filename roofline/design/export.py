@@ -17,11 +17,7 @@ from roofline.workload.tensors import InputSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorChange:
-    """An operator whose FLOP in the file are not those in the model, and the reason.
-
-    ``calls_before`` and ``flop_before`` are the model's, ``calls_after`` and ``flop_after`` the
-    file's; FLOP are None where they are unknown. ``reason`` is ``""`` where nothing explains it.
-    """
+    """An operator whose FLOP in the file are not those in the model, and the reason."""
 
     op: str
     calls_before: int
@@ -36,9 +32,7 @@ class ExportedFile:
     """A file that was written, and what it gives and asks for when it is read again.
 
     ``largest_error`` is the largest difference of its outputs from the model's, as a fraction of
-    the largest value of the output; ``limit`` what it may be. ``macs`` and ``flop`` are of
-    one pass of what was read; ``opset`` is the version of ONNX's operators, None of other formats.
-    ``unknown_operators`` calls have unknown FLOP, which are in no sum.
+    the largest value of the output. ``unknown_operators`` calls have unknown FLOP, in no sum.
     """
 
     path: str
@@ -170,12 +164,7 @@ def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
 def changes_between(
     before: Sequence[OperatorRecord], after: Sequence[OperatorRecord]
 ) -> tuple[OperatorChange, ...]:
-    """The operators whose FLOP differ, those that differ most first.
-
-    Args:
-        before: a pass of the model.
-        after: one of what was read from the file.
-    """
+    """Return the operators whose FLOP differ, those that differ most first."""
     sides = _Side(before), _Side(after)
     names = {**sides[0].calls, **sides[1].calls}
     differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
@@ -214,7 +203,6 @@ class _Side:
             self.biased[name] += is_biased or name == "aten.addmm"
 
     def flop_of(self, name: str) -> int | None:
-        """FLOP of all calls of an operator; None where they are unknown."""
         return self._flop.get(name, 0)
 
 
@@ -255,7 +243,6 @@ _PRODUCTS = ("aten.convolution", "aten.addmm", "aten.mm")
 
 
 def _reason(name: str, gone: set[str], before: _Side, after: _Side) -> str:
-    """Why an operator asks for other FLOP; ``""`` where that is not known."""
     first, second = before.flop_of(name), after.flop_of(name)
     if first is None or second is None:
         return "its FLOP are unknown"

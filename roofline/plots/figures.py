@@ -80,14 +80,7 @@ def any_script() -> Generator[None]:
 
 
 def title_figure(figure: Figure, title: str, subtitle: str = "") -> None:
-    """Write title and subtitle at the top left.
-
-    Args:
-        figure: with a constrained layout.
-        title: goes on in a second line where the figure is too narrow for it, and is shortened in
-            the middle where it is longer than both.
-        subtitle: a line of smaller words below it.
-    """
+    """Write title and subtitle at the top left; what is longer than two lines is cut."""
     width_inch = figure.get_size_inches()[0]
     most = round(0.55 * _CHARACTERS_PER_INCH * width_inch)
     if len(title) > 2 * most or (len(title) > most and " " not in title):
@@ -120,15 +113,7 @@ def foot_figure(
     *,
     columns: int = 6,
 ) -> None:
-    """Write the legend below all axes, and notes and warnings below the legend.
-
-    Args:
-        figure: with a constrained layout.
-        handles: of the legend, each with its label.
-        notes: sentences, wrapped to the width of the figure.
-        warnings_: of several, the first is written with their number.
-        columns: of the legend.
-    """
+    """Write the legend below all axes, and notes and warnings (the first of several) below it."""
     width = round(1.1 * _CHARACTERS_PER_INCH * figure.get_size_inches()[0])
     lines = [line for note in notes for line in textwrap.wrap(note, width)]
     count = len(warnings_)
@@ -155,14 +140,7 @@ def foot_figure(
 
 
 def prepare_axes(axes: Axes, *, x: str = "", y: str = "", grid: bool = True) -> None:
-    """Give axes the look of all pictures, and their labels.
-
-    Args:
-        axes: any.
-        x: the label of the horizontal axis, with its unit.
-        y: that of the vertical one.
-        grid: draw faint lines at major ticks.
-    """
+    """Give axes the look of all pictures, and their labels."""
     if grid:
         axes.grid(which="major", color="#ececec", linewidth=0.7)
     axes.set_axisbelow(True)

@@ -60,20 +60,9 @@ def draw_moves(
     rate: str = "FLOP/s",
     bend: float = 0.16,
 ) -> tuple[list[Artist], int]:
-    """Draw a roofline, and under it an arrow for each move.
+    """Draw a roofline, and under it an arrow for each move; arrows bend by a part of their length.
 
-    Args:
-        axes: empty ones.
-        lines: ceilings and memory levels.
-        moves: those to name first.
-        look: style of each kind of end; heads of arrows to hollow ones are hollow.
-        labels: number of moves to name, where there is room.
-        rate: label of the vertical axis.
-        bend: distance of an arrow's middle from the straight line, below it, as a part of its
-            length: arrows along one roof would hide each other.
-
-    Returns:
-        Handles for a legend, and the number of moves that are not named.
+    Returns handles for a legend, and the number of moves that are not named.
     """
     lowest = min((rate for each in moves for _, rate in (each.before, each.after)), default=0.0)
     near = [each for each in lines.ceilings if each.flop_per_s >= lowest / _FAR]

@@ -74,21 +74,10 @@ def draw_roofline(
     spots: Iterable[Spot] = (),
     sizes: Collection[float] = (0.01, 0.05, 0.2),
 ) -> list[Artist]:
-    """Draw a roofline into empty axes.
+    """Draw a roofline into empty axes; return handles for a legend.
 
-    Args:
-        axes: become logarithmic: FLOP/B to the right, FLOP/s upwards.
-        lines: ceilings and memory levels.
-        points: operators, longest time first.
-        aside: operators without FLOP, in a strip at the lower right of the axes.
-        look: style of each type of operator.
-        labels: number of points to name, where there is room.
-        rate: label of the vertical axis.
-        spots: other places that the axes must show.
-        sizes: shares of the time whose marks the legend shows.
-
-    Returns:
-        Handles for a legend: types of operators, phases, kinds of lines, sizes.
+    `points` come longest time first, `aside` are operators without FLOP, `spots` other places that
+    the axes must show, `sizes` the shares of time whose marks the legend shows.
     """
     style = look or {}
     _set_limits(axes, lines, points, tuple(spots))
@@ -174,13 +163,7 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], *, low: float) -> No
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, low: float = 0.0) -> None:
-    """Write right of the axes the names of lines that end there, apart, each with a leader.
-
-    Args:
-        axes: with their final limits, logarithmic upwards.
-        ends: height, name and color of each line.
-        low: the lowest place of a name, as a part of the height of the axes.
-    """
+    """Write names of lines right of the axes, apart, from height `low` on, each with a leader."""
     places = spread([_height(axes, height) for height, _, _ in ends], gap=_GAP, low=low)
     for (height, name, color), place in zip(ends, places, strict=True):
         axes.annotate(
@@ -409,18 +392,9 @@ def name_points(
     paths: Iterable[tuple[Spot, Spot]] = (),
     texts: Sequence[tuple[float, float, str]] = (),
 ) -> int:
-    """Name the first points where there is room, with a leader where the name stands apart.
+    """Name the first points where there is room; return how many.
 
-    Args:
-        axes: with their final limits.
-        points: all of them, those to name first.
-        labels: number of points to name.
-        lines: of the roof, which names avoid.
-        paths: ends of other lines, which they avoid as well.
-        texts: x, y and words of what is to be named before points.
-
-    Returns:
-        The number of names written.
+    `paths` are ends of other lines that names avoid, `texts` what is to be named before points.
     """
     named = points[: max(0, labels)]
     if not named and not texts:
@@ -461,15 +435,7 @@ def place_texts(
     diameters_pt: Sequence[float] = (),
     lines: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
 ) -> int:
-    """Write texts near their places, clear of marks, lines and each other; return their number.
-
-    Args:
-        axes: with their final limits.
-        texts: x, y and words, the most important first; those without room are left out.
-        avoid: marks that must stay visible, those that `texts` name first.
-        diameters_pt: of these marks.
-        lines: x and y of both ends of each line.
-    """
+    """Write texts near their places, clear of marks, lines and each other; return their number."""
     figure = axes.get_figure(root=True)
     pixels = figure.dpi / 72 if figure else 1.0
     radii = [each / 2 * pixels for each in diameters_pt]
@@ -511,11 +477,7 @@ def place_texts(
 def spread(
     wanted: Sequence[float], *, gap: float, low: float = 0.0, high: float = 1.0
 ) -> tuple[float, ...]:
-    """Return positions near `wanted`, in its order, at least `gap` apart, in `low` to `high`.
-
-    Neighbors too close are moved apart around their mean. Where all cannot fit, the gap shrinks so
-    that they share the room evenly.
-    """
+    """Return positions near `wanted`, in its order, at least `gap` apart where there is room."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     if len(order) > 1:
         gap = min(gap, (high - low) / (len(order) - 1))

@@ -29,17 +29,11 @@ def interactive_html(
     live: Grid | None = None,
     machines: Sequence[tuple[str, Report, Grid]] = (),
 ) -> str:
-    """The interactive report as one HTML document that loads nothing.
+    """Return the interactive report as one HTML document that loads nothing.
 
-    The first facts of the report and all its notes stand above the picture, the rest below it.
-
-    Args:
-        report: what is said beside the picture.
-        data: what the page's script shows.
-        colors: of series, by their number; the style sheet has lighter ones for dark pages.
-        live: the table that the page has itself; it is there only where scripts are off.
-        machines: of several, the name, the report and the table that the page has itself; of
-            each, what `report` does not say of all.
+    The first facts of `report` and all its notes stand above the picture, the rest below it. `live`
+    is the table that the page has itself, there only where scripts are off; of several `machines`,
+    what `report` does not say of all.
     """
     opening: list[tuple[str, Block]] = []
     rest: list[tuple[str, Block]] = []

@@ -106,12 +106,7 @@ def sections(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
 
 
 def page_html(report: Report, picture_svg: str) -> str:
-    """A page that needs no other file: the picture, then the report; light or dark.
-
-    Args:
-        report: what stands below the picture; its headline is the page's title.
-        picture_svg: an SVG document of ours, which is not escaped; ``""``: there is none.
-    """
+    """Return a page that needs no other file: the picture, if there is one, then the report."""
     picture = picture_svg[picture_svg.index("<svg") :] if picture_svg else ""
     return template(_PAGE, ends_line=True).render(
         title=report.headline, picture=picture, element=report_html(report)

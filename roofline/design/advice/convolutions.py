@@ -56,11 +56,7 @@ def block_channels(profile: HardwareProfile, dtype: str) -> int | None:
 
 
 def channel_padding(subject: Subject) -> list[Proposal]:
-    """Channels that are no multiples of a block: the last block is computed, and mostly padding.
-
-    What was learned knows sizes and no blocks, so this is an estimate: the share of the padded work
-    that is padding, of the time that is predicted.
-    """
+    """Channels that are no multiples of a block: the share of the last block that is padding."""
     profile = subject.analysis.hardware
     concerned: list[OperatorRow] = []
     swaps: list[Swap] = []
@@ -98,7 +94,7 @@ def channel_padding(subject: Subject) -> list[Proposal]:
 
 
 def _channels(row: OperatorRow, threads: int, *, is_cuda: bool) -> tuple[int, ...]:
-    """The channels of an operator that blocks are made of, () where nobody could change them.
+    """Return the channels that blocks are made of, () where no one could change them.
 
     Linear layers count on CUDA alone: MKL's products of odd sizes take what they take in even ones.
     """
@@ -121,8 +117,6 @@ def _channels(row: OperatorRow, threads: int, *, is_cuda: bool) -> tuple[int, ..
 
 
 def _rounded_up(row: OperatorRow, block: int) -> Alternative:
-    """The operator with as many channels as its blocks have."""
-
     def up(channels: int) -> int:
         return math.ceil(channels / block) * block
 
@@ -299,8 +293,6 @@ def standard_instead(subject: Subject) -> list[Proposal]:
 def _alternatives(
     subject: Subject, depthwise: OperatorRow
 ) -> list[tuple[list[OperatorRow], Alternative]]:
-    """Chains with a depthwise convolution, and the standard one from their ends to their ends."""
-
     def behind(here: OperatorRow) -> OperatorRow | None:
         readers = [row for row in subject.readers(here) if row.index > here.index]
         is_shared = len(readers) != 1
@@ -324,7 +316,6 @@ def _alternatives(
 def _chain(
     depthwise: OperatorRow, following: Callable[[OperatorRow], OperatorRow | None]
 ) -> list[OperatorRow]:
-    """What comes between it and the next pointwise convolution in a direction, and that one."""
     chain: list[OperatorRow] = []
     here = following(depthwise)
     while here is not None and len(chain) < _LONGEST:
@@ -462,7 +453,6 @@ def _is_slow(subject: Subject, row: OperatorRow) -> bool:
 
 
 def _channels_last(row: OperatorRow) -> Alternative:
-    """The pooling of an image that lies with its channels last."""
     return Alternative(
         record=replace(
             row.record,
@@ -517,7 +507,6 @@ def norms_behind_activations(subject: Subject) -> list[Proposal]:
 
 
 def _norms(subject: Subject) -> list[OperatorRow]:
-    """Batch norms that use the statistics they have learned."""
     if subject.analysis.run.train:
         return []
     return [

@@ -158,7 +158,6 @@ def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
 
 
 def _measured(finding: Finding) -> str:
-    """What trying it saved: ``"1.3 ms of 8.9 ms (0.9 … 1.6 ms)"``."""
     saved, before = finding.measured_saving_s, finding.measured_before_s
     if saved is None or before is None:
         return MISSING
@@ -171,11 +170,7 @@ def _signed(seconds: float) -> str:
 
 
 def read_advice(path: str | Path) -> Advice:
-    """The advice saved in a JSON file, or the findings of an analysis saved there; needs no torch.
-
-    Raises:
-        FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
-    """
+    """Return the advice saved in a JSON file, or the findings of an analysis saved there."""
     found = read_result(path)
     if isinstance(found, Analysis):
         return Advice(analysis=found)

@@ -41,10 +41,7 @@ _FEW = 5
 
 
 def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
-    """Operators that take little more than a call, and whose work would take less than half of it.
-
-    The calls are what can be saved: work that is done in one call takes at least its bound.
-    """
+    """Operators that take little more than a call, and whose work would take less than half."""
     overheads = subject.analysis.hardware.overheads
     known = {each.name: each.time.median_s for each in overheads if each.threads == 1}
     floors = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
@@ -164,7 +161,6 @@ def _is_copy(row: OperatorRow) -> bool:
 
 
 def _types(row: OperatorRow) -> tuple[str, ...]:
-    """The types that a cast goes from and to, () for what is none."""
     if not (row.inputs and row.outputs):
         return ()
     types = row.inputs[0].dtype.name, row.outputs[0].dtype.name
@@ -214,12 +210,7 @@ FLOP take the same time, and none of them is padding."""
 
 
 def proposals_of(analysis: Analysis, predictor: Predicts | None = None) -> tuple[Proposal, ...]:
-    """What the rules find in an analysis, that which saves most first.
-
-    Args:
-        analysis: of a model on a machine.
-        predictor: what was learned on that machine; None: alternatives have bounds only.
-    """
+    """Return what the rules find, that which saves most first; without `predictor`, of bounds."""
     subject = Subject(analysis, predictor)
     is_bound = subject.basis == "bound"
     rules = [rule for rule, is_of_kernels in RULES.items() if not (is_of_kernels and is_bound)]

@@ -74,11 +74,9 @@ def convolution_like(
     kernel: tuple[int, int] | None = None,
     groups: int | None = None,
 ) -> Alternative:
-    """The first of convolutions with other sizes; what is None is as it was.
+    """The first of convolutions with other sizes, its image keeping height and width.
 
-    Its image and its output keep their height and width: with another kernel, the padding is the
-    one that does. The bytes of all `rows`, which it would replace, tell which memory level its own
-    come from.
+    The bytes of all `rows`, which it would replace, tell which memory level its own come from.
     """
     row = rows[0]
     image, weight, *bias = row.inputs
@@ -121,7 +119,6 @@ def _resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
 
 
 def _laid_out_as(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
-    """The weight as a model keeps it whose images lie so; it is contiguous where both are one."""
     is_either = weight.shape[1] == 1 or math.prod(weight.shape[2:]) == 1
     if is_either or image.layout != "channels-last":
         return replace(weight, layout="contiguous") if is_either else weight
@@ -134,7 +131,6 @@ def _counted(
     operands: Mapping[str, TensorSpec | None],
     output: TensorSpec,
 ) -> Alternative:
-    """The operator of `rows` with other operands, counted by its formula."""
     row = rows[0]
     formula = formulas.find(row.op)
     if formula is None:
@@ -163,10 +159,7 @@ def _counted(
 
 
 def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str, int]:
-    """Bytes of a new operator by level: shares of what it keeps and of what is made, as before.
-
-    What comes from far is taken to be what the model keeps: activations were just written.
-    """
+    """Bytes by level: what comes from far is taken to be kept, activations were just written."""
     kept = sum(map(_kept_bytes, rows))
     made = sum(row.traffic_bytes for row in rows) - kept
     new_kept = _kept_bytes(record)
@@ -309,14 +302,7 @@ Parts = list[tuple[Time, Time]]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model's pass, as rules ask about it.
-
-    Times are predicted where those of the whole model are, else bounds.
-
-    Args:
-        analysis: of the model.
-        predictor: what was learned on its machine; None: nothing.
-    """
+    """A model's pass, as rules ask about it; times are predicted where all are, else bounds."""
 
     analysis: Analysis
     predictor: Predicts | None = None
@@ -455,11 +441,7 @@ class Subject:
         basis: Basis | None = None,
         swaps: Sequence[Swap] = (),
     ) -> list[Proposal]:
-        """The finding, if it is worth a word; else nothing.
-
-        ``basis`` is what the times of `saving` are (None: as of all), ``swaps`` what to time where
-        the change is tried.
-        """
+        """The finding, if it is worth a word; else nothing. ``basis`` None: as of all times."""
         if saving is None or not self.pass_s or not saving.is_worth(self.pass_s):
             return []
         # Of bounds there is nothing more certain, nor less.
@@ -481,7 +463,7 @@ class Subject:
     def without(
         self, rule: str, rows: Sequence[OperatorRow], *, evidence: str, change: str
     ) -> list[Proposal]:
-        """The finding that operators can be left out; the arguments are those of `finding`."""
+        """The finding that operators can be left out."""
         known = [(each, NOTHING) for row in rows if (each := self.time(row)) is not None]
         is_known = known and len(known) == len(rows)
         return self.finding(

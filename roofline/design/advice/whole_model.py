@@ -34,8 +34,7 @@ class Variant:
     """The model run in another way.
 
     ``options`` are those of `roofline.predict` that change, ``samples`` how many times as many
-    samples a pass has then, ``why`` the evidence that made it worth a try, ``""`` for none.
-    ``environment`` are variables of a process in which the allocator keeps all memory.
+    samples a pass has, ``why`` the evidence that made it worth a try.
     """
 
     rule: str
@@ -109,7 +108,6 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
 
 
 def _kept_type(row: OperatorRow) -> str:
-    """The floating type of the largest thing that an operator reads and the model keeps."""
     kept = [
         each for each in row.inputs if each.role is Role.PARAMETER and each.dtype.kind == "float"
     ]
@@ -191,10 +189,7 @@ _KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What is expected of a variant: a finding where that is worth a change, and words if not.
-
-    ``is_open``: predictions cannot tell, and measuring it could.
-    """
+    """What is expected of a variant; ``is_open``: measuring could tell, predictions cannot."""
 
     variant: Variant
     finding: Finding | None = None
@@ -279,7 +274,6 @@ def _library_rate(analysis: Analysis) -> float | None:
 
 
 def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | None:
-    """The seconds saved in a pass; bounds where nothing is predicted of the model as it is."""
     if before.prediction is None:
         known = before.totals.eager_min_time_s, after.totals.eager_min_time_s
         if known[0] is None or known[1] is None:
@@ -295,8 +289,6 @@ def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | Non
 
 
 def _moved(variant: Variant, before: Analysis, after: Analysis) -> list[str]:
-    """The kinds of operators whose times change most, in words."""
-
     def times_of(analysis: Analysis) -> dict[str, float | None]:
         return {
             each.name: each.predicted_s if analysis.prediction else each.eager_min_time_s

@@ -15,12 +15,10 @@ DEPTH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterpart:
-    """A module of one model, or its operators of one type: what they are called and take.
+    """A module of one model, or its operators of one type.
 
-    ``kind`` is the module's class, ``""`` where it is not known. ``flop`` is None where that of an
-    operator is unknown, ``time_s`` where not all models have that time; ``share`` is its part of
-    the whole pass. The minimum times are as in `Group`. Work and times are of one sample where
-    those of the comparison are.
+    ``flop`` is None where that of an operator is unknown, ``time_s`` where not all models have that
+    time; ``share`` is of the whole pass.
     """
 
     name: str
@@ -80,17 +78,11 @@ def modules_side_by_side(
     depth: int = DEPTH,
     samples: Sequence[int] | None = None,
 ) -> Alignment:
-    """The modules of all models, each beside its counterparts.
+    """Return the modules of all models, each next to its counterparts.
 
     Modules of the same path are counterparts. Between two of these, the others are aligned in their
     order: equal runs of classes first, as `difflib` finds them, then what stands in each other's
     place. What only one model has stands alone.
-
-    Args:
-        analyses: the models.
-        reference: whose order and names rows have; the others are aligned with it.
-        depth: how many names the path of a module may have; what lies deeper belongs to it.
-        samples: how many each model takes in a pass, where one of them is told.
     """
     found = [
         [
@@ -123,7 +115,6 @@ def _aligned(
     samples: Sequence[int] | None,
     pairs: Callable[[Column, Column], Pairs],
 ) -> Alignment:
-    """Counterparts of the groups of each model, with their names and kinds of modules."""
     kind = kind_of_times(analyses)
     columns: list[list[Counterpart]] = []
     for number, (analysis, parts) in enumerate(zip(analyses, found, strict=True)):

@@ -25,11 +25,7 @@ BALANCE = "balance"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A name, and its values in order, all different: numbers ascending, or words.
-
-    Raises:
-        ValueError: no value.
-    """
+    """A name, and its values in order, all different: numbers ascending, or words."""
 
     name: str
     values: Sequence[Value]
@@ -66,20 +62,12 @@ class Grid:
         return math.prod(len(each.values) for each in self.axes)
 
     def point(self, index: int) -> Point:
-        """The values at one point, by the names of the axes.
-
-        Raises:
-            IndexError: there is no such point.
-        """
+        """Return the values at one point, by the names of the axes."""
         pairs = zip(self.axes, self.places(index), strict=True)
         return {axis.name: axis.values[place] for axis, place in pairs}
 
     def places(self, index: int) -> tuple[int, ...]:
-        """The places on the axes of the point of that number.
-
-        Raises:
-            IndexError: there is no such point.
-        """
+        """Return the places on the axes of the point of that number."""
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
         places: list[int] = []
@@ -165,12 +153,10 @@ _LARGEST = 2**40
 
 
 def grid_of(axes: str | Mapping[str, object]) -> Grid:
-    """The grid of axes given as text, or as a mapping of names to values.
+    """Return the grid of axes given as text, or as a mapping of names to values.
 
-    Args:
-        axes: ``name=low:high:xF`` (times F), ``name=low:high:+S`` or ``low:high:S`` (plus S), ends
-            inclusive where they are hit, ``name=a|b|c``; joined by commas. In a mapping, values are
-            a sequence, a range, a single one, or such a text without its name.
+    Text is ``name=low:high:xF`` (times F), ``name=low:high:+S`` or ``low:high:S`` (plus S), ends
+    inclusive where they are hit, ``name=a|b|c``; joined by commas.
 
     Raises:
         InputError: points at the place in the text that is wrong.
@@ -226,8 +212,6 @@ def _given(name: str, values: object) -> Axis:
 
 
 def _axis(name: str, values: str, text: str, at: int) -> Axis:
-    """The axis whose `values` stand at place `at` of `text`."""
-
     def number(part: str, place: int) -> int | float:
         word = part.strip()
         if not _NUMBER.fullmatch(word):

@@ -59,11 +59,7 @@ class Balance:
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse what is no sweep over balances of one machine, and bounds that are not known.
-
-    Raises:
-        ValueError: says which.
-    """
+    """Refuse what is no sweep over balances of one machine, and bounds that are not known."""
     check_cells(comparison)
     assert comparison.balance is not None
     values = comparison.axes.get(AXIS, ())
@@ -194,11 +190,7 @@ def columns(comparison: Comparison) -> dict[str, str]:
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a row for each machine and design: hypothetical ones first, whose name is None.
-
-    Hypothetical machines have memory without end: ``fits`` is None there. Bounds are those of
-    operators one by one: of the minimum times, ``eager_min_time_s`` alone is known.
-    """
+    """Return a row for each machine and design, hypothetical ones (named None) first."""
     return [
         {
             "machine": place.machine.name if place.machine else None,

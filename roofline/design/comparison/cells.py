@@ -13,8 +13,6 @@ from roofline.design.comparison.ratios import ratio_of_predictions
 DIGITS = 2
 """Significant digits of predicted and measured times, and of their ratios, in sentences."""
 
-Interval = tuple[float, float]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
@@ -66,14 +64,16 @@ class Cell:
         return self.is_built and self.fits is not False
 
     @property
-    def interval_s(self) -> Interval | None:
+    def interval_s(self) -> tuple[float, float] | None:
         """The 10-90 % interval of the prediction in seconds; None where there is none."""
-        return _interval(self.predicted_low_s, self.predicted_high_s)
+        low, high = self.predicted_low_s, self.predicted_high_s
+        return None if low is None or high is None else (low, high)
 
     @property
-    def measured_interval_s(self) -> Interval | None:
+    def measured_interval_s(self) -> tuple[float, float] | None:
         """What holds 8 of 10 rounds, in seconds; None where there is one or none."""
-        return _interval(self.measured_low_s, self.measured_high_s)
+        low, high = self.measured_low_s, self.measured_high_s
+        return None if low is None or high is None else (low, high)
 
     def of_one(self, samples: int) -> Cell:
         """Return the same with work and times of one of so many samples."""
@@ -87,10 +87,6 @@ GROWING = (
     *(name for name in CELL_FIELDS if name.endswith("_s")),
 )
 """Fields that grow with the batch."""
-
-
-def _interval(low: float | None, high: float | None) -> Interval | None:
-    return None if low is None or high is None else (low, high)
 
 
 def cell_of(analysis: Analysis) -> Cell:
@@ -160,15 +156,7 @@ class Verdict:
 
 
 def verdict_of(cells: Sequence[Cell], reference: int, *, measured: bool = False) -> Verdict:
-    """Return the verdict on designs at one place, by the best kind of time that all of them have.
-
-    A design that cannot be built there takes no part, nor one that does not fit into memory.
-
-    Args:
-        cells: one for each design.
-        reference: the design that ratios refer to.
-        measured: whether measurements were made in turn, so that they count.
-    """
+    """Return who wins at one place, by the best kind of time that all designs able to run have."""
     able = [index for index, each in enumerate(cells) if each.can_run]
     for basis, name in TIMES.items():
         times = {i: getattr(cells[i], name) for i in able}
@@ -176,14 +164,9 @@ def verdict_of(cells: Sequence[Cell], reference: int, *, measured: bool = False)
             continue
         winner = min(able, key=lambda i: (times[i], i))
         others = [times[i] for i in able if i != reference]
-        return Verdict(
-            winner=winner,
-            ratio=times[reference] / min(others) if reference in times else None,
-            rivals=tuple(
-                i for i in able if i != winner and _is_close(cells[winner], cells[i], basis)
-            ),
-            basis=basis,
-        )
+        rivals = (i for i in able if i != winner and _is_close(cells[winner], cells[i], basis))
+        ratio = times[reference] / min(others) if reference in times else None
+        return Verdict(winner=winner, ratio=ratio, rivals=tuple(rivals), basis=basis)
     # One that stands alone has no one to beat.
     return Verdict()
 
@@ -201,6 +184,6 @@ def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
 
 
 def factor_text(factor: float) -> str:
-    """Return a factor from 1 on, in as many digits as ratios of predictions are worth."""
+    """Return a factor from 1 on in two digits."""
     number = float(f"{factor:.{DIGITS - 1}e}")
     return f"{number:.1f}" if number < 10 else f"{number:.0f}"

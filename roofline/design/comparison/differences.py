@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis import Analysis, OperatorRow, sum_eager_min_time_s, working
+from roofline.analysis.words import sum_s, time_of
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
 
@@ -14,33 +15,18 @@ _SAME = 1.05
 """A ratio below this is 1 in as many digits as times of passes are worth."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
-    """One of the models compared: its name, its analysis, and how many samples a pass takes.
-
-    ``cell`` holds work and times, of one sample where batches differ; else ``samples`` is 1.
-    ``number`` is its place among those measured.
-    """
+class Design(NamedTuple):
+    """A compared model; ``cell`` and ``samples`` are of one sample where batches differ."""
 
     name: str
     analysis: Analysis
     cell: Cell
     number: int
-    samples: int = 1
+    samples: int
 
 
 def sentence(base: Design, other: Design, rounds: MeasuredRounds | None, *, where: str) -> str:
-    """What a person should take home of `other` against `base`.
-
-    ``"8.4 × fewer FLOP, 3.4 × faster here (predicted; 8 of 10: 2.9 to 4.1): the depthwise
-    convolution takes 64 % of its time and is bound by L2 read"``
-
-    Args:
-        base: the reference.
-        other: what is held against it.
-        rounds: what both took in turn, if they were measured so.
-        where: ``"here"``, or on which machine.
-    """
+    """Return FLOP, times and their reason in a sentence; `where`: ``"here"`` or ``"on NAME"``."""
     per = " per sample" if base.samples != other.samples else ""
     work, promise = _work(base.cell, other.cell, per)
     speeds = list(_speeds(base, other, rounds, f"{per} {where}"))
@@ -76,7 +62,6 @@ def measured_ratio(base: Design, other: Design, rounds: MeasuredRounds | None) -
 
 
 def _work(base: Cell, other: Cell, per: str) -> tuple[str, float | None]:
-    """How many times fewer FLOP `other` has, in words and as a number."""
     if base.flop is None or other.flop is None:
         return "FLOP not fully known", None
     if not base.flop or not other.flop:
@@ -123,12 +108,11 @@ def _speeds(
 
 
 def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
-    """Which part takes the time, and what binds it, as the end of a sentence; ``""`` if unknown.
+    """Return the part that takes the time and what binds it; ``""`` if unknown.
 
     It is a part of the design that gets through fewer FLOP in a second: there FLOP did not turn
-    into time. Where both get through as many, it is the longest part of the second. What parts take
-    is predicted, or a bound where nothing was measured either; a prediction is no reason of a
-    measurement that says otherwise.
+    into time. Where both get through as many, it is the longest part of the second. A prediction
+    is no reason of a measurement that says otherwise.
     """
     kind = kind_of_times((base.analysis, other.analysis))
     measured = measured_ratio(base, other, rounds)
@@ -178,7 +162,6 @@ def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design 
 
 
 def _three(ratio: float) -> str:
-    """A ratio of counts in three digits, without an exponent."""
     return f"{float(f'{ratio:.3g}'):g}" if ratio < 1e4 else f"{ratio:.0f}"
 
 
@@ -195,16 +178,12 @@ _NOUNS = ("convolution", "matrix product")
 """How the types end that are names of operators by themselves."""
 
 
-def _time_of(row: OperatorRow, kind: Kind) -> float | None:
-    return row.predicted_s if kind == "predicted" else row.eager_min_time_s
-
-
 def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
     """The predicted time if every operator of all models has one, else the bound; None: neither."""
     rows = [row for each in analyses for row in working(each.operators)]
     kinds: tuple[Kind, ...] = ("predicted", "bound")
     for kind in kinds:
-        if rows and all(_time_of(row, kind) is not None for row in rows):
+        if rows and all(time_of(row, kind) is not None for row in rows):
             return kind
     return None
 
@@ -213,9 +192,7 @@ def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
 class Part:
     """The operators of one type, or (``type`` empty) what runs between operators.
 
-    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``eager_min_time_s`` is the sum
-    of their bounds, None where one is unknown; ``ceiling`` binds ``ceiling_share`` of their time,
-    more than any other does.
+    ``share`` is of the whole pass; ``ceiling`` binds ``ceiling_share`` of their time, the most.
     """
 
     type: str
@@ -226,25 +203,16 @@ class Part:
     ceiling: str = ""
     ceiling_share: float = 0.0
 
-    @property
-    def name(self) -> str:
-        """In words: ``"the 17 depthwise convolutions"``."""
-        if not self.type:
-            return "what runs between operators"
-        one = self.type if self.type.endswith(_NOUNS) else f"{self.type} operator"
-        return f"the {one}" if self.calls == 1 else f"the {self.calls} {one}s"
-
     def words(self, whose: str) -> str:
-        """What it takes of ``whose`` time, and what binds it.
-
-        ``"the 17 depthwise convolutions take 64 % of it and are bound by L2 read"``; where they
-        stay far from their roof, how much of it they reach.
-        """
-        one = self.calls == 1 or not self.type
-        takes, are, reach, its = ("takes", "is", "reaches", "its")
-        if not one:
-            takes, are, reach, its = ("take", "are", "reach", "their")
-        said = f"{self.name} {takes} {whole_percent(self.share)} of {whose}"
+        """Return what it takes of ``whose`` time, and what binds it or how far it is from that."""
+        takes, are, reach, its = ("take", "are", "reach", "their")
+        if self.calls == 1 or not self.type:
+            takes, are, reach, its = ("takes", "is", "reaches", "its")
+        name = "what runs between operators"
+        if self.type:
+            one = self.type if self.type.endswith(_NOUNS) else f"{self.type} operator"
+            name = f"the {one}" if self.calls == 1 else f"the {self.calls} {one}s"
+        said = f"{name} {takes} {whole_percent(self.share)} of {whose}"
         if not self.ceiling or self.eager_min_time_s is None:
             return said
         reached = self.eager_min_time_s / self.time_s if self.time_s else 1.0
@@ -257,10 +225,7 @@ class Part:
 
 
 def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:
-    """The parts of a pass, the longest first; with predictions also what runs between operators.
-
-    All operators must have a time of that `kind`.
-    """
+    """Return the parts of a pass, the longest first; every operator has a time of that `kind`."""
     by_type: dict[str, list[OperatorRow]] = {}
     for row in working(analysis.operators):
         by_type.setdefault(row.type, []).append(row)
@@ -273,38 +238,36 @@ def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:
 
 
 def _part(name: str, rows: Sequence[OperatorRow], kind: Kind, whole_s: float) -> Part:
-    time_s = sum(_time_of(row, kind) or 0.0 for row in rows)
-    bounds = [row.eager_min_time_s for row in rows if row.eager_min_time_s is not None]
+    time_s = sum_s(rows, kind)
     by_ceiling: dict[str, float] = {}
     for row in rows:
         if row.ceiling:
-            of_row_s = _time_of(row, kind) or 0.0
-            by_ceiling[row.ceiling] = by_ceiling.get(row.ceiling, 0.0) + of_row_s
-    ceiling = max(by_ceiling, key=lambda each: by_ceiling[each]) if by_ceiling else ""
+            by_ceiling[row.ceiling] = by_ceiling.get(row.ceiling, 0.0) + (time_of(row, kind) or 0.0)
+    ceiling = max(by_ceiling, key=lambda each: by_ceiling[each], default="")
     return Part(
         type=name,
         calls=len(rows),
         time_s=time_s,
         share=min(1.0, time_s / whole_s) if whole_s else 0.0,
-        eager_min_time_s=sum(bounds) if len(bounds) == len(rows) else None,
+        eager_min_time_s=sum_eager_min_time_s(rows),
         ceiling=ceiling,
         ceiling_share=by_ceiling[ceiling] / time_s if ceiling and time_s else 0.0,
     )
 
 
 def whole_of(analysis: Analysis, kind: Kind) -> float:
-    """The seconds of the whole pass: its prediction, end to end, or the sum of all bounds."""
+    """Return the seconds of the whole pass: its prediction, end to end, or the sum of bounds."""
     if kind == "predicted" and analysis.prediction:
         return analysis.prediction.predicted_s
-    return sum(_time_of(row, kind) or 0.0 for row in working(analysis.operators))
+    return sum_s(working(analysis.operators), kind)
 
 
 def leading_part(analysis: Analysis, kind: Kind, against: Analysis | None = None) -> Part | None:
-    """The part that says most about how long a pass takes.
+    """Return the part that says most about how long a pass takes.
 
-    With another design to hold it `against`, both of known FLOP, it is the type that takes the most
-    seconds beyond what the same type takes there times the ratio of all FLOP. These excesses add up
-    to all that the pass takes beyond what its FLOP promise. Without, it is the longest part.
+    `against` another design it is the type that takes the most seconds beyond what the same type
+    takes there times the ratio of all FLOP; these excesses add up to what the pass takes beyond
+    what its FLOP promise. Without, it is the longest part.
     """
     parts = parts_of(analysis, kind)
     if not parts or against is None:
@@ -315,5 +278,5 @@ def leading_part(analysis: Analysis, kind: Kind, against: Analysis | None = None
 
 
 def whole_percent(share: float) -> str:
-    """A share of a time in whole percent, which is what times are worth: ``"64 %"``."""
+    """Return a share of a time in whole percent, which is what times are worth: ``"64 %"``."""
     return "< 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")

@@ -115,7 +115,7 @@ def machines_grid(comparison: Comparison) -> Grid:
 
 
 def _warnings(comparison: Comparison) -> tuple[str, ...]:
-    """The warnings of all analyses, each said once; what holds of many machines comes first."""
+    """Return the warnings of all analyses, each once; what holds of many machines comes first."""
     machines = list(zip(comparison.machine_names, comparison.analyses, strict=True))
     together = {
         note
@@ -150,7 +150,6 @@ def _warnings(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _levels(machines: Sequence[tuple[str, Analysis]]) -> Iterator[str]:
-    """Who is charged every operand to one memory level, and who is not."""
     classic = [name for name, each in machines if each.hardware.knows_only_dram]
     if not classic:
         return
@@ -190,10 +189,7 @@ class _Rows:
 
 
 def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
-    """The groups that change sides, if any, then the others; each by its largest share of a bound.
-
-    Each table shows the first rows and the rest as one; the last ends with the total of all.
-    """
+    """Yield the groups that change sides, then the others; the last table ends with the total."""
 
     def key(across: Across) -> Hashable:
         if view.by == "operator":
@@ -214,7 +210,6 @@ def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
 
 
 def _name_by(view: View, row: OperatorRow) -> str:
-    """What an operator's group is called."""
     if view.by == "module":
         path = row.module_path.split(".")
         return printable(".".join(path[: view.depth])) or MODEL_ITSELF
@@ -375,13 +370,11 @@ def _choice(
 
 
 def _side_cells(group: GroupAcross, name: Callable[[Side], str]) -> Iterator[str]:
-    """What binds on each machine, and the bound there."""
     for side, time_s in zip(group.sides, group.eager_min_time_s, strict=True):
         yield f"{name(side)} {format_s(time_s)}"
 
 
 def _in_words(side: Side) -> str:
-    """What binds, in words: ``"compute"``, ``"mostly memory"``."""
     return str(side.bound) if side.whole else f"mostly {side.bound}"
 
 
@@ -392,13 +385,11 @@ def _letter(side: Side) -> str:
 
 
 def _range(group: GroupAcross) -> tuple[str, str]:
-    """The shortest and the longest bound on any machine."""
     known = [time for time in group.eager_min_time_s if time is not None]
     return (format_s(min(known, default=None)), format_s(max(known, default=None)))
 
 
 def _predicted_cell(group: GroupAcross, place: int) -> str:
-    """What the operators are predicted to take on the machine at `place`, without an interval."""
     is_known = group.predicted_s[place] is not None
     if not is_known and all(across[place].predicted_s is None for across in group.operators):
         return prediction_cell(None, None, group.eager_min_time_s[place])
@@ -407,7 +398,6 @@ def _predicted_cell(group: GroupAcross, place: int) -> str:
 
 
 def _share_cell(group: GroupAcross) -> str:
-    """The largest share of any machine's bound."""
     known = any(share is not None for share in group.shares)
     # Rounding in a sum must not show as "> 99.9 %".
     return format_percent(min(1.0, round(group.largest_share, 12))) if known else MISSING

@@ -103,16 +103,12 @@ def draw_machines(figure: Figure, comparison: Comparison, *, labels: int) -> Non
 
 
 def spot_of(row: OperatorRow) -> Spot | None:
-    """Return where an operator stands: the rate that its minimum time allows; None: nowhere."""
     intensity, rate = row.intensity_flop_per_byte, row.attainable_flop_per_s
     return (intensity, rate) if row.flop and intensity and rate else None
 
 
 def _chosen(comparison: Comparison, count: int) -> tuple[GroupAcross, ...]:
-    """Return the operators to number by rising intensity: most change sides, the others do not.
-
-    Those with the largest shares are taken, as long as they stand apart.
-    """
+    """Return the operators to number by rising intensity: the largest shares that stand apart."""
     groups = [
         (group, _place(group))
         for group in groups_by_likeness(comparison)
@@ -138,7 +134,6 @@ def _spots(group: GroupAcross) -> list[Spot]:
 
 
 def _place(group: GroupAcross) -> float:
-    """Return the intensity of its highest spot, in decades."""
     return math.log10(max(_spots(group), key=lambda spot: spot[1])[0])
 
 
@@ -210,7 +205,6 @@ def _draw_roofs(
 
 
 def _number(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
-    """Hang the marks of each numbered operator on a line below its number."""
     low, high = map(math.log10, axes.get_xlim())
     wanted = [(_place(group) - low) / (high - low) for group in chosen]
     badges = spread(wanted, gap=0.028)
@@ -246,7 +240,6 @@ def _draw_marks(axes: Axes, marks: Sequence[tuple[Spot, Bound, str]]) -> None:
 
 
 def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[RoofStyle]) -> None:
-    """Draw the eager minimum time of each machine, named with its bandwidth and ridge point."""
     names = [
         f"{each.name} · {format_bytes_per_s(each.memory.bytes_per_s if each.memory else None)}"
         f" · ridge {format_intensity(each.ridge_flop_per_byte)}"
@@ -295,7 +288,6 @@ def _write(axes: Axes, text: str, place: Spot, right_pt: float) -> None:
 def _draw_shares(
     axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[RoofStyle]
 ) -> None:
-    """Draw which part of each minimum time is bound by compute: filled."""
     for y, (each, look) in enumerate(zip(machines, looks, strict=True)):
         compute, memory = each.compute_share, each.memory_share
         if compute is None or memory is None or not each.eager_min_time_s:
@@ -312,7 +304,6 @@ def _draw_shares(
 
 
 def _draw_sides(axes: Axes, chosen: Sequence[GroupAcross], looks: Sequence[RoofStyle]) -> None:
-    """Draw what binds each numbered operator on each machine."""
     marks: list[tuple[Spot, Bound, str]] = []
     for x, group in enumerate(chosen):
         for y, (side, look) in enumerate(zip(group.sides, looks, strict=True)):
@@ -360,7 +351,6 @@ def _beyond_ridges(comparison: Comparison) -> Iterator[str]:
 
 
 def _aside(comparison: Comparison) -> Iterator[str]:
-    """Yield what has no place on the axes."""
     aside = [across for across in comparison.operators if not any(map(spot_of, across))]
     if not aside:
         return

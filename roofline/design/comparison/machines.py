@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofline.analysis import (
     FRAME_COLUMNS,
@@ -17,7 +17,7 @@ from roofline.analysis import (
 )
 from roofline.analysis.words import what_runs
 from roofline.design.comparison.cells import CELL_FIELDS, DIGITS, Cell
-from roofline.design.comparison.models import lines_on_bounds_alone, lines_on_earlier
+from roofline.design.comparison.models import origins_of_times
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.text import counted
@@ -41,11 +41,7 @@ Across = tuple[OperatorRow, ...]
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse what is not one model on several machines.
-
-    Raises:
-        InputError: fewer than two, a machine twice, or other operators for one device.
-    """
+    """Refuse what is not one model on several machines."""
     analyses = comparison.analyses
     if len(analyses) < 2:
         raise InputError("a comparison of machines takes at least two")
@@ -68,7 +64,6 @@ def check(comparison: Comparison) -> None:
 
 
 def _identity(row: OperatorRow) -> object:
-    """What an operator asks for, whatever the machine."""
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
     return (row.index, row.op, row.module_path, row.state, row.work, sizes)
 
@@ -77,8 +72,7 @@ def _identity(row: OperatorRow) -> object:
 
 
 def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...]:
-    """Where each operator that all of them call stands in each: all, if their operators are those
-    of one device.
+    """Return where each operator that all machines call stands in each analysis.
 
     Operators of two devices are the same where they are of one kind, in one module and phase, and
     in one order.
@@ -99,7 +93,6 @@ def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...
 
 
 def _matched(rows: Sequence[OperatorRow], others: Sequence[OperatorRow]) -> dict[int, int]:
-    """The place among `others` of each row that is there too, free ones left out."""
     sides = [list(filter(_is_work, each)) for each in (rows, others)]
     one, other = ([(row.module_path, row.type, row.phase) for row in each] for each in sides)
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
@@ -140,8 +133,7 @@ def changing_rows(comparison: Comparison, machine: int) -> tuple[bool, ...]:
     return tuple(i in changing for i in range(len(comparison.analyses[machine].operators)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(NamedTuple):
     """What most of a time is bound by, and whether that holds for all of it."""
 
     bound: Bound
@@ -213,13 +205,7 @@ def together(
     across: Sequence[Across],
     rows: Sequence[Sequence[OperatorRow]] | None = None,
 ) -> GroupAcross:
-    """Return operators taken together.
-
-    Args:
-        comparison: one model on several machines.
-        across: operators that all machines call.
-        rows: those on each machine; None: those of `across`.
-    """
+    """Return operators taken together; `rows` on each machine, None: those of `across`."""
     found = rows or list(zip(*across, strict=True)) or [()] * len(comparison.analyses)
     of_passes = zip(found, comparison.wholes, strict=True)
     return GroupAcross(
@@ -230,7 +216,6 @@ def together(
 
 
 def _side(rows: Sequence[OperatorRow]) -> Side:
-    """What binds most of the time of `rows` on one machine."""
     times: dict[Bound, float] = {}
     for row in rows:
         times[row.bound] = times.get(row.bound, 0.0) + (row.eager_min_time_s or 0.0)
@@ -343,12 +328,10 @@ def sentences(comparison: Comparison) -> Iterator[str]:
             seconds = (cell.predicted_s, cell.predicted_low_s, cell.predicted_high_s)
             middle, low, high = (format_s(each, DIGITS) for each in seconds)
             yield f"predicted on {name}: {middle} ({low} to {high})"
-    yield from lines_on_bounds_alone(names, analyses, place="on")
-    yield from lines_on_earlier(names, analyses)
+    yield from origins_of_times(names, analyses, place="on")
 
 
 def _changing(names: Sequence[str], operators: Sequence[Across]) -> Iterator[str]:
-    """Who changes sides: how many operators, and between which machines."""
     changing = sum(changes_sides(row.bound for row in across) for across in operators)
     many = counted(len(operators), "operator")
     where = "both machines" if len(names) == 2 else f"all {len(names)} machines"
@@ -388,7 +371,6 @@ def _changing(names: Sequence[str], operators: Sequence[Across]) -> Iterator[str
 
 
 def _bounds(comparison: Comparison) -> Iterator[str]:
-    """Where the bound is lowest and where highest of those that it fits on, and where none is."""
     found = [
         (name, c) for name, (c,) in zip(comparison.machine_names, comparison.cells, strict=True)
     ]
@@ -416,11 +398,7 @@ def columns(comparison: Comparison) -> dict[str, str]:
 
 
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a row for each machine and operator.
-
-    Beside the columns of `Analysis` it says whether the operator ``changes_sides``, and whether the
-    whole model ``fits`` into the machine's memory.
-    """
+    """Yield a row for each machine and operator."""
     names = tuple(columns(comparison))
     for place, name in enumerate(comparison.machine_names):
         each = comparison.analyses[place]

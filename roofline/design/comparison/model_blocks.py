@@ -182,7 +182,6 @@ def _input_text(analysis: Analysis) -> str:
 
 
 def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
-    """A row for every model: what they are given, their quantities, and ratios to the reference."""
     base = printable(comparison.designs[comparison.reference])
     runs = list(map(_run_text, comparison.analyses))
     columns = [Column(heading="model"), Column(heading="input", sacrifice=5)]
@@ -217,7 +216,6 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
 
 
 def _run_text(analysis: Analysis) -> str:
-    """How it is run, as short as can be."""
     run = analysis.run
     words = [
         f"training {run.optimizer}".strip() if run.train else "",
@@ -354,7 +352,7 @@ def _time_cell(part: Counterpart | None) -> str:
 
 
 def _difference(row: AlignedRow, reference: int) -> str:
-    """By how many seconds the other is above the reference; what one lacks takes no time."""
+    """Return by how many seconds the other is above the reference; what one lacks takes no time."""
     times = [(each.time_s or 0.0) if each else 0.0 for each in row.parts]
     change_s = times[1 - reference] - times[reference]
     if not change_s:
@@ -363,7 +361,6 @@ def _difference(row: AlignedRow, reference: int) -> str:
 
 
 def _rest(rows: Sequence[AlignedRow]) -> AlignedRow:
-    """The rows that are left out as one."""
     sums: list[Counterpart | None] = []
     for column in zip(*(row.parts for row in rows), strict=True):
         parts = [each for each in column if each]

@@ -90,7 +90,6 @@ def draw_models(figure: Figure, comparison: Comparison) -> None:
 
 
 def _times(comparison: Comparison) -> list[Drawn]:
-    """Return the kinds of times of which one at least is known."""
     return [
         kind
         for kind, name in _QUANTITIES.items()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, fit_of, groups, unknown_capacity, working
@@ -41,11 +42,7 @@ if TYPE_CHECKING:
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse models that are not on one machine in one state, and rounds of others.
-
-    Raises:
-        InputError: says which.
-    """
+    """Refuse models that are not on one machine in one state, and rounds of others."""
     count, rounds = len(comparison.designs), comparison.rounds
     if len(comparison.analyses) % count:
         raise InputError(f"{len(comparison.analyses)} analyses of {count} models")
@@ -66,18 +63,15 @@ def cells(comparison: Comparison) -> tuple[tuple[Cell, ...], ...]:
     count, found = len(comparison.designs), list(map(cell_of, comparison.analyses))
     for number, cell in enumerate(found):
         if comparison.rounds is not None:
-            cell = _with_rounds(cell, comparison.rounds, number % count)
+            sample = comparison.rounds.sample(number % count)
+            times = list(sample.times_s)
+            low, high = (quantile(times, q) if len(times) > 1 else None for q in (0.1, 0.9))
+            middle = sample.median_s
+            cell = replace(cell, measured_s=middle, measured_low_s=low, measured_high_s=high)
         if comparison.samples is not None:
             cell = cell.of_one(comparison.samples[number % count])
         found[number] = cell
     return tuple(tuple(found[i : i + count]) for i in range(0, len(found), count))
-
-
-def _with_rounds(cell: Cell, rounds: MeasuredRounds, number: int) -> Cell:
-    sample = rounds.sample(number)
-    times = list(sample.times_s)
-    low, high = (quantile(times, q) if len(times) > 1 else None for q in (0.1, 0.9))
-    return replace(cell, measured_s=sample.median_s, measured_low_s=low, measured_high_s=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +88,8 @@ class Quantity:
     of: str
 
 
-def _time(value_s: float | None) -> str:
-    return format_s(value_s, DIGITS)
-
-
-def _count(value: float | None) -> str:
-    return format_si(value, "")
-
-
-_QUANTITIES = {
+_count, _time = partial(format_si, unit=""), partial(format_s, digits=DIGITS)
+_QUANTITIES: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "flop": ("FLOP", format_flop),
     "macs": ("multiply-adds", _count),
     "parameters": ("parameters", _count),
@@ -152,13 +139,10 @@ def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantit
 
 def designs_of(comparison: Comparison) -> tuple[Design, ...]:
     """Return the models on the first machine, each with its analysis and cell."""
-    samples = comparison.samples or (1,) * len(comparison.designs)
-    return tuple(
-        Design(name=name, analysis=analysis, cell=cell, number=number, samples=samples[number])
-        for number, (name, analysis, cell) in enumerate(
-            zip(comparison.designs, comparison.analyses, comparison.cells[0], strict=False)
-        )
-    )
+    count = len(comparison.designs)
+    samples = comparison.samples or (1,) * count
+    parts = (comparison.designs, comparison.analyses, comparison.cells[0], range(count), samples)
+    return tuple(Design(*each) for each in zip(*parts, strict=False))
 
 
 def ratios(comparison: Comparison, quantity: Quantity, to: int) -> tuple[Ratio | None, ...]:
@@ -262,36 +246,19 @@ def provenance(comparison: Comparison) -> Iterator[str]:
     """Yield which models have a bound only, and why; how what was measured was; what is unknown."""
     several = len(comparison.each_machine) > 1
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
-        lines = list(lines_on_bounds_alone(each.designs, each.analyses, place="for"))
-        if each.rounds is None:
-            lines += lines_on_earlier(each.designs, each.analyses)
-        else:
-            lines.append(_in_turn(each.rounds))
-        yield from (f"{machine}: {line}" if several else line for line in lines)
+        for line in origins_of_times(each.designs, each.analyses, each.rounds, place="for"):
+            yield f"{machine}: {line}" if several else line
     yield from unknown_capacity(each.analyses[0].hardware for each in comparison.each_machine)
 
 
-def _in_turn(rounds: MeasuredRounds) -> str:
-    passes = min(len(each.times_s) for one in rounds.rounds for each in one)
-    where = ", each in a process of its own" if rounds.own_processes else ""
-    where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
-    return (
-        f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
-        f" {counted(len(rounds.rounds), 'round')} of all models{where}, at least {passes} passes"
-        " a round"
-    )
-
-
-def lines_on_bounds_alone(
-    names: Sequence[str], analyses: Sequence[Analysis], *, place: str
+def origins_of_times(
+    names: Sequence[str],
+    analyses: Sequence[Analysis],
+    rounds: MeasuredRounds | None = None,
+    *,
+    place: str,
 ) -> Iterator[str]:
-    """Yield what is not predicted, a line for each reason: ``"bound only on a, b: …"``.
-
-    Args:
-        names: what the analyses are called.
-        analyses: what is compared.
-        place: what stands before names: ``"on"`` a machine, ``"for"`` a model.
-    """
+    """Yield why what is not predicted: ``"bound only on a, b: …"``, and when what was measured."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for name, each in zip(names, analyses, strict=True):
         if each.prediction is None:
@@ -300,17 +267,23 @@ def lines_on_bounds_alone(
             by_reason.setdefault((known, _why_not_predicted(each)), []).append(name)
     for (known, reason), found in by_reason.items():
         yield f"{known} {place} {', '.join(found)}: {reason}"
-
-
-def lines_on_earlier(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterator[str]:
-    """Yield which measurements were not made now, when and by what they were; a line, or none."""
-    found = [
+    if rounds is not None:
+        passes = min(len(each.times_s) for one in rounds.rounds for each in one)
+        where = ", each in a process of its own" if rounds.own_processes else ""
+        where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
+        yield (
+            f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
+            f" {counted(len(rounds.rounds), 'round')} of all models{where}, at least {passes}"
+            " passes a round"
+        )
+        return
+    earlier = [
         f"{name} ({each.earlier.date[:10] or 'no date'} by {each.earlier.origin})"
         for name, each in zip(names, analyses, strict=True)
         if each.earlier and not each.measurement
     ]
-    if found:
-        yield f"measured before: {', '.join(found)}"
+    if earlier:
+        yield f"measured before: {', '.join(earlier)}"
 
 
 def _why_not_predicted(analysis: Analysis) -> str:
@@ -334,10 +307,7 @@ def _why_not_predicted(analysis: Analysis) -> str:
 
 
 def samples_of(analyses: Sequence[Analysis]) -> tuple[int, ...] | None:
-    """Return how many samples a pass of each takes: the first size of its first input with a shape.
-
-    None where one of them has no such input.
-    """
+    """Return the samples of a pass of each, from its first shape; None where one has no shape."""
     firsts = [next(iter(_shapes(each)), (0,))[0] for each in analyses]
     return tuple(firsts) if all(firsts) else None
 
@@ -355,20 +325,14 @@ def _tails(analysis: Analysis) -> tuple[tuple[int, ...], ...]:
     return tuple(shape[1:] for shape in _shapes(analysis))
 
 
-Named = Sequence[tuple[str, Analysis]]
-
-
 def notes(comparison: Comparison) -> tuple[str, ...]:
     """Return what a reader of ratios must know, the weightiest first, each line once."""
-    found: list[str] = []
-    for each in comparison.each_machine:
-        named = list(zip(each.designs, each.analyses, strict=True))
-        found += (*_on_runs(named), *_on_inputs(named, each.samples), *_on_machines(named))
-        found += (*_equal(named), *(each.rounds.conditions if each.rounds else ()))
+    found = (line for each in comparison.each_machine for line in _notes(each))
     return tuple(dict.fromkeys(found))
 
 
-def _on_runs(named: Named) -> Iterable[str]:
+def _notes(comparison: Comparison) -> Iterator[str]:
+    named = list(zip(comparison.designs, comparison.analyses, strict=True))
     trained = [name for name, each in named if each.run.train]
     inferred = [name for name, each in named if not each.run.train]
     if trained and inferred:
@@ -386,47 +350,29 @@ def _on_runs(named: Named) -> Iterable[str]:
             f"predicted for {', '.join(partial)} are the operators alone, for others also what"
             " runs between them"
         )
-
-
-def _on_inputs(named: Named, samples: Sequence[int] | None) -> Iterable[str]:
-    analyses = [each for _, each in named]
-    if samples:
+    if samples := comparison.samples:
         yield (
             "batches differ: FLOP, traffic and times are those of one sample; a pass takes"
-            f" {_by_count(named, samples)}"
+            f" {_by_count(comparison, samples)}"
         )
-        if len(set(map(_tails, analyses))) == 1:
-            return
-    if len({_shapes(each) for each in analyses}) > 1:
+    analyses = comparison.analyses
+    are_samples_alike = samples and len(set(map(_tails, analyses))) == 1
+    if not are_samples_alike and len(set(map(_shapes, analyses))) > 1:
         # One model may be called with several: the first tells which.
         texts = [
             f"{name} {', '.join(map(format_shape, _shapes(each)[:2])) or 'nothing'}"
             for name, each in named
         ]
         yield f"inputs differ: {', '.join(texts)}"
-
-
-def _on_machines(named: Named) -> Iterable[str]:
-    first = named[0][1]
-    if len({each.threads for _, each in named}) > 1:
-        yield f"threads differ: {_by_count(named, [each.threads for _, each in named])}"
+    threads, first = [each.threads for each in analyses], analyses[0]
+    if len(set(threads)) > 1:
+        yield f"threads differ: {_by_count(comparison, threads)}"
     other = next((name for name, each in named if each.hardware != first.hardware), None)
     if other is not None:
         yield (
             f"{named[0][0]} and {other} were analysed under different profiles of"
             f" {first.hardware.name}: what was measured of it in between differs too"
         )
-
-
-def _by_count(named: Named, counts: Sequence[int]) -> str:
-    """Return who has which count: ``"1 (a, b), 8 (c)"``."""
-    found: dict[int, list[str]] = {}
-    for (name, _), count in zip(named, counts, strict=True):
-        found.setdefault(count, []).append(name)
-    return ", ".join(f"{count} ({', '.join(names)})" for count, names in found.items())
-
-
-def _equal(named: Named) -> Iterable[str]:
     seen: list[tuple[str, object]] = []
     for name, each in named:
         identity = (
@@ -438,6 +384,14 @@ def _equal(named: Named) -> Iterable[str]:
         if twin is not None:
             yield f"{twin} and {name} are the same: one model, run in one way"
         seen.append((name, identity))
+    yield from comparison.rounds.conditions if comparison.rounds else ()
+
+
+def _by_count(comparison: Comparison, counts: Sequence[int]) -> str:
+    found: dict[int, list[str]] = {}
+    for name, count in zip(comparison.designs, counts, strict=True):
+        found.setdefault(count, []).append(name)
+    return ", ".join(f"{count} ({', '.join(names)})" for count, names in found.items())
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -450,11 +404,7 @@ def columns(comparison: Comparison) -> dict[str, str]:
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a row for each machine and model: quantities, ratios, intervals of both.
-
-    ``hardware`` stands where there are several machines, ``samples`` where work and times are those
-    of one sample.
-    """
+    """Return a row for each machine and model: quantities, ratios, intervals of both."""
     rows: list[dict[str, Any]] = []
     several = len(comparison.each_machine) > 1
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):
@@ -485,11 +435,6 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
 def rows_of_files(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the rows, with how each model is run and the shares of all ceilings of its bound."""
     return [
-        {
-            **row,
-            "run": asdict(each.run),
-            "threads": each.threads,
-            "ceilings": ceilings(each),
-        }
+        {**row, "run": asdict(each.run), "threads": each.threads, "ceilings": ceilings(each)}
         for row, each in zip(records(comparison), comparison.analyses, strict=True)
     ]

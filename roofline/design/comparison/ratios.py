@@ -15,11 +15,7 @@ _LEAST_DIGITS, _MOST_DIGITS = 2, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A ratio, and where it is known the interval that holds 8 of 10: ``low`` to ``high``.
-
-    Raises:
-        ValueError: one end of an interval without the other, or ends that are not around it.
-    """
+    """A ratio, and where it is known the interval that holds 8 of 10: ``low`` to ``high``."""
 
     value: float
     low: float | None = None
@@ -85,18 +81,11 @@ def ratio_of_predictions(
     base_s: float,
     base_interval_s: tuple[float, float] | None,
 ) -> Ratio:
-    """The ratio of two predicted times, with the 10-90 % interval that follows from theirs.
+    """Return the ratio of two predicted times, with the 10-90 % interval that follows from theirs.
 
-    The errors of both are taken to be independent: their halves of the intervals, as logarithms,
-    add as squares do. Only the intervals themselves are known. Designs of one kind are predicted
-    from the same samples and tend to be wrong in the same direction, which cancels in the ratio, so
-    that the interval is rather too wide than too narrow there. What `validate --designs` finds of
-    the errors of ratios is of the machine and day it ran on, and is not put in its place.
-
-    Args:
-        value_s, base_s: the times in seconds, above 0.
-        interval_s, base_interval_s: their intervals in seconds; None where one is not known, and
-            then the ratio has none.
+    Errors are taken to be independent: their halves of the intervals, as logarithms, add as squares
+    do. Designs of one kind tend to be wrong in the same direction, which cancels in the ratio, so
+    that the interval is rather too wide than too narrow there.
     """
     value = value_s / base_s
     if interval_s is None or base_interval_s is None:
@@ -109,10 +98,7 @@ def ratio_of_predictions(
 
 
 def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
-    """The median of the ratios that rounds gave, and the interval that holds 8 of 10 of them.
-
-    One round gives no spread.
-    """
+    """Return the median of the ratios that rounds gave, and the interval of 8 of 10 of them."""
     found = list(ratios)
     if len(found) < 2:
         return Ratio(value=median(found))
@@ -121,13 +107,7 @@ def ratio_of_rounds(ratios: Sequence[float]) -> Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTime:
-    """One model in one round: the passes that count, in seconds, and the clock meanwhile in Hz.
-
-    ``clock_hz`` is null where it is not known.
-
-    Raises:
-        ValueError: no pass, or a time or clock that is not positive.
-    """
+    """One model in one round: the passes that count, in seconds, and the clock meanwhile in Hz."""
 
     times_s: tuple[float, ...]
     clock_hz: float | None = None
@@ -142,8 +122,7 @@ class RoundTime:
         return Sample(times_s=self.times_s).median_s
 
     def at_clock_of(self, other: RoundTime) -> float:
-        """The median in seconds, as it would be at the clock of `other`, as far as clocks are
-        known."""
+        """Return the median as it would be at the clock of `other`, as far as clocks are known."""
         return self.measured_s / Pace(clock_hz=self.clock_hz).slowdown(
             Pace(clock_hz=other.clock_hz)
         )
@@ -155,9 +134,6 @@ class MeasuredRounds:
 
     With ``own_processes`` each time is from a process of its own. ``allocator`` names the settings
     of malloc there (``""``: not known), ``conditions`` are what was noticed meanwhile.
-
-    Raises:
-        ValueError: no rounds, or not as many models in each.
     """
 
     rounds: tuple[tuple[RoundTime, ...], ...]
@@ -180,14 +156,7 @@ class MeasuredRounds:
         return Sample(times_s=tuple(each[model].measured_s for each in self.rounds))
 
     def ratio(self, model: int, base: int, *, per: float = 1.0) -> Ratio:
-        """How many times as long as `base` a model took: the median over rounds, and the spread.
-
-        Of each round both times are taken at one clock.
-
-        Args:
-            model, base: numbers of models.
-            per: what every ratio is divided by: how many times as many samples the model had.
-        """
+        """Return how many times as long as `base` a model took for each sample, at one clock."""
         if model == base:
             return Ratio(value=1.0)
         return ratio_of_rounds(

@@ -94,7 +94,6 @@ def _in_short(result: Comparison) -> Iterator[str]:
 
 
 def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
-    """Tables of who wins: an axis across, an axis down, one for each value of the others."""
     across, down, facets = map_axes(result)
     assert down is not None
     starts = range(0, len(across.values), _COLUMNS)
@@ -153,7 +152,6 @@ def _changes(result: Comparison) -> Iterator[Block]:
 
 
 def _list(result: Comparison, marks: Sequence[str]) -> Grid:
-    """A row a value: the time of each design, with its interval, and who wins."""
     axis = result.varied[0]
     lines = zip(axis.values, result.cells, result.verdicts, strict=True)
     rest = len(axis.values) - _MOST_ROWS
@@ -232,7 +230,6 @@ def balance_blocks(result: Comparison) -> Iterator[Block]:
 
 
 def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:
-    """A row for each machine: its balance, ratios to the reference, and the lowest bound."""
     base = result.names[result.reference]
     others = [i for i in range(len(result.designs)) if i != result.reference]
     are_known = any(each.machine for each in shown)

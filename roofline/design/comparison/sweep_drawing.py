@@ -132,7 +132,6 @@ def _draw_map(
 
 
 def _ticks(axis: Axis, count: int) -> tuple[list[int], list[str]]:
-    """Places and texts of values, as many as have room."""
     apart = -(-count // 16)
     places = list(range(0, count, apart))
     texts = [text_of(axis.values[place]) for place in places]
@@ -147,12 +146,10 @@ def shade(color: str, factor: float, scale: float) -> str:
 
 
 def _scale(result: Comparison) -> float:
-    """The factor from which on a winner has all of its color."""
     return max([2.0, *(each.factor for each in result.verdicts if each.factor)])
 
 
 def _key(result: Comparison) -> list[Patch]:
-    """For each design: its colors for some factors, the last of them with its name."""
     scale = _scale(result)
     found: list[Patch] = []
     for design, style in enumerate(roof_styles(len(result.designs))):
@@ -240,7 +237,6 @@ def _columns(points: Sequence[tuple[float, ...]], count: int = 2) -> list[list[f
 
 
 def _draw_line(axes: Axes, points: Sequence[tuple[float, float]], style: RoofStyle) -> None:
-    """Draw the line of a design through its points."""
     strokes = (0, style.strokes) if style.strokes else "solid"
     axes.plot(
         *_columns(points),
@@ -285,7 +281,6 @@ def _subtitle(result: Comparison) -> str:
 
 
 def _texts_of(result: Comparison) -> list[str]:
-    """What the letters stand for, where designs are called by letters: a line for each."""
     pairs = zip(result.names, result.designs, strict=True)
     return [f"{name}: {text}" for name, text in pairs if name != text]
 

@@ -19,11 +19,7 @@ _CLOSE, _UNKNOWN = -1, -2
 
 
 def check(comparison: Comparison) -> None:
-    """Refuse axes of nothing, and cells that are no full table.
-
-    Raises:
-        ValueError: says which.
-    """
+    """Refuse axes of nothing, and cells that are no full table."""
     if not comparison.axes:
         raise ValueError("a sweep has at least one axis")
     count, cells, balance = comparison.grid.count, comparison.cells, comparison.balance
@@ -94,7 +90,6 @@ def _where(grid: Grid, chosen: Sequence[int]) -> str:
 
 
 def _between(designs: Sequence[str], verdicts: Sequence[Verdict]) -> str:
-    """Between whom it is close, where there are more than two; the most frequent ones."""
     if len(designs) == 2:
         return ""
     found = Counter(
@@ -157,7 +152,6 @@ def changes_of(comparison: Comparison, along: str) -> list[tuple[str, str]]:
 def _runs_text(
     name: str, values: Sequence[Value], designs: Sequence[str], states: Sequence[int]
 ) -> str:
-    """Who wins from where to where: ``"standard up to 32, separable from 64"``."""
     parts: list[str] = []
     place = 0
     for state, run in groupby(states):
@@ -264,14 +258,7 @@ def map_axes(comparison: Comparison) -> tuple[Axis, Axis | None, Grid]:
 def places_of_map(
     comparison: Comparison, facet: int, columns: range, rows: range
 ) -> list[list[int]]:
-    """Return the numbers of points of a map, row by row.
-
-    Args:
-        comparison: a sweep.
-        facet: number of the values of those axes that are neither across nor down.
-        columns: places on the axis across.
-        rows: places on the axis down.
-    """
+    """Return the numbers of points of a map (`facet` of the other axes), row by row."""
     across, down, facets = map_axes(comparison)
     fixed = dict(zip((each.name for each in facets.axes), facets.places(facet), strict=True))
 

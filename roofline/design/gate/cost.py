@@ -1,7 +1,6 @@
-"""What a pass costs: totals, how it was run, where and with what it was counted; its baselines.
+"""Cost of a pass: totals, how it was run, where and with what it was counted; its baselines.
 
-A cost holds no operators one by one, so that its file is small enough to stand in a repository and
-to be read in a review.
+A cost holds no operators one by one, so that its file is small enough to stand in a repository.
 """
 
 from __future__ import annotations
@@ -51,14 +50,7 @@ MODEL_ITSELF = "(model)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one type of operators or one module adds to a cost.
-
-    ``calls`` are launches: operators that are free are not among them. ``flop`` is null where that
-    of one of them is not known.
-
-    Raises:
-        ValueError: a negative number.
-    """
+    """One type of operators or one module in a cost; ``calls`` leave out free operators."""
 
     name: str
     calls: int
@@ -74,10 +66,7 @@ _OF_PARTS = names_of_numbers(Part)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Whose ceilings the times of a cost are for.
-
-    ``cpu_model`` is ``""`` where a profile names none; ``date`` is when it was measured.
-    """
+    """The machine whose ceilings the times of a cost are for."""
 
     name: str
     device: str
@@ -182,13 +171,7 @@ def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
 def cost_of(
     analysis: Analysis, *, versions: Mapping[str, str] | None = None, date: str = ""
 ) -> Cost:
-    """The cost that an analysis comes to.
-
-    Args:
-        analysis: of one pass, on one machine.
-        versions: of what counted it, by name; None: not known.
-        date: when, ISO 8601; ``""``: not known.
-    """
+    """Return the cost that an analysis comes to."""
     known = analysis.hardware.compute or analysis.hardware.memory
     return Cost(
         model=analysis.model,
@@ -209,7 +192,6 @@ def cost_of(
 def _parts(
     records: Sequence[OperatorRecord], name_of: Callable[[OperatorRecord], str]
 ) -> tuple[Part, ...]:
-    """The records by name, in the order of their first calls."""
     by_name: dict[str, list[OperatorRecord]] = {}
     for each in records:
         by_name.setdefault(name_of(each), []).append(each)
@@ -228,11 +210,7 @@ def _parts(
 
 
 def check_repeated(analysis: Analysis, *, what: str) -> None:
-    """Refuses an analysis of a first pass: its bounds are longer than those of all that follow.
-
-    Raises:
-        InputError: naming `what` it is, and the fix.
-    """
+    """Refuse an analysis of a first pass: its bounds are longer than those of all that follow."""
     if analysis.cache == "cold":
         raise InputError(
             f"{printable(what)}: is of a first pass (--cold), and checks are of repeated ones;"
@@ -255,12 +233,7 @@ def baseline_json(cost: Cost) -> str:
 
 
 def read_baseline(path: str | Path) -> Cost:
-    """The cost in a baseline, or that of a saved analysis; needs no torch.
-
-    Raises:
-        InputError: there is none, or it is an analysis of a first pass.
-        FileFormatError: not readable, not ours, cut short, or written by a newer version.
-    """
+    """Return the cost in a baseline, or that of a saved analysis; needs no torch."""
     file = Path(path)
     if not os.path.lexists(file):
         raise InputError(f"{file}: there is no baseline yet; add --update to write the first")
@@ -283,16 +256,9 @@ def read_baseline(path: str | Path) -> Cost:
 
 
 def check_baseline_target(path: Path, *, overwrite: bool) -> None:
-    """Refuses, before any work is done, a file that no baseline could be written to in the end.
+    """Refuse, before any work is done, a file that no baseline could be written to in the end.
 
     A baseline may be replaced, a damaged one too; a file that is something else may not.
-
-    Args:
-        path: where.
-        overwrite: whether there may be one.
-
-    Raises:
-        InputError: another suffix than .json, a file that is no baseline, or as `check_writable`.
     """
     if path.suffix.lower() != ".json":
         raise InputError(f"--against {path}: baselines are written as .json")
@@ -315,16 +281,6 @@ def check_baseline_target(path: Path, *, overwrite: bool) -> None:
 
 
 def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> None:
-    """Writes the cost as a baseline, whole or not at all.
-
-    Args:
-        cost: what it is from now on.
-        path: where; .json.
-        overwrite: whether there may be one.
-
-    Raises:
-        InputError: another suffix, the file exists and `overwrite` is false, it is no baseline, or
-            it cannot be written.
-    """
+    """Write the cost as a baseline, whole or not at all."""
     check_baseline_target(Path(path), overwrite=overwrite)
     write_atomically(Path(path), baseline_json(cost), overwrite=overwrite)

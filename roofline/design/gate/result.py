@@ -265,7 +265,6 @@ class Check(Result):
         return judged(outcome="fails", why=why)
 
     def _no_baseline(self, quantity: Quantity) -> str:
-        """Return why a total has no value to compare with."""
         if self.baseline is None:
             return "there is no baseline to compare with; give --against FILE"
         if quantity.is_time and (apart := times_apart(self.baseline, self.now)):
@@ -274,16 +273,7 @@ class Check(Result):
 
 
 def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
-    """Refuses costs of another task: other inputs, or run in another way.
-
-    Args:
-        baseline: what it cost.
-        now: what it costs.
-        file: where the baseline is, for messages.
-
-    Raises:
-        InputError: naming both and the fix.
-    """
+    """Refuse costs of another task: other inputs, or run in another way."""
 
     def inputs(cost: Cost) -> str:
         shown = (
@@ -364,7 +354,6 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
 
 
 def _unknown(quantity: Quantity, cost: Cost) -> str:
-    """Return why a total is not known."""
     if not quantity.is_time:
         return f"{counted(cost.unknown_operators, 'call')} of operators have no formula"
     if cost.machine is None:
