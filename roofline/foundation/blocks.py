@@ -187,10 +187,15 @@ def cell_text(name: str, value: object) -> str:
 _Item = TypeVar("_Item")
 
 
+def right(heading: str, sacrifice: int = 0) -> Column:
+    """Return a column of numbers."""
+    return Column(heading=heading, align="right", sacrifice=sacrifice)
+
+
 def table(
     title: str,
     items: Iterable[_Item],
-    columns: Mapping[str, str | Callable[[_Item], str]],
+    columns: Mapping[Any, str | Callable[[_Item], str]],
     *,
     left: Iterable[str] = (),
     narrow: Sequence[str] = (),
@@ -201,7 +206,8 @@ def table(
     Args:
         title: stands above it.
         items: what rows are of.
-        columns: by heading, the attribute that `cell_text` writes, or what makes the cell.
+        columns: by heading or `Column`, the attribute that `cell_text` writes, or what makes the
+            cell.
         left: headings of columns that are aligned left; the others hold numbers.
         narrow: headings of columns that a narrow terminal leaves out, the first of them first.
         sums: rows at the end.
@@ -214,7 +220,9 @@ def table(
     return Grid(
         title=title,
         columns=tuple(
-            Column(
+            each
+            if isinstance(each, Column)
+            else Column(
                 heading=each,
                 align="left" if each in texts else "right",
                 sacrifice=len(narrow) - narrow.index(each) if each in narrow else 0,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
@@ -30,7 +31,18 @@ from roofline.design.comparison.machines import (
     together,
     whole,
 )
-from roofline.foundation.blocks import Block, By, Choice, Column, Facts, Grid, View, notes, table
+from roofline.foundation.blocks import (
+    Block,
+    By,
+    Choice,
+    Column,
+    Facts,
+    Grid,
+    View,
+    notes,
+    right,
+    table,
+)
 from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
@@ -178,26 +190,17 @@ _WHAT: dict[By, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """What the rows of a table are: how they are named at length and in short."""
-
-    full: tuple[Column, ...]
-    full_cells: Callable[[GroupAcross], tuple[str, ...]]
-    short: tuple[Column, ...]
-    short_cells: Callable[[GroupAcross], tuple[str, ...]]
+_Cell = Callable[[GroupAcross], str]
 
 
 def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
     """Yield the groups that change sides, then the others; the last table ends with the total."""
 
     def key(across: Across) -> Hashable:
-        if view.by == "operator":
-            return tuple(map(likeness, across))
-        return _name_by(view, across[0])
+        is_alone = view.by == "operator"
+        return tuple(map(likeness, across)) if is_alone else _name_by(view, across[0])
 
     found = comparison.groups(key)
-    rows = _operator_rows(comparison) if view.by == "operator" else _group_rows(view)
     kinds = {
         "that change sides": [each for each in found if each.changes_sides],
         "on the same side everywhere": [each for each in found if not each.changes_sides],
@@ -206,7 +209,7 @@ def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
     for title, groups in kinds.items():
         if groups:
             what = f"{_WHAT[view.by]} {title}"
-            yield _choice(comparison, what, rows, groups, view.rows(), has_total=title in last)
+            yield _choice(comparison, what, groups, view, has_total=title in last)
 
 
 def _name_by(view: View, row: OperatorRow) -> str:
@@ -223,17 +226,9 @@ def groups_by_likeness(comparison: Comparison) -> tuple[GroupAcross, ...]:
 
 def names_across(comparison: Comparison, groups: Sequence[GroupAcross]) -> list[str]:
     """Return what pictures and narrow tables call groups of like calls: ``"layer1.conv2 ×3"``."""
-    in_module = _in_module(comparison)
-    return [_name(each, in_module) for each in groups]
-
-
-def _in_module(comparison: Comparison) -> Counter[str]:
-    return Counter(across[0].module_path for across in comparison.operators)
-
-
-def _name(group: GroupAcross, in_module: Counter[str]) -> str:
-    row = group.operators[0][0]
-    return name_of(row, alone=in_module[row.module_path] == 1, count=len(group.operators))
+    in_module = Counter(across[0].module_path for across in comparison.operators)
+    rows = [(each.operators[0][0], len(each.operators)) for each in groups]
+    return [name_of(row, alone=in_module[row.module_path] == 1, count=n) for row, n in rows]
 
 
 def intensity_of(group: GroupAcross) -> float | None:
@@ -242,52 +237,48 @@ def intensity_of(group: GroupAcross) -> float | None:
     return row.flop / row.traffic_bytes if row.flop is not None and row.traffic_bytes else None
 
 
-def _operator_rows(comparison: Comparison) -> _Rows:
-    in_module = _in_module(comparison)
+def _naming(
+    comparison: Comparison, groups: Sequence[GroupAcross], view: View
+) -> tuple[dict[Column, _Cell], dict[Column, _Cell]]:
+    """Return the columns that say what a row is: at length, and in short."""
+    if view.by != "operator":
+        both: dict[Column, _Cell] = {
+            Column(heading=view.by): lambda each: _name_by(view, each.operators[0][0]),
+            right("calls", 1): lambda each: str(len(each.operators)),
+        }
+        return both, both
 
-    def full(group: GroupAcross) -> tuple[str, ...]:
-        row, count = group.operators[0][0], len(group.operators)
-        return (
-            short_op(row),
-            f"{module_of(row)} ×{count}" if count > 1 else module_of(row),
-            shape_of(row),
-            MISSING if row.flop is None else format_flop(count * row.flop),
-            format_intensity(intensity_of(group)),
-        )
+    def module(group: GroupAcross) -> str:
+        count, name = len(group.operators), module_of(group.operators[0][0])
+        return f"{name} ×{count}" if count > 1 else name
 
-    def short(group: GroupAcross) -> tuple[str, ...]:
-        return (_name(group, in_module), format_intensity(intensity_of(group)))
+    def flop(group: GroupAcross) -> str:
+        known = group.operators[0][0].flop
+        return MISSING if known is None else format_flop(len(group.operators) * known)
 
-    operator = Column(heading="operator")
-    intensity = Column(heading="FLOP/byte", align="right", sacrifice=1)
-    output = Column(heading="output", sacrifice=4)
-    flop = Column(heading="FLOP", align="right", sacrifice=3)
-    return _Rows(
-        full=(operator, Column(heading="module"), output, flop, intensity),
-        full_cells=full,
-        short=(operator, intensity),
-        short_cells=short,
-    )
-
-
-def _group_rows(view: View) -> _Rows:
-    def cells(group: GroupAcross) -> tuple[str, ...]:
-        return (_name_by(view, group.operators[0][0]), str(len(group.operators)))
-
-    columns = (Column(heading=view.by), Column(heading="calls", align="right", sacrifice=1))
-    return _Rows(full=columns, full_cells=cells, short=columns, short_cells=cells)
+    names = dict(zip(map(id, groups), names_across(comparison, groups), strict=True))
+    intensity: dict[Column, _Cell] = {
+        right("FLOP/byte", 1): lambda each: format_intensity(intensity_of(each))
+    }
+    full: dict[Column, _Cell] = {
+        Column(heading="operator"): lambda each: short_op(each.operators[0][0]),
+        Column(heading="module"): module,
+        Column(heading="output", sacrifice=4): lambda each: shape_of(each.operators[0][0]),
+        right("FLOP", 3): flop,
+        **intensity,
+    }
+    return full, {Column(heading="operator"): lambda each: names[id(each)], **intensity}
 
 
 def _choice(
     comparison: Comparison,
     title: str,
-    rows: _Rows,
     groups: Sequence[GroupAcross],
-    top: int,
+    view: View,
     *,
     has_total: bool,
 ) -> Choice:
-    shown, others = groups[:top], groups[top:]
+    shown, others = groups[: view.rows()], groups[view.rows() :]
     sums: list[tuple[str, GroupAcross]] = []
     if others:
         rest = [across for each in others for across in each.operators]
@@ -298,80 +289,79 @@ def _choice(
         sums.append(("total", whole(comparison)))
     names = list(map(printable, comparison.machine_names))
     keys = list(map(cells.letter, range(len(names))))
-    predicted = [
-        place
-        for place, each in enumerate(comparison.analyses)
-        if any(row.predicted_s is not None for row in each.operators)
-    ]
     letters = "C compute-bound, M memory-bound"
     if any(not side.whole for each in shown for side in each.sides):
         letters += "; c, m: most of the time"
+    at_length, in_short = _naming(comparison, shown, view)
 
-    def more(each: GroupAcross) -> tuple[str, ...]:
-        """What only the fullest layout has room for."""
-        return (*(_predicted_cell(each, place) for place in predicted), _share_cell(each))
+    def grid(
+        title: str,
+        naming: Mapping[Column, _Cell],
+        columns: Mapping[Column, _Cell],
+        sum_cells: Callable[[GroupAcross], Iterable[str]],
+    ) -> Grid:
+        blank = ("",) * (len(naming) - 1)
+        rows = [(name, *blank, *sum_cells(each)) for name, each in sums]
+        return table(title, shown, {**naming, **columns}, sums=rows)
 
-    blank = ("",) * (len(rows.full) - 1)
-    sides = any(each.changes_sides for each in shown)
-    note = ": compute-bound here, memory-bound there" if sides else ""
-    full = Grid(
-        title=f"{title}{note}",
-        columns=(
-            *rows.full,
-            *(Column(heading=name, align="right") for name in names),
-            *(
-                Column(heading=f"predicted on {names[place]}", align="right", sacrifice=1)
-                for place in predicted
-            ),
-            Column(heading="largest share", align="right", sacrifice=2),
-        ),
-        rows=tuple(
-            (*rows.full_cells(each), *_side_cells(each, _in_words), *more(each)) for each in shown
-        ),
-        sums=tuple(
-            (name, *blank, *map(format_s, each.eager_min_time_s), *more(each))
-            for name, each in sums
-        ),
+    def bounds(group: GroupAcross) -> Iterable[str]:
+        return map(format_s, group.eager_min_time_s)
+
+    # Only the fullest layout has room for these.
+    more: dict[Column, _Cell] = {
+        right(f"predicted on {names[place]}", 1): partial(_predicted_cell, place=place)
+        for place, each in enumerate(comparison.analyses)
+        if any(row.predicted_s is not None for row in each.operators)
+    }
+    more[right("largest share", 2)] = _share_cell
+    by_machine: dict[Column, _Cell] = {
+        right(name): partial(_side_cell, name=_in_words, place=place)
+        for place, name in enumerate(names)
+    }
+    changes = any(each.changes_sides for each in shown)
+    full = grid(
+        title + ": compute-bound here, memory-bound there" * changes,
+        at_length,
+        {**by_machine, **more},
+        lambda group: (*bounds(group), *(cell(group) for cell in more.values())),
     )
-    blank = ("",) * (len(rows.short) - 1)
+    title = f"{title} ({letters})"
     by_name, by_key = (
-        Grid(
-            title=f"{title} ({letters})",
-            columns=(*rows.short, *(Column(heading=each, align="right") for each in headings)),
-            rows=tuple((*rows.short_cells(each), *_side_cells(each, _letter)) for each in shown),
-            sums=tuple(
-                (name, *blank, *map(format_s, each.eager_min_time_s)) for name, each in sums
-            ),
+        grid(
+            title,
+            in_short,
+            {
+                right(heading): partial(_side_cell, name=_letter, place=place)
+                for place, heading in enumerate(headings)
+            },
+            bounds,
         )
         for headings in (names, keys)
     )
-    narrowest = Grid(
-        title=f"{title} ({letters})",
-        columns=(
-            *rows.short,
-            Column(heading=" ".join(keys)),
-            Column(heading="lowest", align="right"),
-            Column(heading="highest", align="right"),
-        ),
-        rows=tuple(
-            (
-                *rows.short_cells(each),
-                " ".join(
-                    f"{_letter(side):<{len(key)}}"
-                    for key, side in zip(keys, each.sides, strict=True)
-                ),
-                *_range(each),
-            )
-            for each in shown
-        ),
-        sums=tuple((name, *blank, "", *_range(each)) for name, each in sums),
+
+    def sides(group: GroupAcross) -> str:
+        pairs = zip(keys, group.sides, strict=True)
+        return " ".join(f"{_letter(side):<{len(key)}}" for key, side in pairs)
+
+    ends: dict[Column, _Cell] = {
+        right("lowest"): lambda each: format_s(min(_known(each), default=None)),
+        right("highest"): lambda each: format_s(max(_known(each), default=None)),
+    }
+    narrowest = grid(
+        title,
+        in_short,
+        {Column(heading=" ".join(keys)): sides, **ends},
+        lambda group: ("", *(cell(group) for cell in ends.values())),
     )
     return Choice(grids=(full, by_name, by_key, narrowest))
 
 
-def _side_cells(group: GroupAcross, name: Callable[[Side], str]) -> Iterator[str]:
-    for side, time_s in zip(group.sides, group.eager_min_time_s, strict=True):
-        yield f"{name(side)} {format_s(time_s)}"
+def _known(group: GroupAcross) -> list[float]:
+    return [time for time in group.eager_min_time_s if time is not None]
+
+
+def _side_cell(group: GroupAcross, *, name: Callable[[Side], str], place: int) -> str:
+    return f"{name(group.sides[place])} {format_s(group.eager_min_time_s[place])}"
 
 
 def _in_words(side: Side) -> str:
@@ -384,12 +374,7 @@ def _letter(side: Side) -> str:
     return found if side.whole else found.lower()
 
 
-def _range(group: GroupAcross) -> tuple[str, str]:
-    known = [time for time in group.eager_min_time_s if time is not None]
-    return (format_s(min(known, default=None)), format_s(max(known, default=None)))
-
-
-def _predicted_cell(group: GroupAcross, place: int) -> str:
+def _predicted_cell(group: GroupAcross, *, place: int) -> str:
     is_known = group.predicted_s[place] is not None
     if not is_known and all(across[place].predicted_s is None for across in group.operators):
         return prediction_cell(None, None, group.eager_min_time_s[place])
