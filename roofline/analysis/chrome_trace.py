@@ -20,14 +20,7 @@ from typing import Any
 from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
-from roofline.analysis.words import (
-    Kind,
-    above_roof,
-    kind_of_time,
-    run_words,
-    short_op,
-    time_of,
-)
+from roofline.analysis.words import Kind, above_roof, kind_of_time, run_words, short_op, time_of
 from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.text import printable

@@ -29,11 +29,7 @@ from roofline.plots.style import styles
 
 
 def draw_analysis(
-    figure: Figure,
-    analysis: Analysis,
-    *,
-    labels: int = 12,
-    roofs: Roofs = "in use",
+    figure: Figure, analysis: Analysis, *, labels: int = 12, roofs: Roofs = "in use"
 ) -> None:
     """Draw the roofline of an analysis: measured times where there are any, else minimum times."""
     handles = draw_on(figure.subplots(), analysis, roof_lines(analysis, roofs), labels=labels)
@@ -42,12 +38,7 @@ def draw_analysis(
 
 
 def draw_on(
-    axes: Axes,
-    analysis: Analysis,
-    lines: RoofLines,
-    *,
-    labels: int,
-    spots: Iterable[Spot] = (),
+    axes: Axes, analysis: Analysis, lines: RoofLines, *, labels: int, spots: Iterable[Spot] = ()
 ) -> list[Artist]:
     """Draw a roof and the operators under it into axes; return handles for a legend."""
     kind = "measured" if is_measured(analysis) else "minimum"

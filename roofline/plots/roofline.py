@@ -125,10 +125,7 @@ def log_axes(axes: Axes, x: tuple[float, float], y: tuple[float, float]) -> None
     """Make both axes logarithmic, from the first to the second value of `x` and `y`."""
     axes.set(xscale="log", yscale="log", xlim=x, ylim=y, autoscale_on=False)
     plain = FuncFormatter(lambda value, _: f"{value:g}")
-    for axis, (low, high), form in (
-        (axes.xaxis, x, plain),
-        (axes.yaxis, y, EngFormatter(sep=" ")),
-    ):
+    for axis, (low, high), form in ((axes.xaxis, x, plain), (axes.yaxis, y, EngFormatter(sep=" "))):
         subs = (1.0, 2.0, 5.0) if math.log10(high / low) < 2.5 else (1.0,)
         axis.set_major_locator(LogLocator(subs=subs, numticks=12))
         axis.set_major_formatter(form)

@@ -236,11 +236,7 @@ def test_unknown_flop_has_no_rate_and_makes_sums_lower_limits() -> None:
 def test_the_table_of_a_predicted_run() -> None:
     grid = grid_of(predicted(small()).report(), "Operators by predicted time")
     # 1.5 x 148.8 = 223.2 ns, from 178.6 to 279.0; 1.5 x 8 = 12; together 235.2, ±10 %.
-    assert column(grid, "predicted") == [
-        "220 (180–280) ns",
-        "12 (10–15) ns",
-        "240 (210–260) ns",
-    ]
+    assert column(grid, "predicted") == ["220 (180–280) ns", "12 (10–15) ns", "240 (210–260) ns"]
     assert column(grid, "prediction") == ["calibrated", "calibrated", ""]
     assert column(grid, "share") == ["94.9 %", "5.1 %", "100 %"]
     assert "measured" not in [each.heading for each in grid.columns]

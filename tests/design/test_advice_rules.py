@@ -183,11 +183,7 @@ def test_a_convolution_without_padding_could_take_in_the_norm_before_it() -> Non
             norm=nn.BatchNorm2d(32),
         ),
         # A sum of two branches is no activation.
-        Given(
-            lambda own, x: own.norm(own.conv(x) + x),
-            conv=conv(32, 32),
-            norm=nn.BatchNorm2d(32),
-        ),
+        Given(lambda own, x: own.norm(own.conv(x) + x), conv=conv(32, 32), norm=nn.BatchNorm2d(32)),
     ],
     ids=["before", "read twice", "group norm", "shared", "activation read twice", "a sum"],
 )
@@ -377,8 +373,7 @@ def test_quantisation_that_is_undone_is_ping_pong() -> None:
     [
         Given(lambda _, x: (x * 2).bfloat16().relu() + 1),
         Given(
-            lambda own, x: own.layer((x * 2).bfloat16()).float(),
-            layer=nn.Linear(64, 64).bfloat16(),
+            lambda own, x: own.layer((x * 2).bfloat16()).float(), layer=nn.Linear(64, 64).bfloat16()
         ),
     ],
     ids=["one way", "a product in between"],

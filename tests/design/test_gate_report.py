@@ -74,7 +74,7 @@ def test_without_a_baseline_and_conditions_there_are_no_empty_columns() -> None:
     table = grid(Check(now=counts_only()))
     assert [each.heading for each in table.columns] == ["total", "now"]
     assert {row[0] for row in table.rows} == {
-        *("FLOP", "MACs", "traffic", "parameters", "peak memory", "launches"),
+        *("FLOP", "MACs", "traffic", "parameters", "peak memory", "launches")
     }
 
 

@@ -223,13 +223,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
 def test_a_frame_has_a_row_for_each_total() -> None:
     frame = check(cost(flop=2000), "flop>+1%", baseline=cost()).to_frame()
     (row,) = frame[frame["name"] == "flop"].to_dict("records")
-    assert row == {
-        "name": "flop",
-        "baseline": 1000,
-        "now": 2000,
-        "change": 1.0,
-        "verdict": "fails",
-    }
+    assert row == {"name": "flop", "baseline": 1000, "now": 2000, "change": 1.0, "verdict": "fails"}
 
 
 @pytest.mark.parametrize(

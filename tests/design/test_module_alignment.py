@@ -10,10 +10,7 @@ from torch import nn
 
 import roofline
 from roofline.analysis import Analysis, Module
-from roofline.design.comparison.alignment import (
-    modules_side_by_side,
-    types_side_by_side,
-)
+from roofline.design.comparison.alignment import modules_side_by_side, types_side_by_side
 from roofline.design.comparison.result import Comparison
 from roofline.workload.tensors import Role
 from tests.analysis.examples import Network, analysis_of, dram_profile

@@ -126,10 +126,7 @@ def test_the_table_of_two_axes() -> None:
     grid = next(each for each in report.blocks if isinstance(each, Grid))
     assert [each.heading for each in grid.columns] == ["", "16", "32", "64"]
     assert grid.title == "size down, channels across"
-    assert grid.rows == (
-        ("7", "B 3.0", "B 3.0", "only A"),
-        ("14", "B 3.0", "A 1.0~", "A 2.4"),
-    )
+    assert grid.rows == (("7", "B 3.0", "B 3.0", "only A"), ("14", "B 3.0", "A 1.0~", "A 2.4"))
     changes = report.blocks[3]
     assert isinstance(changes, Grid)
     assert changes.title == "Where the winner changes along channels"

@@ -59,9 +59,7 @@ def test_what_cannot_be_built_takes_no_part() -> None:
 
 
 @given(
-    st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=5),
-    st.integers(0, 4),
-    st.floats(0.0, 0.9),
+    st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=5), st.integers(0, 4), st.floats(0.0, 0.9)
 )
 def test_a_verdict_names_the_least_and_is_never_below_1(
     seconds: list[float], reference: int, wide: float

@@ -104,7 +104,7 @@ def test_operators_without_flop_stand_in_the_strip_the_unknown_first() -> None:
     (strip,) = drawn(resnet()).axes[0].child_axes
     words = [each.get_text() for each in strip.texts]
     assert [each.partition(" · ")[0] for each in words] == [
-        *("FLOP unknown", "custom.shuffle", "no FLOP, only bytes", "cat"),
+        *("FLOP unknown", "custom.shuffle", "no FLOP, only bytes", "cat")
     ]
     assert not drawn(small()).axes[0].child_axes
 

@@ -164,11 +164,7 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
             evidence=f"{_operators(rows)} of {'x'.join(map(str, kernel))} {instead}",
             change="put 3x3 convolutions in its place: as many as have the same reach",
             swaps=[
-                Swap(
-                    before=(row,),
-                    after=(convolution_like([row], kernel=(3, 3)),),
-                    factor=factor,
-                )
+                Swap(before=(row,), after=(convolution_like([row], kernel=(3, 3)),), factor=factor)
                 for row in rows
             ],
         )

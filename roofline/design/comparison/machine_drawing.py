@@ -15,11 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from roofline.analysis import OperatorRow
-from roofline.design.comparison.machine_blocks import (
-    groups_by_likeness,
-    intensity_of,
-    names_across,
-)
+from roofline.design.comparison.machine_blocks import groups_by_likeness, intensity_of, names_across
 from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
 from roofline.foundation.text import counted
 from roofline.foundation.units import (

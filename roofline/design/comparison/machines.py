@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofline.analysis import (
-    FRAME_COLUMNS,
-    Analysis,
-    Group,
-    OperatorRow,
-    group_of,
-    too_large,
-)
+from roofline.analysis import FRAME_COLUMNS, Analysis, Group, OperatorRow, group_of, too_large
 from roofline.analysis.words import what_runs
 from roofline.design.comparison.cells import CELL_FIELDS, DIGITS, Cell
 from roofline.design.comparison.models import origins_of_times

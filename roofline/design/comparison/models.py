@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, fit_of, groups, unknown_capacity, working
 from roofline.design.comparison.axes import words
-from roofline.design.comparison.cells import (
-    DIGITS,
-    GROWING,
-    TIMES,
-    Cell,
-    cell_of,
-)
-from roofline.design.comparison.differences import (
-    Design,
-    measured_ratio,
-    predicted_ratio,
-    sentence,
-)
+from roofline.design.comparison.cells import DIGITS, GROWING, TIMES, Cell, cell_of
+from roofline.design.comparison.differences import Design, measured_ratio, predicted_ratio, sentence
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio
 from roofline.errors import InputError
 from roofline.foundation.sampling import quantile

@@ -17,13 +17,7 @@ from roofline.design.comparison.alignment import (
 )
 from roofline.design.comparison.axes import Axis, Grid, Point, Value
 from roofline.design.comparison.balance import Balance
-from roofline.design.comparison.cells import (
-    CELL_FIELDS,
-    Cell,
-    Verdict,
-    letter,
-    verdict_of,
-)
+from roofline.design.comparison.cells import CELL_FIELDS, Cell, Verdict, letter, verdict_of
 from roofline.design.comparison.machines import Across, GroupAcross, MachineSummary
 from roofline.design.comparison.models import Quantity
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio

@@ -10,14 +10,7 @@ from roofline.analysis import unknown_capacity
 from roofline.analysis.tables import prediction_cell
 from roofline.design.comparison.axes import axis_names, point_text, text_of
 from roofline.design.comparison.balance import Place, places
-from roofline.design.comparison.cells import (
-    DIGITS,
-    SAME_BOUND,
-    Cell,
-    Verdict,
-    factor_text,
-    letter,
-)
+from roofline.design.comparison.cells import DIGITS, SAME_BOUND, Cell, Verdict, factor_text, letter
 from roofline.design.comparison.sweeps import changes_of, map_axes, places_of_map
 from roofline.foundation.blocks import Block, Column, Facts, Grid, notes
 from roofline.foundation.units import MISSING, format_intensity, format_s, format_si

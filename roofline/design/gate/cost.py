@@ -162,8 +162,7 @@ def counts_of(records: Iterable[OperatorRecord]) -> dict[str, Any]:
         "unknown_operators": sum(each.state is State.UNKNOWN for each in at_work),
         "types": _parts(at_work, lambda each: each.type),
         "modules": _parts(
-            at_work,
-            lambda each: ".".join(each.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF,
+            at_work, lambda each: ".".join(each.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF
         ),
     }
 
