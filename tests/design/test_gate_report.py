@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from roofline.design.gate.cost import Cost, Part
 from roofline.design.gate.result import Check
-from roofline.errors import InputError
 from roofline.foundation.blocks import Grid
 from tests.design.gate_examples import cost, counts_only
 
@@ -133,21 +130,6 @@ def test_plain_text_names_failures_notes_and_the_baseline() -> None:
     assert "roofline 0.0.9 → 0.1.0" in text
     assert "inputs were made up" in text
     assert "b.json · of 2026-01-02 · host · Example 7 · 2 threads" in text
-
-
-def test_other_formats_and_files_that_exist_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"written as \.json, \.md"):
-        Check.check_files([tmp_path / "c.html"], overwrite=False)
-    (tmp_path / "c.md").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="exists"):
-        FAILED.save(tmp_path / "c.md")
-    FAILED.save(tmp_path / "c.md", overwrite=True)
-    assert (tmp_path / "c.md").read_text(encoding="utf-8") == FAILED.render("md")
-
-
-def test_notebooks_show_the_same_table() -> None:
-    shown = FAILED._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert "net fails 1 of 3 conditions" in shown and "<b>" not in shown
 
 
 def test_in_a_pull_request_nobody_is_called_for() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import roofline
 from roofline.design.comparison.result import Comparison
-from roofline.errors import FileFormatError, InputError
+from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
 from roofline.placement import Bound
-from roofline.result import read_result
 from tests.analysis.examples import Network, analysis_of, ceiling
 from tests.analysis.predictions import with_predictions
 from tests.design.machine_comparisons import (
@@ -22,7 +19,6 @@ from tests.design.machine_comparisons import (
     WIDE,
     compare,
     comparisons,
-    eight,
     pair,
     sheet,
     three_operators,
@@ -196,14 +192,6 @@ def test_a_data_type_without_a_ceiling_has_no_peak() -> None:
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_a_saved_comparison_comes_back_equal(name: str, tmp_path: Path) -> None:
-    comparison = COMPARISONS[name]
-    path = tmp_path / "machines.json"
-    comparison.save(path)
-    assert read_result(path) == comparison
-
-
-@pytest.mark.parametrize("name", COMPARISONS)
 def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
     comparison = COMPARISONS[name]
     frame = comparison.to_frame()
@@ -237,31 +225,6 @@ def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
     one = analysis_of(three_operators(), NARROW, threads=1)
     four = analysis_of(three_operators(), NARROW, threads=4)
     assert [each.threads for each in Comparison.of_machines([one, four]).machines] == [1, 4]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"kind": "analysis"}, "expected kind 'comparison', got 'analysis'"),
-        ({"schema_version": 99}, "written by an older version"),
-        ({"analyses": {}}, "analyses: expected a list"),
-        ({"extra": 1}, "unknown key 'extra'"),
-        ({"analyses": []}, "at least one axis"),
-        ({"sentences": []}, "sentences: does not follow from the rest"),
-        ({"analyses": [{"model": "x"}] * 2}, r"analyses\[0\]: missing key"),
-    ],
-)
-def test_a_damaged_file_is_refused_with_its_place(change: dict[str, object], words: str) -> None:
-    data = json.loads(pair().to_json())
-    with pytest.raises(FileFormatError, match=words) as error:
-        Comparison.from_data({**data, **change}, file="m.json")
-    assert str(error.value).startswith("m.json")
-    assert "\n" not in str(error.value)
-
-
-def test_its_representation_is_the_verdict() -> None:
-    assert repr(pair()).startswith("<Comparison: example in steady state: 1 of 4 operators is")
-    assert "<table" in eight()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("hardware", [None, "h100", {"h100", "v100"}])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -17,8 +15,6 @@ from roofline.design.comparison.result import Comparison
 from roofline.foundation.blocks import By, Choice, Grid, View
 from roofline.foundation.units import format_s
 from roofline.render.console import grid_that_fits, plain_text, print_report
-from roofline.render.markdown import report_markdown
-from roofline.render.pages import report_html
 from tests.design.machine_comparisons import (
     comparisons,
     eight,
@@ -184,46 +180,8 @@ def test_every_layout_tells_the_same_sides():
             assert sides == short[2].replace(" ", "")
 
 
-Renderer = Callable[[Comparison], str]
-RENDERERS: dict[str, Renderer] = {
-    "pipe": lambda each: plain_text(each.report()),
-    "markdown": lambda each: report_markdown(each.report()),
-    "html": lambda each: report_html(each.report()),
-}
-
-
-@everything
-@pytest.mark.parametrize("render", RENDERERS.values(), ids=list(RENDERERS))
-def test_every_renderer_manages_every_comparison(name: str, render: Renderer):
-    text = render(COMPARISONS[name])
-    assert "None" not in text
-    assert "nan" not in re.findall(r"\w+", text)
-    assert render is RENDERERS["pipe"] or not re.search("<script|<b>|<img", text)
-
-
-@everything
-@pytest.mark.parametrize("format", Comparison.formats())
-def test_every_format_renders_every_comparison(name: str, format: str):
-    content = COMPARISONS[name].render(format)
-    assert isinstance(content, bytes) == (format == "png")
-    assert content
-
-
-def test_csv_says_what_the_frame_says():
-    comparison = pair()
-    rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
-    frame = comparison.to_frame()
-    assert list(rows[0]) == list(frame.columns)
-    assert [row["machine"] for row in rows] == list(frame["machine"])
-    assert [row["bound"] for row in rows] == list(frame["bound"])
-    assert [float(row["eager_min_time_s"]) for row in rows] == list(frame["eager_min_time_s"])
-    assert [row["changes_sides"] == "true" for row in rows] == list(frame["changes_sides"])
-
-
-def test_svg_names_every_machine_beside_its_roof_and_is_the_same_every_time():
-    first, second = (str(eight().render("svg")) for _ in range(2))
-    assert first == second
-    text = "".join(ElementTree.fromstring(first).itertext())
+def test_svg_names_every_machine_beside_its_roof():
+    text = "".join(ElementTree.fromstring(eight().render("svg")).itertext())
     assert "h100 66.9 TFLOP/s" in text
     assert "between the ridge points" in text
 

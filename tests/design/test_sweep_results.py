@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from hypothesis import strategies as st
 from roofline.design.comparison.cells import Cell, verdict_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.comparison.sweeps import changes_of
-from roofline.errors import FileFormatError
 from roofline.plots.figures import new_figure
-from roofline.result import read_result, result_from_data
 from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
 
@@ -224,21 +221,3 @@ def test_pictures_cross_what_does_not_fit() -> None:
     assert sorted(crossed) == [(-0.5, 0.5), (0.5, -0.5)]
     texts = {each.get_position(): each.get_text() for each in figure.axes[0].texts}
     assert texts == {(0, 0): "2.0", (0, 1): "only standard", (1, 1): "2.0"}
-
-
-def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
-    result = memory((50, 100), (50, 101), (101, 101))
-    result.save(tmp_path / "s.json")
-    assert read_result(tmp_path / "s.json") == result
-    data = json.loads((tmp_path / "s.json").read_text())
-    for change, said in (
-        ({"rows": data["rows"][1:]}, "rows are no full grid"),
-        ({"points": data["points"][::-1]}, "points: does not follow from the rest"),
-        ({"reference": 7}, "reference 7: there are models 0 to 1"),
-        ({"axes": {}}, "at least one axis"),
-        ({"axes": {"c": [1, None, 3]}}, "expected numbers and words"),
-        ({"axes": {"c": 1}}, "expected a list"),
-        ({"cells": []}, "unknown key 'cells'"),
-    ):
-        with pytest.raises(FileFormatError, match=said):
-            result_from_data({**data, **change}, file="s.json")

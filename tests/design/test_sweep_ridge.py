@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from roofline.design.comparison.balance import places, winner_at
-from roofline.errors import FileFormatError
 from roofline.plots.figures import new_figure
 from roofline.result import result_from_data
 from tests.sweep_examples import FAR, NEAR, known, ridge
@@ -81,22 +78,3 @@ def test_where_nothing_fits_nothing_leads() -> None:
     assert not any(each["is_best"] for each in found.records() if each["machine"])
     line = next(x for x in str(found).splitlines() if x.startswith("small "))
     assert "a!, b!" in line
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"axes": {"balance": [1.0, "x", 4.0, 8.0]}}, "of numbers above 0"),
-        ({"axes": {"size": [1.0, 2.0, 4.0, 8.0]}}, "the axis is balance"),
-        ({"hardware": []}, "made of one"),
-        ({"rows": []}, "no full grid"),
-        ({"summary": "a wins"}, "summary: does not follow"),
-    ],
-)
-def test_a_damaged_file_is_refused(change: dict[str, object], said: str) -> None:
-    data = json.loads(ridge(NEAR, FAR).to_json())
-    with pytest.raises(FileFormatError, match=said):
-        result_from_data({**data, **change}, file="r.json")
-    rows = [{**each, "eager_min_time_s": None} for each in data["rows"]]
-    with pytest.raises(FileFormatError, match="a bound is not known"):
-        result_from_data({**data, "rows": rows}, file="r.json")
