@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from roofline.analysis import (
     SUMMED,
@@ -400,15 +400,14 @@ def analysis_of(
     )
 
 
-def totals_of(
-    rows: Sequence[OperatorRow],
-    *,
-    parameters: int = 0,
-    parameter_size_bytes: int = 0,
-    optimizer_state_bytes: int = 0,
-    peak_memory_bytes: int = 0,
-    all_tensors_bytes: int = 0,
-) -> Totals:
+_OF_MODELS = (
+    *("parameters", "parameter_size_bytes", "optimizer_state_bytes", "peak_memory_bytes"),
+    *("all_tensors_bytes", "predicted_s", "predicted_low_s", "predicted_high_s"),
+)
+"""Totals that do not follow from rows."""
+
+
+def totals_of(rows: Sequence[OperatorRow], **of_model: Any) -> Totals:
     """The sums over `rows`, with what the model takes in memory as given."""
     work = known_work(rows)
     measured = [row.measured_s for row in rows if row.state is not State.FREE]
@@ -418,48 +417,29 @@ def totals_of(
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
         traffic_bytes=work.traffic_bytes,
         fused_bytes=sum_fused_bytes(rows),
-        parameters=parameters,
-        parameter_size_bytes=parameter_size_bytes,
         buffer_size_bytes=0,
-        optimizer_state_bytes=optimizer_state_bytes,
-        peak_memory_bytes=peak_memory_bytes,
-        all_tensors_bytes=all_tensors_bytes,
         eager_min_time_s=sum_eager_min_time_s(rows),
         measured_s=sum(known) if known and len(known) == len(measured) else None,
+        **of_model,
     )
 
 
-def measured(analysis: Analysis, factor: float = 2.0) -> Analysis:
-    """`analysis` with every operator measured at `factor` times its bound."""
-    rows = tuple(
+def measured(analysis: Analysis, factor: float = 2.0, iqr: float = 0.02) -> Analysis:
+    """`analysis` with every operator measured at `factor` times its bound, and so large an IQR."""
+    rows = [
         row
-        if row.state is State.FREE or row.eager_min_time_s is None
-        else replace(
-            row,
-            measured_s=factor * row.eager_min_time_s,
-            measured_iqr_s=0.02 * row.eager_min_time_s,
-        )
+        if row.state is State.FREE or (bound := row.eager_min_time_s) is None
+        else replace(row, measured_s=factor * bound, measured_iqr_s=iqr * bound)
         for row in analysis.operators
-    )
+    ]
     return with_rows(analysis, rows)
 
 
 def with_rows(analysis: Analysis, rows: Sequence[OperatorRow]) -> Analysis:
     """`analysis` with other rows, and the sums that belong to them."""
-    old = analysis.totals
-    return replace(
-        analysis,
-        operators=tuple(rows),
-        coverage=coverage_of(rows),
-        totals=totals_of(
-            rows,
-            parameters=old.parameters,
-            parameter_size_bytes=old.parameter_size_bytes,
-            optimizer_state_bytes=old.optimizer_state_bytes,
-            peak_memory_bytes=old.peak_memory_bytes,
-            all_tensors_bytes=old.all_tensors_bytes,
-        ),
-    )
+    kept = {name: getattr(analysis.totals, name) for name in _OF_MODELS}
+    totals = totals_of(rows, **kept)
+    return replace(analysis, operators=tuple(rows), coverage=coverage_of(rows), totals=totals)
 
 
 @functools.cache

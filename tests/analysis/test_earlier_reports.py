@@ -9,9 +9,6 @@ from roofline.analysis import Analysis
 from roofline.foundation.blocks import View
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import EarlierRun
-from roofline.render.console import plain_text
-from roofline.render.markdown import report_markdown
-from roofline.render.pages import report_html
 from tests.analysis.blocks import facts_of
 from tests.analysis.examples import bare_profile, resnet, small
 
@@ -87,12 +84,3 @@ def test_without_a_prediction_and_without_a_bound() -> None:
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; no bound"
         " on time, the hardware's ceilings are unknown)"
     )
-
-
-def test_every_layout_shows_it() -> None:
-    report = measured_before().report()
-    html = measured_before()._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    for text in (plain_text(report), report_markdown(report), report_html(report), html):
-        for words in ("28.3 ms measured before", "by calibrate", "28.3 ms end to end"):
-            assert words in text
-    assert "measured before" not in plain_text(resnet().report())

@@ -188,12 +188,6 @@ def test_cut_cells_keep_the_end_that_tells():
     assert "a_lon…   …0.dense" in out.getvalue()
 
 
-@everything
-def test_csv_has_one_line_an_operator(name: str):
-    lines = EXAMPLES[name].to_csv().splitlines()
-    assert len(lines) >= 1 + len(EXAMPLES[name].operators)
-
-
 def test_reports_and_pages_need_no_heavy_library():
     code = """
 import importlib, pkgutil, sys

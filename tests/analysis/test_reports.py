@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from roofline.analysis import Analysis, known_work
+from roofline.analysis import known_work
 from roofline.foundation.blocks import By, View
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
@@ -161,9 +161,3 @@ def test_provenance_is_said_in_words(profile: HardwareProfile, words: str):
 def test_control_characters_are_shown_not_sent():
     assert printable("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
     assert printable("größe 模型") == "größe 模型"
-
-
-def test_an_analysis_shows_itself_in_a_notebook():
-    html = small()._repr_html_()
-    assert html.startswith("<div")
-    assert isinstance(small(), Analysis)

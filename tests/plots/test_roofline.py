@@ -263,16 +263,11 @@ def test_a_long_name_is_cut_and_the_time_is_not() -> None:
     assert title_of(EXAMPLES["resnet"]).endswith(" · minimum 17.6 ms")
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_example_draws(name: str) -> None:
-    assert bytes(EXAMPLES[name].render("png")).startswith(b"\x89PNG")  # pyright: ignore[reportArgumentType]
-
-
 def test_svg_is_the_same_every_time_and_its_text_is_text() -> None:
-    first, second = (resnet().render("svg") for _ in range(2))
+    first, second = (small().render("svg") for _ in range(2))
     assert first == second
     text = "".join(ElementTree.fromstring(first).itertext())
-    for words in ("Roofline of resnet-like", "float32 avx512 fma 523 GFLOP/s", "DRAM read 41.3"):
+    for words in ("Roofline of small", "float32 core 100 GFLOP/s", "DRAM 10.0 GB/s"):
         assert words in text
 
 
