@@ -33,8 +33,7 @@ NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.
 
 Event = dict[str, Any]
 
-_MEASURED = 1
-"""The number of the process, and of its thread, that shows what was measured."""
+_MEASURED = 1  # The number of the process, and of its thread, that shows what was measured
 
 _TITLES = {
     "measured": "measured: medians end to end",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from statistics import median
 
@@ -13,7 +13,6 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.rows import (
     SUMMED,
     Coverage,
-    MemoryPeak,
     OperatorRow,
     coverage_of,
     known_work,
@@ -37,32 +36,23 @@ _BYTE_FIELDS = tuple(
 """What follows from the tensors of an operator."""
 
 
+_Follows = Iterator[tuple[str, float | None, float | None, str]]
+"""The name of a number, what is said and what is right, and what that follows from."""
+
+
 def contradictions(analysis: Analysis) -> Iterable[str]:
-    """What in an analysis does not follow from its operators and its hardware, in words."""
-    hardware = analysis.hardware
+    """Return what in an analysis does not follow from its operators and its hardware, in words."""
+    hardware, totals, rows = analysis.hardware, analysis.totals, analysis.operators
     if not 1 <= analysis.threads <= hardware.threads:
         yield f"threads is {analysis.threads}, but the hardware has {hardware.threads}"
-    for name, expected in _sums(analysis.operators).items():
-        value = getattr(analysis.totals, name)
-        if not _is_same(value, expected):
-            yield f"totals.{name} is {value}, but the operators add up to {expected}"
+    yield from _wrong(_numbers(analysis))
     yield from _contradictions_of_minimum(analysis)
-    coverage = coverage_of(analysis.operators)
-    for name in (each.name for each in fields(Coverage)):
-        value, expected = getattr(analysis.coverage, name), getattr(coverage, name)
-        if not _is_same(value, expected):
-            yield f"coverage.{name} is {value}, but that of the operators is {expected}"
-    totals = analysis.totals
     kept_bytes = totals.parameter_size_bytes + totals.buffer_size_bytes
     if not kept_bytes <= totals.peak_memory_bytes <= totals.all_tensors_bytes:
         yield (
             f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, not between the {kept_bytes}"
             f" of parameters and buffers and the {totals.all_tensors_bytes} of all tensors"
         )
-    if analysis.prediction is not None:
-        said, expected = analysis.prediction.operators_s, totals.predicted_s
-        if not _is_same(said, expected):
-            yield f"prediction.operators_s is {said}, but the operators add up to {expected}"
     if analysis.earlier is not None:
         # It is of eager inference with warm caches, for want of a newer one.
         run = analysis.run
@@ -72,23 +62,20 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             yield "earlier is given, but cache is 'cold'"
         if run.train or run.autocast or run.device != "cpu":
             yield "earlier is given, but run is no eager inference on a CPU"
-    if analysis.peak is not None:
-        yield from _contradictions_of_peak(analysis, analysis.peak)
+    fullest = analysis.peak.operator if analysis.peak else None
+    if fullest is not None and fullest >= len(rows):
+        yield f"peak.operator is {fullest}, but there are {len(rows)}"
     paths = Counter(each.path for each in analysis.modules)
-    for path in (path for path, count in paths.items() if count > 1):
-        yield f"modules has '{path}' twice"
-    phases = [PHASES.index(row.phase) for row in analysis.operators]
+    yield from (f"modules has '{path}' twice" for path, count in paths.items() if count > 1)
+    phases = [PHASES.index(row.phase) for row in rows]
     if phases != sorted(phases):
         yield "the phases of the operators do not follow each other"
     if phases and phases[-1] and not analysis.run.train:
         yield f"operators are of the {PHASES[phases[-1]]} phase, but run.train is false"
     for number, finding in enumerate(analysis.findings):
         for index in finding.operators:
-            if not 0 <= index < len(analysis.operators):
-                yield (
-                    f"findings[{number}] names operator {index}, but there are"
-                    f" {len(analysis.operators)}"
-                )
+            if not 0 <= index < len(rows):
+                yield f"findings[{number}] names operator {index}, but there are {len(rows)}"
     labels: _Labels = (
         {
             level.name: {
@@ -104,15 +91,52 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             if each.kind == "hardware"
         },
     )
-    for position, row in enumerate(analysis.operators):
+    for position, row in enumerate(rows):
         if row.index != position:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
         for contradiction in _contradictions_of_row(row, labels):
             yield f"operators[{position}]: {contradiction}"
 
 
+def _wrong(followed: _Follows) -> Iterable[str]:
+    for name, said, right, because in followed:
+        if not _is_same(said, right):
+            yield f"{name} is {said}, but {because} {right}"
+
+
+def _numbers(analysis: Analysis) -> _Follows:
+    totals, rows, at_work = analysis.totals, analysis.operators, working(analysis.operators)
+    work = known_work(rows)
+    sums: dict[str, float | None] = {
+        **{name: getattr(work, name) for name in SUMMED},
+        "traffic_bytes": work.traffic_bytes,
+        "fused_bytes": sum_fused_bytes(rows),
+        "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
+        "eager_min_time_s": sum_eager_min_time_s(rows),
+        "predicted_s": sum_known(row.predicted_s for row in at_work) if at_work else None,
+        "measured_s": sum_known(row.measured_s for row in at_work) if at_work else None,
+    }
+    for name, right in sums.items():
+        yield f"totals.{name}", getattr(totals, name), right, "the operators add up to"
+    if analysis.prediction is not None:
+        said = analysis.prediction.operators_s
+        yield "prediction.operators_s", said, totals.predicted_s, "the operators add up to"
+    covered = coverage_of(rows)
+    for name in (each.name for each in fields(Coverage)):
+        said = getattr(analysis.coverage, name)
+        yield f"coverage.{name}", said, getattr(covered, name), "that of the operators is"
+    if (peak := analysis.peak) is not None:
+        yield "totals.peak_memory_bytes", totals.peak_memory_bytes, peak.byte, "peak has"
+        for name, right in (
+            ("parameter_bytes", totals.parameter_size_bytes),
+            ("buffer_bytes", totals.buffer_size_bytes),
+            ("optimizer_bytes", totals.optimizer_state_bytes),
+        ):
+            yield f"peak.{name}", getattr(peak, name), right, "the model keeps"
+
+
 def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
-    """model ≤ fused ≤ eager, and the kernels add up, unless the model minimum is longer."""
+    """Return what is not model ≤ fused ≤ eager, and kernels that do not add up."""
     totals = analysis.totals
     eager_s, fused_s, model_s = minimum_times_of(totals).values()
     kernels = [row.fused_min_time_s for row in analysis.operators]
@@ -137,21 +161,6 @@ def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
             )
 
 
-def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[str]:
-    totals = analysis.totals
-    if peak.byte != totals.peak_memory_bytes:
-        yield f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, but peak has {peak.byte}"
-    for name, kept in (
-        ("parameter_bytes", totals.parameter_size_bytes),
-        ("buffer_bytes", totals.buffer_size_bytes),
-        ("optimizer_bytes", totals.optimizer_state_bytes),
-    ):
-        if getattr(peak, name) != kept:
-            yield f"peak.{name} is {getattr(peak, name)}, but {kept} are kept all the time"
-    if peak.operator is not None and peak.operator >= len(analysis.operators):
-        yield f"peak.operator is {peak.operator}, but there are {len(analysis.operators)}"
-
-
 _Labels = tuple[dict[str, set[str]], set[str]]
 """What a row may call its ceiling: by memory level, and of compute."""
 
@@ -164,13 +173,6 @@ def _contradictions_of_row(row: OperatorRow, labels: _Labels) -> Iterable[str]:
         yield from _contradictions_of_place(row, labels)
     elif row.work != Work() or row.level_bytes or row.level or row.ceiling or row.eager_min_time_s:
         yield "state is 'free', but it takes something"
-    crossing = row.level_bytes.get(row.level, 0)
-    intensity = row.flop / crossing if row.flop is not None and crossing else None
-    if not _is_same(row.intensity_flop_per_byte, intensity):
-        yield (
-            f"intensity_flop_per_byte is {row.intensity_flop_per_byte},"
-            f" but flop over bytes of '{row.level}' is {intensity}"
-        )
     time_s, attainable = row.eager_min_time_s, row.attainable_flop_per_s
     rate = row.flop / time_s if row.flop is not None and time_s else None
     if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
@@ -210,15 +212,9 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
         yield (f"min_macs is {row.min_macs}, of {row.macs} macs and min_flop {row.min_flop}")
     if row.measured_iqr_s is not None and row.measured_s is None:
         yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
-    if row.measured_times_s and not _is_same(row.measured_s, median(row.measured_times_s)):
-        yield f"measured_s is {row.measured_s}, but not the median of measured_times_s"
     if not row.op.isprintable() or not row.op.strip():
         yield f"op is {row.op!r}, which is no operator's name"
-    parts = Work() if row.state is State.FREE else Work(**traffic_of(row.inputs, row.outputs))
-    for name in _BYTE_FIELDS:
-        value, expected = getattr(row, name), getattr(parts, name)
-        if value != expected:
-            yield f"{name} is {value}, but its tensors have {expected}"
+    yield from _wrong(_numbers_of_row(row))
     for spec in (*row.inputs, *row.outputs):
         least = spec.distinct_elements if spec.min_elements is None else spec.min_elements
         if not least <= spec.distinct_elements <= spec.elements:
@@ -228,19 +224,16 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
             )
 
 
-def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
-    """What totals must be, by name."""
-    work = known_work(rows)
-    at_work = working(rows)
-    return {
-        **{name: getattr(work, name) for name in SUMMED},
-        "traffic_bytes": work.traffic_bytes,
-        "fused_bytes": sum_fused_bytes(rows),
-        "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
-        "eager_min_time_s": sum_eager_min_time_s(rows),
-        "predicted_s": sum_known(row.predicted_s for row in at_work) if at_work else None,
-        "measured_s": sum_known(row.measured_s for row in at_work) if at_work else None,
-    }
+def _numbers_of_row(row: OperatorRow) -> _Follows:
+    if row.measured_times_s:
+        right = median(row.measured_times_s)
+        yield "measured_s", row.measured_s, right, "the median of measured_times_s is"
+    parts = Work() if row.state is State.FREE else Work(**traffic_of(row.inputs, row.outputs))
+    for name in _BYTE_FIELDS:
+        yield name, getattr(row, name), getattr(parts, name), "its tensors have"
+    crossing, said = row.level_bytes.get(row.level, 0), row.intensity_flop_per_byte
+    intensity = row.flop / crossing if row.flop is not None and crossing else None
+    yield "intensity_flop_per_byte", said, intensity, f"flop over bytes of '{row.level}' is"
 
 
 def _is_same(value: float | None, expected: float | None) -> bool:

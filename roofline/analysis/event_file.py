@@ -31,8 +31,7 @@ from roofline.workload.tensors import Role, TensorSpec
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
 
-_FORMAT_VERSION = 22
-"""Of graphs, as SummaryWriter says it."""
+_FORMAT_VERSION = 22  # Of graphs, as SummaryWriter says it
 
 
 _OF_OPERATORS = (

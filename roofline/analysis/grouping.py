@@ -157,7 +157,7 @@ def module_tree(
     top: int | None = None,
     time_s: GroupTime = BOUND,
 ) -> tuple[Branch, ...]:
-    """Return the modules down to `depth`, each before those in it, in the order of their first calls.
+    """Return modules down to `depth`, each before those in it, in the order of their first calls.
 
     A module's row holds its own operators and those of all modules in it; the rows that are not
     open add up to it. One that several modules share stands where it has its first name. Operators

@@ -34,9 +34,7 @@ from roofline.plots.roof import Ceiling, Diagonal, RoofLines, Spot
 from roofline.plots.roofline import draw_roofline, name_points
 from roofline.plots.style import BLUE, THEORETICAL
 
-_NAMED = 4
-"""Number of ceilings that a note names, those of the longest times first."""
-
+_NAMED = 4  # Number of ceilings that a note names, those of the longest times first
 _LEAST_SHARE = 0.02
 """Operators under one ceiling that take less of the time have no area: they are in the note."""
 
@@ -347,11 +345,8 @@ _SOFTWARE: dict[str, Any] = {"facecolor": BLUE, "alpha": 0.13, "linewidth": 0.0,
 _REACHED: dict[str, Any] = {"color": BLUE, "linewidth": 1.3}
 _MOST_WORDS = 4
 
-_THIN = 0.025
-"""Part of the height of the axes: areas less high than this have no words."""
-
-_NARROW = 0.02
-"""Part of the width of the axes: areas of operators are no narrower than this."""
+_THIN = 0.025  # Part of the height of the axes: areas less high than this have no words
+_NARROW = 0.02  # Part of the width of the axes: areas of operators are no narrower than this
 
 
 def draw_layers(

@@ -14,6 +14,7 @@ from roofline.analysis.points import roof_lines, types_by_time
 from roofline.analysis.report import minimum_text
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import beats_bound, kind_of_time, shape_of, short_op
+from roofline.foundation import schema
 from roofline.foundation.blocks import Grid, Report, View, safe
 from roofline.foundation.text import printable
 from roofline.machine.hardware import describe_threads
@@ -23,8 +24,7 @@ from roofline.plots.style import SERIES, Style, styles
 
 _SPARE_LOOKS = 63
 
-Column = list[Any] | None
-"""One value an operator; None: no operator has any."""
+Column = list[Any] | None  # One value an operator; None: no operator has any
 
 
 class Strings(dict[str, int]):
@@ -130,7 +130,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         # Seconds of a pass that belong to no operator, where they are known.
         "overhead_s": overheads_s,
         "levels": list(map(printable, levels)),
-        **_lines(analysis),
+        **schema.to_data(roof_lines(analysis, "all")),
         "level": [places.get(row.level, -1) for row in rows],
         "level_bytes": [[row.level_bytes.get(level, 0) for row in rows] for level in levels],
         "ceiling": named(row.ceiling for row in rows),
@@ -150,30 +150,3 @@ _TIMES = (
 def _known(values: Iterable[float | None]) -> Column:
     found = list(values)
     return None if all(each is None for each in found) else found
-
-
-def _lines(analysis: Analysis) -> dict[str, Any]:
-    lines = roof_lines(analysis, "all")
-    return {
-        "ceilings": [
-            {
-                "label": each.label,
-                "kind": each.kind,
-                "flop_per_s": each.flop_per_s,
-                "start": each.start_flop_per_byte,
-                "main": each.main,
-            }
-            for each in lines.ceilings
-        ],
-        "diagonals": [
-            {
-                "label": each.label,
-                "level": each.level,
-                "bytes_per_s": each.bytes_per_s,
-                "ridge": each.ridge_flop_per_byte,
-                "cut": each.cut_flop_per_byte,
-            }
-            for each in lines.diagonals
-        ],
-        "main_top_flop_per_s": lines.main_top_flop_per_s,
-    }

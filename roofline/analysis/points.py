@@ -74,8 +74,7 @@ def dtypes_in_use(analysis: Analysis, roof: MachineRoof) -> Sequence[DType]:
 
 
 _NAME_CHARACTERS = 28
-_SAME_SPOT = 0.01
-"""Decades within which calls of one operator and shape share a point."""
+_SAME_SPOT = 0.01  # Decades within which calls of one operator and shape share a point
 
 
 def drawn(row: OperatorRow) -> bool:

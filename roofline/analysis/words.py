@@ -31,8 +31,7 @@ TOLERANCE = 1 / BOUND_MARGIN
 Kind = Literal["measured", "predicted", "bound"]
 """The three times of an operator; they are never mixed in a sum."""
 
-_NAMED = 5
-"""How many of the operators that beat their bound have a line."""
+_NAMED = 5  # How many of the operators that beat their bound have a line
 
 
 def kind_of_time(analysis: Analysis) -> Kind:
@@ -350,8 +349,7 @@ def _memory(analysis: Analysis) -> str:
     return f"{format_bytes(peak.byte)} at the peak{when}: {held or 'nothing'} · {freed}"
 
 
-MODEL_ITSELF = "(model)"
-"""How an operator that runs in no submodule is named."""
+MODEL_ITSELF = "(model)"  # How an operator that runs in no submodule is named
 
 
 def fit_cell(fits: bool | None) -> str:

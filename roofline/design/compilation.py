@@ -17,8 +17,7 @@ from roofline.workload.operators import Phase, State
 
 _LOSS = "<loss>"
 
-_NAMED = 4
-"""How many operators or modules of a kernel are named."""
+_NAMED = 4  # How many operators or modules of a kernel are named
 
 _WHEN: dict[Part, str] = {
     "forward": "between graphs",

@@ -24,8 +24,7 @@ from roofline.foundation.text import printable
 from roofline.plots.style import ALARM, FONT, GREY_TEXT, INK, SMALL_PT, SOFT
 
 _TITLE_PT = 13.0
-_CHARACTERS_PER_INCH = 16
-"""Of small words: notes are wrapped by their number, not by their width."""
+_CHARACTERS_PER_INCH = 16  # Of small words: notes are wrapped by their number, not by their width
 
 
 class _NotebookFigure(Figure):

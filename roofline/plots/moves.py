@@ -17,12 +17,8 @@ from roofline.plots.roof import Point, RoofLines, Spot, diameter_pt
 from roofline.plots.roofline import draw_roofline, name_points
 from roofline.plots.style import GREY, INK, Style
 
-BEFORE = "before"
-"""The type of all points that arrows start from."""
-
-_SAME_SPOT = 0.05
-"""Decades within which spots are drawn as one."""
-
+BEFORE = "before"  # The type of all points that arrows start from
+_SAME_SPOT = 0.05  # Decades within which spots are drawn as one
 _FAR = 4.0
 """How far below the lowest point ceilings are left out, as a factor: they would press points."""
 

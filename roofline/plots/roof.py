@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Spot = tuple[float, float]
-"""A place on the axes: FLOP/byte, FLOP/s."""
-
+Spot = tuple[float, float]  # A place on the axes: FLOP/byte, FLOP/s
 CeilingKind = Literal["hardware", "library", "theoretical"]
 
 _SMALLEST_PT = 4.5

@@ -53,9 +53,7 @@ _LEGEND = {
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
 """Markers of equal s differ in ink: factors on their area that make them look alike."""
 
-_GAP = 0.036
-"""Between labels of ceilings, as a part of the height of the axes."""
-
+_GAP = 0.036  # Between labels of ceilings, as a part of the height of the axes
 _STRIP = 0.038
 """Height of a row of the strip of operators without FLOP, as a part of that of the axes."""
 

@@ -18,9 +18,7 @@ ALARM = "#c00000"
 FONT = ["DejaVu Sans", "sans-serif"]
 """The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
 
-SMALL_PT = 7.5
-"""The size of the words inside and next to axes."""
-
+SMALL_PT = 7.5  # The size of the words inside and next to axes
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 PURPLE, SKY, BLACK, GREY = "#cc79a7", "#56b4e9", "#000000", "#7f7f7f"
 DARK_RED = "#661100"

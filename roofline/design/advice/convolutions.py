@@ -41,8 +41,7 @@ _VECTORS = {"avx512f": 16, "avx2": 8}
 """The float32 numbers of a vector, and so the channels of a block, by instruction set. oneDNN's
 convolutions have blocks of 16 with AVX-512 (nChw16c), also in bfloat16, and of 8 with AVX2."""
 
-_TENSOR_CORE_CHANNELS = 8
-"""Of 16-bit numbers: tensor cores take matrices in such parts."""
+_TENSOR_CORE_CHANNELS = 8  # Of 16-bit numbers: tensor cores take matrices in such parts
 
 
 def block_channels(profile: HardwareProfile, dtype: str) -> int | None:
@@ -179,8 +178,7 @@ def _measured(row: OperatorRow) -> Time | None:
     return Time(s=row.measured_s, low_s=row.measured_s - spread_s, high_s=row.measured_s + spread_s)
 
 
-_USUAL = 9
-"""Taps of a 3x3 kernel."""
+_USUAL = 9  # Taps of a 3x3 kernel
 
 
 def _times_usual(kernel: Sequence[int]) -> float:
@@ -210,8 +208,7 @@ def _operators(rows: list[OperatorRow]) -> str:
 # -- depthwise convolutions ------------------------------------------------------------------------
 
 _BETWEEN = ("normalization", "pointwise", "activation", "transcendental")
-_FAR_APART = 2.0
-"""A share of time this many times the share of FLOP is out of proportion."""
+_FAR_APART = 2.0  # A share of time this many times the share of FLOP is out of proportion
 
 
 def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
@@ -396,8 +393,7 @@ def _merged(group: Sequence[OperatorRow]) -> Alternative:
 
 # -- pooling ---------------------------------------------------------------------------------------
 
-_FAR = 10.0
-"""So many times its bound: what takes longer does not use the machine's vectors."""
+_FAR = 10.0  # So many times its bound: what takes longer does not use the machine's vectors
 
 
 def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:

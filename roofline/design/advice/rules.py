@@ -36,8 +36,7 @@ _OVERHEADS = {
 _FLOORS = 8.0
 """So many times the time of an empty call, which has no numbers to wrap and no types to promote."""
 
-_FEW = 5
-"""Fewer calls than these are no habit of the model's."""
+_FEW = 5  # Fewer calls than these are no habit of the model's
 
 
 def ruled_by_dispatch(subject: Subject) -> list[Proposal]:

@@ -201,8 +201,7 @@ def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
     return reuses
 
 
-LEAST_SHARE = 0.01
-"""Of the time of a pass: what saves less is not worth a change."""
+LEAST_SHARE = 0.01  # Of the time of a pass: what saves less is not worth a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +231,7 @@ class Time:
         )
 
 
-NOTHING = Time(s=0.0, low_s=0.0, high_s=0.0)
-"""The time of what is not there any more."""
+NOTHING = Time(s=0.0, low_s=0.0, high_s=0.0)  # The time of what is not there any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,8 +294,7 @@ class Proposal:
     swaps: tuple[Swap, ...] = ()
 
 
-Parts = list[tuple[Time, Time]]
-"""Times before and after."""
+Parts = list[tuple[Time, Time]]  # Times before and after
 
 
 @dataclass(frozen=True)

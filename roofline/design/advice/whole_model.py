@@ -13,20 +13,13 @@ from roofline.foundation.units import format_bytes, format_flop_per_s, format_pe
 from roofline.placement import Roof
 from roofline.workload.tensors import Role
 
-_BATCHES = (8, 32)
-"""How many times the batch that is given is tried."""
-
-_HEAVY = 0.5
-"""From this share of a pass's bytes from memory on, weights dominate."""
-
-_LONG = 0.05
-"""Of a pass, the least that reading its weights must take."""
-
+_BATCHES = (8, 32)  # How many times the batch that is given is tried
+_HEAVY = 0.5  # From this share of a pass's bytes from memory on, weights dominate
+_LONG = 0.05  # Of a pass, the least that reading its weights must take
 _QUANTISED = ("quantized.", "aten.quantize_")
 """What operators are called of models whose weights are integers, which are of no floating type."""
 
-_SHOWN = 2
-"""How many kinds of operators are named that a change moves most."""
+_SHOWN = 2  # How many kinds of operators are named that a change moves most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

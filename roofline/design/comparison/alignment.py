@@ -9,8 +9,7 @@ from difflib import SequenceMatcher
 from roofline.analysis import Analysis, Group, groups, minimum_times_of, module_tree
 from roofline.design.comparison.differences import Kind, kind_of_times, whole_of
 
-DEPTH = 2
-"""How far down the tree of modules goes, where nobody says."""
+DEPTH = 2  # How far down the tree of modules goes, where nobody says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,9 +146,7 @@ def point_text(point: Point) -> str:
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MOST_VALUES = 10_000
-"""Of one axis, where its values are not whole numbers a step apart."""
-
+_MOST_VALUES = 10_000  # Of one axis, where its values are not whole numbers a step apart
 _LARGEST = 2**40
 
 

@@ -10,8 +10,7 @@ from typing import Literal
 from roofline.analysis import Analysis, fits, groups, minimum_times_of
 from roofline.design.comparison.ratios import ratio_of_predictions
 
-DIGITS = 2
-"""Significant digits of predicted and measured times, and of their ratios, in sentences."""
+DIGITS = 2  # Significant digits of predicted and measured times, and of their ratios, in sentences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +125,7 @@ TIMES: dict[Basis, str] = {
     "bound": "eager_min_time_s",
 }
 
-SAME_BOUND = 1.05
-"""Bounds that differ by less than this factor are too close to call."""
+SAME_BOUND = 1.05  # Bounds that differ by less than this factor are too close to call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

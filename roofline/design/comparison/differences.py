@@ -11,8 +11,7 @@ from roofline.analysis.words import sum_s, time_of
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio, ratio_of_predictions
 
-_SAME = 1.05
-"""A ratio below this is 1 in as many digits as times of passes are worth."""
+_SAME = 1.05  # A ratio below this is 1 in as many digits as times of passes are worth
 
 
 class Design(NamedTuple):

@@ -29,8 +29,7 @@ from roofline.workload.operators import State
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-Across = tuple[OperatorRow, ...]
-"""One operator: its row on every machine, in their order."""
+Across = tuple[OperatorRow, ...]  # One operator: its row on every machine, in their order
 
 
 def check(comparison: Comparison) -> None:

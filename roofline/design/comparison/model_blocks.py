@@ -41,8 +41,7 @@ _OF_ANY_MACHINE = (
 )
 """The quantities that are the same on every machine."""
 
-_MOST_COLUMNS = 3
-"""Of more models than these, each has a row instead of a column."""
+_MOST_COLUMNS = 3  # Of more models than these, each has a row instead of a column
 
 
 def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
@@ -68,11 +67,8 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     yield from notes("Warnings", warnings, urgent=True)
 
 
-_LONG = 28
-"""How many characters a name may have before all names become letters."""
-
-_LONG_TOGETHER = 64
-"""The same of all of them, each of which is the heading of a column."""
+_LONG = 28  # How many characters a name may have before all names become letters
+_LONG_TOGETHER = 64  # The same of all of them, each of which is the heading of a column
 
 
 def with_letters(comparison: Comparison) -> tuple[Comparison, tuple[tuple[str, str], ...]]:

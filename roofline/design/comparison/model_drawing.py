@@ -23,8 +23,7 @@ from roofline.plots.style import BLUE, INK, SMALL_PT, SOFT, VERMILION
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-Drawn = Literal["bound", "predicted", "measured", "flop"]
-"""What a bar or a mark stands for."""
+Drawn = Literal["bound", "predicted", "measured", "flop"]  # What a bar or a mark stands for
 
 _QUANTITIES: dict[Drawn, str] = {
     "bound": "eager_min_time_s",
@@ -40,9 +39,7 @@ _WORDS: dict[Drawn, str] = {
     "measured": "measured",
     "flop": "FLOP",
 }
-_GAP = 1.4
-"""Between models, in heights of a bar."""
-
+_GAP = 1.4  # Between models, in heights of a bar
 _LONGEST_NAME = 30
 
 

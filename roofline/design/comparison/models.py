@@ -93,8 +93,7 @@ _QUANTITIES: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "measured_s": ("measured", _time),
 }
 
-UNCERTAIN = ("predicted_s", "measured_s")
-"""The quantities whose ratios have intervals."""
+UNCERTAIN = ("predicted_s", "measured_s")  # The quantities whose ratios have intervals
 
 
 def quantities(comparison: Comparison, only: str | None = None) -> tuple[Quantity, ...]:

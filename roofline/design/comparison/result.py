@@ -40,8 +40,7 @@ _VIEWS: dict[Shape, Any] = {
 }
 """Modules that say what a table of that shape comes to: summary, sentences, columns and rows."""
 
-LONGEST = 24
-"""Characters of a name that still reads well in a sentence."""
+LONGEST = 24  # Characters of a name that still reads well in a sentence
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -31,9 +31,7 @@ _RULE_OF_MEMORY = (
     "a design whose peak memory exceeds the memory there is marked !, and wins nothing"
 )
 
-_COLUMNS = 8
-"""Values side by side: as many as fit 80 characters."""
-
+_COLUMNS = 8  # Values side by side: as many as fit 80 characters
 _MOST_ROWS = 40
 _MOST_TABLES = 24
 _MOST_CHANGES = 20

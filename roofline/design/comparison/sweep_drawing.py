@@ -30,16 +30,10 @@ if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
 MOST_FACETS = 12
-MOST_CELLS = 100
-"""On one side of a map; more would be thinner than their lines."""
-
+MOST_CELLS = 100  # On one side of a map; more would be thinner than their lines
 _UNKNOWN = "#e4e4e4"
-_WEAKEST = 0.10
-"""How much of its color a winner by nothing has."""
-
-_WIDEST_WITH_WORDS = 24
-"""Cells side by side in all maps of a row that have room for their factors."""
-
+_WEAKEST = 0.10  # How much of its color a winner by nothing has
+_WIDEST_WITH_WORDS = 24  # Cells side by side in all maps of a row that have room for their factors
 _LEAD = "#c8c8c8"
 
 

@@ -14,8 +14,7 @@ from roofline.foundation.text import counted
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
 
-_CLOSE, _UNKNOWN = -1, -2
-"""What stands in the place of a winner where there is none."""
+_CLOSE, _UNKNOWN = -1, -2  # What stands in the place of a winner where there is none
 
 
 def check(comparison: Comparison) -> None:

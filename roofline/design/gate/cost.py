@@ -41,11 +41,8 @@ _TOTALS: tuple[tuple[str, str, Kind], ...] = (
 QUANTITIES = {name: Quantity(name=name, title=title, kind=kind) for name, title, kind in _TOTALS}
 """Totals that conditions may be on, by name, in reading order."""
 
-_DEPTH = 2
-"""How far down the tree of modules costs are told apart."""
-
-MODEL_ITSELF = "(model)"
-"""What runs in no submodule."""
+_DEPTH = 2  # How far down the tree of modules costs are told apart
+MODEL_ITSELF = "(model)"  # What runs in no submodule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,9 +214,7 @@ def check_repeated(analysis: Analysis, *, what: str) -> None:
         )
 
 
-KIND = "baseline"
-"""What such a file says it is."""
-
+KIND = "baseline"  # What such a file says it is
 _FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
 _HEAD_BYTE = 2**20

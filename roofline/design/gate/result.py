@@ -17,9 +17,7 @@ from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
 
-Outcome = Literal["fails", "not judged", "passes"]
-"""The worst first."""
-
+Outcome = Literal["fails", "not judged", "passes"]  # The worst first
 _MOST_PARTS = 10
 
 

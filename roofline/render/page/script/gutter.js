@@ -16,7 +16,7 @@ function gutterFor(ceilings, width) {
 
 function nameCeilings(ceilings, frame, gutter) {
   const { x, y } = picture;
-  const inSight = ceilings.filter(({ flop_per_s: rate, start }) =>
+  const inSight = ceilings.filter(({ flop_per_s: rate, start_flop_per_byte: start }) =>
     y.holds(rate) && (start ?? 0) < 10 ** x.high);
   const most = Math.floor((frame.bottom - frame.top) / LINE);
   // Of more names than there is room for, the least needed are left out.

@@ -31,7 +31,7 @@ function withReach(line, { label }) {
 
 function ceilingLine(each) {
   const { x, y } = picture;
-  const start = Math.max(each.start ?? 0, 10 ** x.low);
+  const start = Math.max(each.start_flop_per_byte ?? 0, 10 ** x.low);
   if (start >= 10 ** x.high) return null;
   const at = y.place(each.flop_per_s);
   const kind = `ceiling ${each.kind}${each.main ? "" : " other"}`;
@@ -47,7 +47,7 @@ function diagonalLine(each) {
 
 function diagonalEnds(each) {
   const { x, y } = picture;
-  const [low, high] = [10 ** x.low, Math.min(each.cut ?? Infinity, 10 ** x.high)];
+  const [low, high] = [10 ** x.low, Math.min(each.cut_flop_per_byte ?? Infinity, 10 ** x.high)];
   const place = (value) => [x.place(value), y.place(value * each.bytes_per_s)];
   return [...place(low), ...place(Math.max(low, high))];
 }
@@ -100,14 +100,15 @@ function isOffCeilings(height, { ceilings }) {
 function drawRidges(lines, room) {
   const { diagonals, top } = lines;
   const { x, y } = picture;
-  for (const each of diagonals.filter(({ ridge }) => ridge !== null)) {
-    const [at, height] = [x.place(each.ridge), y.place(top)];
-    if (!x.holds(each.ridge) || !y.holds(top)) continue;
+  for (const each of diagonals) {
+    const ridge = each.ridge_flop_per_byte;
+    if (ridge === null || !x.holds(ridge) || !y.holds(top)) continue;
+    const [at, height] = [x.place(ridge), y.place(top)];
     layers.lines.append(
       draw("circle", { cx: at, cy: height, r: 3.5, class: "ridge" },
-        draw("title", {}, `${each.level} ridge: ${formatIntensity(each.ridge)} FLOP/byte`)),
+        draw("title", {}, `${each.level} ridge: ${formatIntensity(ridge)} FLOP/byte`)),
     );
-    const words = `${each.level} ${formatIntensity(each.ridge)}`;
+    const words = `${each.level} ${formatIntensity(ridge)}`;
     room.take(boxAround(at, height, 4));
     // With a blank at both ends, so that names do not run into each other.
     const box = (place) => boxOf(` ${words} `, at, place, "middle");

@@ -64,8 +64,8 @@ class LogScale {
 
 // The range that holds every point and ceiling, and each ridge with some room around.
 function fullRange(spots, lines) {
-  const ridges = lines.diagonals.map((each) => each.ridge).filter(Boolean);
-  const cuts = lines.diagonals.map((each) => each.cut).filter(Boolean);
+  const ridges = lines.diagonals.map((each) => each.ridge_flop_per_byte).filter(Boolean);
+  const cuts = lines.diagonals.map((each) => each.cut_flop_per_byte).filter(Boolean);
   const places = spots.map((spot) => spot.x);
   const low = least([...places, ...ridges.map((each) => each / 8)], 0.01) / 1.6;
   const high = most([...places.map((each) => 2 * each), ...cuts.map((each) => 3 * each)], 1000);
