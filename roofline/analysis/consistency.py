@@ -173,6 +173,7 @@ def _contradictions_of_row(row: OperatorRow, labels: _Labels) -> Iterable[str]:
         yield from _contradictions_of_place(row, labels)
     elif row.work != Work() or row.level_bytes or row.level or row.ceiling or row.eager_min_time_s:
         yield "state is 'free', but it takes something"
+    yield from _wrong(_numbers_of_row(row))
     time_s, attainable = row.eager_min_time_s, row.attainable_flop_per_s
     rate = row.flop / time_s if row.flop is not None and time_s else None
     if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
@@ -214,7 +215,6 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
         yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
     if not row.op.isprintable() or not row.op.strip():
         yield f"op is {row.op!r}, which is no operator's name"
-    yield from _wrong(_numbers_of_row(row))
     for spec in (*row.inputs, *row.outputs):
         least = spec.distinct_elements if spec.min_elements is None else spec.min_elements
         if not least <= spec.distinct_elements <= spec.elements:

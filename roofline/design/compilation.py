@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
 from roofline.analysis.words import hardware_fact, model_fact, run_fact
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_bytes
 from roofline.result import Result
@@ -192,12 +192,8 @@ class Compilation(Result):
         calls = sum(each.calls for each in graphs)
         again = f", called {calls:,} times in a pass" if calls > len(graphs) else ""
         yield "Graphs", " · ".join(of_phases) + again
-        loops = sum(
-            kernel.loops * graph.calls
-            for graph in graphs
-            for kernel in graph.kernels
-            if kernel.kind == "generated"
-        )
+        kernels = ((each, graph.calls) for graph in graphs for each in graph.kernels)
+        loops = sum(each.loops * calls for each, calls in kernels if each.kind == "generated")
         generated = counted(compiled.launches_of("generated"), "generated function")
         parts = [
             f"{generated} with {counted(loops, 'loop nest')}",
@@ -206,7 +202,16 @@ class Compilation(Result):
         if unknown := compiled.unknown_launches():
             parts.append(f"bytes of {counted(unknown, 'launch', 'launches')} unknown")
         yield "Launches", " · ".join(parts)
-        yield "Buffers", self._buffers()
+        buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
+        allocated = format_bytes(sum(each.allocated_bytes * each.calls for each in graphs))
+        said = f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
+        said += f" {allocated} allocated"
+        if len(graphs) < 2:
+            eager = self.analysis.peak
+            beside = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager else ""
+            alive = format_bytes(sum(each.peak_bytes for each in graphs))
+            said += f", {alive} alive at the most{beside}"
+        yield "Buffers", said
         outside = [
             f"{when}: {counted(calls, 'operator')}"
             f" ({_some(each.op for each in compiled.outside if each.part == part)})"
@@ -215,22 +220,6 @@ class Compilation(Result):
         ]
         if outside:
             yield "Outside", " · ".join(outside)
-
-    def _buffers(self) -> str:
-        """Intermediate buffers of all graphs, and what the eager pass has alive at most."""
-        graphs = self.compiled.graphs
-        buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
-        allocated = sum(each.allocated_bytes * each.calls for each in graphs)
-        said = (
-            f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
-            f" {format_bytes(allocated)} allocated"
-        )
-        if len(graphs) > 1:
-            return said
-        eager = self.analysis.peak
-        beside = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager else ""
-        alive = format_bytes(sum(each.peak_bytes for each in graphs))
-        return f"{said}, {alive} alive at the most{beside}"
 
     def _sides_grid(self) -> Grid:
         is_training = self.analysis.run.train
@@ -252,15 +241,10 @@ class Compilation(Result):
                 rows.append((*[phase or "both"] * is_training, name, *cells))
         columns = (
             *[Column(heading="phase", sacrifice=2)] * is_training,
-            Column(heading="run as"),
-            Column(heading="launches", align="right"),
-            Column(heading="traffic", align="right"),
-            Column(heading="of eager", align="right", sacrifice=1),
+            *(Column(heading="run as"), right("launches"), right("traffic"), right("of eager", 1)),
         )
-        left_out = ", loss and update left out" if is_training else ""
-        return Grid(
-            title=f"The pass, beside eager torch{left_out}", columns=columns, rows=tuple(rows)
-        )
+        title = "The pass, beside eager torch" + ", loss and update left out" * is_training
+        return Grid(title=title, columns=columns, rows=tuple(rows))
 
     def _kernels_grid(self, top: int) -> Grid:
         calls: dict[object, int] = {}
@@ -275,21 +259,15 @@ class Compilation(Result):
         rows: list[tuple[str, ...]] = []
         for key in ranked[:top]:
             each = kernels[key]
-            moved = (each.read_bytes, each.written_bytes, each.traffic_bytes)
-            rows.append(
-                (
-                    *(each.name, f"{calls[key]:,}", _some(each.operators), _some(each.modules)),
-                    *(
-                        MISSING if part is None else format_bytes(part * calls[key])
-                        for part in moved
-                    ),
-                )
-            )
+            parts = (each.read_bytes, each.written_bytes, each.traffic_bytes)
+            moved = (format_bytes(part and part * calls[key]) for part in parts)
+            named = (each.name, f"{calls[key]:,}", _some(each.operators), _some(each.modules))
+            rows.append((*named, *moved))
         sums: list[tuple[str, ...]] = []
         if rest := ranked[top:]:
-            launches, moved = sum(calls[key] for key in rest), sum(byte[key] for key in rest)
+            launches, left_bytes = sum(calls[key] for key in rest), sum(byte[key] for key in rest)
             name = f"({counted(len(rest), 'more row')})"
-            sums.append((name, f"{launches:,}", "", "", "", "", format_bytes(moved)))
+            sums.append((name, f"{launches:,}", "", "", "", "", format_bytes(left_bytes)))
         if inductor := self.inductor():
             total = f"{self.compiled.launches():,}"
             sums.append(("total", total, "", "", "", "", inductor.traffic))
@@ -297,12 +275,10 @@ class Compilation(Result):
             title="Kernels that move most, as Inductor schedules them",
             columns=(
                 Column(heading="kernel", least=16, sacrifice=2),
-                Column(heading="launches", align="right", sacrifice=5),
+                right("launches", 5),
                 Column(heading="operators in it", least=16, sacrifice=1),
                 Column(heading="modules", least=10, sacrifice=4),
-                Column(heading="read", align="right", sacrifice=3),
-                Column(heading="written", align="right", sacrifice=3),
-                Column(heading="traffic", align="right"),
+                *(right("read", 3), right("written", 3), right("traffic")),
             ),
             rows=tuple(rows),
             sums=tuple(sums),

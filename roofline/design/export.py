@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
 from roofline.foundation.rows import fields_of
 from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape, format_si
 from roofline.result import Result
@@ -101,43 +101,38 @@ class Export(Result):
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
             yield Facts(lines=(("input", given),))
-        columns = (
-            Column(heading="file", least=12, cut="start"),
-            Column(heading="size", align="right"),
-            Column(heading="largest difference", align="right"),
-            Column(heading="multiply-adds", align="right"),
-            Column(heading="FLOP", align="right"),
-            Column(heading="operators of unknown FLOP", align="right", sacrifice=1),
+
+        def named(each: Export | ExportedFile) -> tuple[str, str, str]:
+            if isinstance(each, Export):
+                return "(the model)", MISSING, MISSING
+            opset = f" (opset {each.opset})" if each.opset else ""
+            error = f"{each.largest_error:.1e} ≤ {each.limit:.0e}"
+            return each.path + opset, format_bytes(each.size_bytes), error
+
+        yield Grid(
+            title="Read again",
+            columns=(
+                Column(heading="file", least=12, cut="start"),
+                *map(right, ("size", "largest difference", "multiply-adds", "FLOP")),
+                right("operators of unknown FLOP", 1),
+            ),
+            rows=tuple(
+                (
+                    *named(each),
+                    f"{each.macs:,}",
+                    format_flop(each.flop),
+                    f"{each.unknown_operators}",
+                )
+                for each in (self, *self.files)
+            ),
         )
-        opsets = (f" (opset {each.opset})" if each.opset else "" for each in self.files)
-        files = (
-            (
-                each.path + opset,
-                format_bytes(each.size_bytes),
-                f"{each.largest_error:.1e} ≤ {each.limit:.0e}",
-            )
-            for each, opset in zip(self.files, opsets, strict=True)
-        )
-        rows = [
-            (*named, f"{each.macs:,}", format_flop(each.flop), str(each.unknown_operators))
-            for each, named in zip(
-                (self, *self.files), (("(the model)", MISSING, MISSING), *files), strict=True
-            )
-        ]
-        yield Grid(title="Read again", columns=columns, rows=tuple(rows))
         yield from (_changes(each) for each in self.files if each.changes)
         yield from notes("Warnings", self.warnings, urgent=True)
 
 
 def _changes(file: ExportedFile) -> Grid:
-    columns = (
-        Column(heading="operator"),
-        Column(heading="calls", align="right"),
-        Column(heading="in the file", align="right"),
-        Column(heading="FLOP", align="right"),
-        Column(heading="in the file", align="right"),
-        Column(heading="why", least=30),
-    )
+    numbers = map(right, ("calls", "in the file", "FLOP", "in the file"))
+    columns = (Column(heading="operator"), *numbers, Column(heading="why", least=30))
     rows = tuple(
         (
             *(each.op.removeprefix("aten."), str(each.calls_before), str(each.calls_after)),

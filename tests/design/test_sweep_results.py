@@ -19,40 +19,40 @@ from roofline.plots.figures import new_figure
 from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
 
-
-def test_the_lower_prediction_wins() -> None:
-    found = verdict_of([cell(3.0), cell(1.5)], 0)
-    assert (found.winner, found.ratio, found.is_close, found.basis) == (1, 2.0, False, "predicted")
-    assert found.factor == 2.0
+BOUND = Cell(eager_min_time_s=2.0, predicted_high_s=1.1)
 
 
-def test_where_the_reference_wins_the_factor_is_over_the_next() -> None:
-    found = verdict_of([cell(1.0), cell(4.0), cell(3.0)], 0)
-    assert (found.winner, found.ratio) == (0, pytest.approx(1 / 3))
-    assert found.factor == pytest.approx(3.0)
-
-
-def test_ratios_whose_interval_holds_1_are_too_close_to_call() -> None:
-    # -10 % and +10 % are 0.1054 and 0.0953 as logarithms, together 0.1421: a factor of 1.1527.
-    assert verdict_of([cell(1.15), cell(1.0)], 0).is_close
-    assert not verdict_of([cell(1.16), cell(1.0)], 0).is_close
-    of_three = verdict_of([cell(1.15), cell(1.0), cell(5.0)], 0)
-    assert (of_three.winner, of_three.rivals) == (1, (0,))
-
-
-def test_bounds_are_compared_where_one_is_not_predicted() -> None:
-    unknown = replace(cell(1.0, eager_min_time_s=2.0), predicted_s=None, predicted_low_s=None)
-    found = verdict_of([unknown, cell(9.0, eager_min_time_s=1.0)], 0)
-    assert (found.winner, found.ratio, found.basis, found.is_close) == (1, 2.0, "bound", False)
-    assert verdict_of([unknown, cell(9.0, eager_min_time_s=1.95)], 0).is_close
-
-
-def test_what_cannot_be_built_takes_no_part() -> None:
-    assert verdict_of([cell(None), cell(1.0)], 0).winner is None
-    found = verdict_of([cell(None), cell(3.0), cell(1.0)], 0)
-    # Who refers to the reference has no ratio without it.
-    assert (found.winner, found.ratio, found.factor) == (2, None, None)
-    assert verdict_of([Cell(flop=1), Cell(flop=1)], 0).winner is None
+@pytest.mark.parametrize(
+    ("cells", "winner", "ratio", "factor", "rivals", "basis"),
+    [
+        ([cell(3.0), cell(1.5)], 1, 2.0, 2.0, (), "predicted"),
+        # Where the reference wins, the factor is over the next.
+        ([cell(1.0), cell(4.0), cell(3.0)], 0, 1 / 3, 3.0, (), "predicted"),
+        # -10 % and +10 % are 0.1054 and 0.0953 as logarithms, together 0.1421: a factor of 1.1527.
+        ([cell(1.15), cell(1.0)], 1, 1.15, 1.15, (0,), "predicted"),
+        ([cell(1.16), cell(1.0)], 1, 1.16, 1.16, (), "predicted"),
+        ([cell(1.15), cell(1.0), cell(5.0)], 1, 1.15, 1.15, (0,), "predicted"),
+        # Where one is not predicted, bounds are compared: within 5 % they are too close.
+        ([BOUND, cell(9.0, eager_min_time_s=1.0)], 1, 2.0, 2.0, (), "bound"),
+        ([BOUND, cell(9.0, eager_min_time_s=1.95)], 1, 2 / 1.95, 2 / 1.95, (0,), "bound"),
+        # What cannot be built takes no part; who refers to it has no ratio.
+        ([cell(None), cell(1.0)], None, None, None, (), ""),
+        ([cell(None), cell(3.0), cell(1.0)], 2, None, None, (), "predicted"),
+        ([Cell(flop=1), Cell(flop=1)], None, None, None, (), ""),
+    ],
+)
+def test_who_wins_a_point(
+    cells: list[Cell],
+    winner: int | None,
+    ratio: float | None,
+    factor: float | None,
+    rivals: tuple[int, ...],
+    basis: str,
+) -> None:
+    found = verdict_of(cells, 0)
+    assert (found.winner, found.rivals, found.basis) == (winner, rivals, basis)
+    assert (found.ratio, found.factor) == (pytest.approx(ratio), pytest.approx(factor))
+    assert found.is_close == bool(rivals)
 
 
 @given(
@@ -67,50 +67,47 @@ def test_a_verdict_names_the_least_and_is_never_below_1(
     assert found.winner not in found.rivals
 
 
-def test_the_sentence_of_a_corner() -> None:
-    # Slower only at channels up to 32 and size 7.
-    result = times(
-        "channels=16|32|64,size=7|14",
-        *((1.0, 1.4), (3.0, 1.0), (1.0, 1.3), (3.0, 1.0), (2.0, 1.0), (4.0, 1.0)),
-    )
-    assert result.sentences == (
-        "separable wins everywhere but at channels ≤ 32 and size 7;"
-        " there it is up to 1.4 × slower than standard",
-    )
-    assert result.sentences[0].startswith("separable wins everywhere but")
+CORNER = ((1.0, 1.4), (3.0, 1.0), (1.0, 1.3), (3.0, 1.0), (2.0, 1.0), (4.0, 1.0))
+ONE, NINE = cell(1.0), cell(9.0)
 
 
-def test_the_sentences_of_all_and_of_none() -> None:
-    assert times("a=1|2", (2.0, 1.0), (8.0, 1.0)).sentences == (
-        "separable wins at all 2 points, 2.0 to 8.0 × faster",
-    )
-    assert times("a=1|2", (1.0, 1.0), (1.0, 1.0)).sentences == (
-        "too close to call at all 2 points",
-    )
-    assert times("a=1", (1.0, None)).sentences == ()
-
-
-def test_the_sentences_of_a_mixture() -> None:
-    result = times("channels=1|2|4|8", (1.0, 2.0), (1.0, 1.0), (3.0, 1.0), (4.0, 1.0))
-    assert result.sentences == (
-        "separable wins at 2 of 4 points, everywhere at channels ≥ 4, 3.0 to 4.0 × faster",
-        "standard wins at 1, everywhere at channels 1, 2.0 × faster",
-        "1 is too close to call, everywhere at channels 2",
-    )
-
-
-def test_of_three_it_is_said_between_whom_it_is_close() -> None:
-    rows = [[cell(9.0), cell(1.0), cell(1.0)], [cell(1.0), cell(1.0), cell(1.0)]]
-    result = swept("a=1|2", rows, ("x", "y", "z"))
-    assert result.sentences == (
-        "too close to call at all 2 points (between y and z at 1, all of them at 1)",
-    )
-
-
-def test_long_names_are_letters_in_sentences() -> None:
-    long = "conv2d({channels},{channels},3,padding=1)"
-    rows = [[cell(2.0), cell(1.0)]]
-    assert swept("a=1", rows, (long, "b")).sentences == ("B wins at the only point, 2.0 × faster",)
+@pytest.mark.parametrize(
+    ("result", "sentences"),
+    [
+        (
+            times("channels=16|32|64,size=7|14", *CORNER),
+            [
+                "separable wins everywhere but at channels ≤ 32 and size 7;"
+                " there it is up to 1.4 × slower than standard"
+            ],
+        ),
+        (
+            times("a=1|2", (2.0, 1.0), (8.0, 1.0)),
+            ["separable wins at all 2 points, 2.0 to 8.0 × faster"],
+        ),
+        (times("a=1|2", (1.0, 1.0), (1.0, 1.0)), ["too close to call at all 2 points"]),
+        (times("a=1", (1.0, None)), []),
+        (
+            times("channels=1|2|4|8", (1.0, 2.0), (1.0, 1.0), (3.0, 1.0), (4.0, 1.0)),
+            [
+                "separable wins at 2 of 4 points, everywhere at channels ≥ 4, 3.0 to 4.0 × faster",
+                "standard wins at 1, everywhere at channels 1, 2.0 × faster",
+                "1 is too close to call, everywhere at channels 2",
+            ],
+        ),
+        (
+            swept("a=1|2", [[NINE, ONE, ONE], [ONE, ONE, ONE]], ("x", "y", "z")),
+            ["too close to call at all 2 points (between y and z at 1, all of them at 1)"],
+        ),
+        # Long names are letters.
+        (
+            swept("a=1", [[cell(2.0), ONE]], ("conv2d({channels},{channels},3,padding=1)", "b")),
+            ["B wins at the only point, 2.0 × faster"],
+        ),
+    ],
+)
+def test_who_wins_where_in_sentences(result: Comparison, sentences: list[str]) -> None:
+    assert list(result.sentences) == sentences
 
 
 def test_changes_along_a_line_neighbours_together() -> None:

@@ -137,9 +137,12 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
     by_kernel: dict[tuple[int, ...], list[tuple[OperatorRow, tuple[Time, Time]]]] = {}
     for row, pair in zip(asked, pairs, strict=True):
         if pair is not None:
-            kernel = row.inputs[1].shape[2:]
+            kernel, before = row.inputs[1].shape[2:], pair[0]
+            if (time_s := row.measured_s) is not None:
+                # Few kernels of its size were learned from.
+                spread_s = min(time_s, row.measured_iqr_s or 0.0)
+                before = Time(s=time_s, low_s=time_s - spread_s, high_s=time_s + spread_s)
             instead = pair[1].times(_times_usual(kernel))
-            before = _measured(row) or pair[0]
             by_kernel.setdefault(kernel, []).append((row, (before, instead)))
     found: list[Proposal] = []
     for kernel, of_kernel in by_kernel.items():
@@ -168,14 +171,6 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
             ],
         )
     return found
-
-
-def _measured(row: OperatorRow) -> Time | None:
-    """What it took, where it was timed in place: few kernels of its size were learned from."""
-    if row.measured_s is None:
-        return None
-    spread_s = min(row.measured_s, row.measured_iqr_s or 0.0)
-    return Time(s=row.measured_s, low_s=row.measured_s - spread_s, high_s=row.measured_s + spread_s)
 
 
 _USUAL = 9  # Taps of a 3x3 kernel
@@ -339,7 +334,14 @@ def _is_pointwise_convolution(row: OperatorRow) -> bool:
 def fragmented_branches(subject: Subject) -> list[Proposal]:
     """Convolutions, or linear layers, of the same input and kernel that could be a single one."""
     groups = [group for group in _groups(subject) if len(group) > 1]
-    found = subject.replaced([(group, _merged(group)) for group in groups])
+
+    def merged(group: Sequence[OperatorRow]) -> Alternative:
+        out = sum(row.outputs[0].shape[1] for row in group)
+        if is_plain_convolution(group[0]):
+            return convolution_like(group, out_channels=out)
+        return product_like(group, out_features=out)
+
+    found = subject.replaced([(group, merged(group)) for group in groups])
     rows = [row for group, _, _ in found for row in group]
     parts: Parts = [part for _, of_group, _ in found for part in of_group]
     if not rows:
@@ -382,13 +384,6 @@ def _groups(subject: Subject) -> list[list[OperatorRow]]:
             weights.setdefault((weight.storage, weight.offset_bytes), row)
         distinct.append(list(weights.values()))
     return distinct
-
-
-def _merged(group: Sequence[OperatorRow]) -> Alternative:
-    out = sum(row.outputs[0].shape[1] for row in group)
-    if is_plain_convolution(group[0]):
-        return convolution_like(group, out_channels=out)
-    return product_like(group, out_features=out)
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -445,14 +440,12 @@ def _is_slow(subject: Subject, row: OperatorRow) -> bool:
 
 
 def _channels_last(row: OperatorRow) -> Alternative:
-    return Alternative(
-        record=replace(
-            row.record,
-            inputs=tuple(replace(each, layout="channels-last") for each in row.inputs),
-            outputs=tuple(replace(each, layout="channels-last") for each in row.outputs),
-        ),
-        level_bytes=row.level_bytes,
+    inputs, outputs = (
+        tuple(replace(each, layout="channels-last") for each in specs)
+        for specs in (row.inputs, row.outputs)
     )
+    record = replace(row.record, inputs=inputs, outputs=outputs)
+    return Alternative(record=record, level_bytes=row.level_bytes)
 
 
 # -- batch norms -----------------------------------------------------------------------------------
@@ -479,7 +472,15 @@ def foldable_norms(subject: Subject) -> list[Proposal]:
 
 def norms_behind_activations(subject: Subject) -> list[Proposal]:
     """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
-    rows = [row for row in _norms(subject) if _is_after_activation(subject, row)]
+    rows: list[OperatorRow] = []
+    for norm in _norms(subject):
+        between = subject.sole_source(norm)
+        # A sum of branches is no activation; what PReLU reads beside its image are its slopes.
+        if between is not None and between.type == "pointwise":
+            before = subject.sole_source(between)
+            slopes = all(each.role is Role.PARAMETER for each in between.inputs[1:])
+            if before is not None and slopes and is_plain_convolution(before):
+                rows.append(norm)
     evidence = (
         f"{counted(len(rows), 'batch norm')} behind Conv→activation, where the convolution cannot"
         f" take them in: {subject.share(rows)}"
@@ -526,14 +527,3 @@ def _is_after_convolution(subject: Subject, norm: OperatorRow) -> bool:
         # What is called twice may have another norm behind it each time, or none.
         and subject.weight_readers[before.inputs[1].storage] == 1
     )
-
-
-def _is_after_activation(subject: Subject, norm: OperatorRow) -> bool:
-    between = subject.sole_source(norm)
-    if between is None or between.type != "pointwise":
-        return False
-    if not all(each.role is Role.PARAMETER for each in between.inputs[1:]):
-        # A sum of branches, say; what PReLU reads beside its image are its slopes.
-        return False
-    before = subject.sole_source(between)
-    return before is not None and is_plain_convolution(before)

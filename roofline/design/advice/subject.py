@@ -86,9 +86,15 @@ def convolution_like(
     arguments = {**row.attributes, "groups": apart}
     if kernel:
         arguments |= {"padding": [size // 2 for size in kernel], "dilation": [1, 1]}
+    kept = _resized(weight, (out, into // apart, *taps))
+    # As a model keeps it whose images lie so; contiguous where both layouts are one.
+    if kept.shape[1] == 1 or math.prod(taps) == 1:
+        kept = replace(kept, layout="contiguous")
+    elif image.layout == "channels-last":
+        kept = replace(kept, layout="channels-last")
     specs = {
         "input": _resized(image, (image.shape[0], into, *image.shape[2:])),
-        "weight": _laid_out_as(image, _resized(weight, (out, into // apart, *taps))),
+        "weight": kept,
         "bias": _resized(bias[0], (out,)) if bias else None,
     }
     written = _resized(output, (output.shape[0], out, *output.shape[2:]))
@@ -116,13 +122,6 @@ def _resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     if shape == spec.shape:
         return spec
     return replace(spec, shape=shape, distinct_elements=math.prod(shape), min_elements=None)
-
-
-def _laid_out_as(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
-    is_either = weight.shape[1] == 1 or math.prod(weight.shape[2:]) == 1
-    if is_either or image.layout != "channels-last":
-        return replace(weight, layout="contiguous") if is_either else weight
-    return replace(weight, layout="channels-last")
 
 
 def _counted(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, working
+from roofline.analysis import Analysis, Finding, fit_of, groups, working
 from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_bytes, format_flop_per_s, format_percent, format_s
@@ -53,19 +53,16 @@ def _layouts(analysis: Analysis) -> Iterable[Variant]:
         and row.inputs
         and len(row.inputs[0].shape) == 4
     ]
-    if images and analysis.run.channels_last:
+    is_last = analysis.run.channels_last
+    change = "model.to(memory_format=torch.channels_last), and its images too"
+    if is_last:
+        change = "leave the model, and its images, in the layout that torch gives them"
+    if images:
         yield Variant(
             rule="channels-last layout",
-            name="contiguous",
-            options={"channels_last": False},
-            change="leave the model, and its images, in the layout that torch gives them",
-        )
-    elif images:
-        yield Variant(
-            rule="channels-last layout",
-            name="channels-last",
-            options={"channels_last": True},
-            change="model.to(memory_format=torch.channels_last), and its images too",
+            name="contiguous" if is_last else "channels-last",
+            options={"channels_last": not is_last},
+            change=change,
         )
 
 
@@ -90,21 +87,17 @@ def _types(analysis: Analysis) -> Iterable[Variant]:
     is_quantised = any(row.op.startswith(_QUANTISED) for row in analysis.operators)
     if asked or analysis.run.train or is_quantised:
         return
-    if all(_kept_type(row) in ("float32", "") for row in working(analysis.operators)):
-        for name in ("bfloat16", "float16"):
-            yield Variant(
-                rule="lower precision",
-                name=name,
-                options={"dtype": name},
-                change=f"model.to(torch.{name}), and check what that does to its results",
-            )
-
-
-def _kept_type(row: OperatorRow) -> str:
-    kept = [
-        each for each in row.inputs if each.role is Role.PARAMETER and each.dtype.kind == "float"
-    ]
-    return max(kept, key=lambda each: each.byte).dtype.name if kept else ""
+    for row in working(analysis.operators):
+        kept = [e for e in row.inputs if e.role is Role.PARAMETER and e.dtype.kind == "float"]
+        if kept and max(kept, key=lambda each: each.byte).dtype.name != "float32":
+            return
+    for name in ("bfloat16", "float16"):
+        yield Variant(
+            rule="lower precision",
+            name=name,
+            options={"dtype": name},
+            change=f"model.to(torch.{name}), and check what that does to its results",
+        )
 
 
 def _batches(analysis: Analysis) -> Iterable[Variant]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,10 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         there = [_name(each) for each in inside if each.machine and each.balance != high]
         machines = f" ({words(there)})" if there else " (no known machine)"
         lines = [each.over(comparison.reference) for each in inside if not each.machine]
-        factors = [_lead(each, winner, comparison.reference) for each in lines]
+        others = [min(e for i, e in enumerate(each) if i != winner) for each in lines]
+        # Against the reference, or, being it, against the best other.
+        best = others if winner == comparison.reference else [1.0] * len(lines)
+        factors = [lead / each[winner] for lead, each in zip(best, lines, strict=True)]
         by = f"{span_text(factors)} lower" if factors else ""
         yield f"{_range_text(low, high)}, {names[winner]} has the lowest bound{by}{machines}"
     other = [
@@ -160,12 +163,6 @@ def sentences(comparison: Comparison) -> Iterator[str]:
 
 def _name(place: Place) -> str:
     return place.machine.name if place.machine else ""
-
-
-def _lead(ratios: Sequence[float], winner: int, reference: int) -> float:
-    """By how much a design leads: against the reference, or, being it, against the best other."""
-    others = [each for index, each in enumerate(ratios) if index != winner]
-    return (min(others) if winner == reference else 1.0) / ratios[winner]
 
 
 def _range_text(low: float | None, high: float | None) -> str:

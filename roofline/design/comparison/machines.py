@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofline.analysis import FRAME_COLUMNS, Analysis, Group, OperatorRow, group_of, too_large
+from roofline.analysis import (
+    FRAME_COLUMNS,
+    Analysis,
+    Group,
+    OperatorRow,
+    group_of,
+    too_large,
+    working,
+)
 from roofline.analysis.words import what_runs
 from roofline.design.comparison.cells import CELL_FIELDS, DIGITS, Cell
 from roofline.design.comparison.models import origins_of_times
@@ -85,7 +93,7 @@ def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...
 
 
 def _matched(rows: Sequence[OperatorRow], others: Sequence[OperatorRow]) -> dict[int, int]:
-    sides = [list(filter(_is_work, each)) for each in (rows, others)]
+    sides = [working(each) for each in (rows, others)]
     one, other = ([(row.module_path, row.type, row.phase) for row in each] for each in sides)
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return {
@@ -93,10 +101,6 @@ def _matched(rows: Sequence[OperatorRow], others: Sequence[OperatorRow]) -> dict
         for block in blocks
         for i in range(block.size)
     }
-
-
-def _is_work(row: OperatorRow) -> bool:
-    return row.state is not State.FREE
 
 
 def _across(comparison: Comparison, places: tuple[int, ...]) -> Across:
@@ -107,7 +111,7 @@ def _across(comparison: Comparison, places: tuple[int, ...]) -> Across:
 def operators(comparison: Comparison) -> tuple[Across, ...]:
     """Return the operators that all machines call and that are not free, each on every machine."""
     rows = (_across(comparison, each) for each in comparison.places)
-    return tuple(across for across in rows if _is_work(across[0]))
+    return tuple(across for across in rows if across[0].state is not State.FREE)
 
 
 def changes_sides(bounds: Iterable[Bound]) -> bool:
@@ -218,7 +222,7 @@ def _side(rows: Sequence[OperatorRow]) -> Side:
 
 def whole(comparison: Comparison) -> GroupAcross:
     """Return all operators that are not free, also those that not every machine calls."""
-    rows = [list(filter(_is_work, each.operators)) for each in comparison.analyses]
+    rows = [working(each.operators) for each in comparison.analyses]
     return together(comparison, comparison.operators, rows)
 
 
@@ -227,7 +231,7 @@ def apart(comparison: Comparison) -> GroupAcross | None:
     rows: list[list[OperatorRow]] = []
     for machine, each in enumerate(comparison.analyses):
         shared = {places[machine] for places in comparison.places}
-        rows.append([r for r in each.operators if r.index not in shared and _is_work(r)])
+        rows.append([row for row in working(each.operators) if row.index not in shared])
     return together(comparison, (), rows) if any(rows) else None
 
 

@@ -139,11 +139,6 @@ class Cost:
         if self.machine is None and any(getattr(self, name) is not None for name in times):
             raise ValueError(f"{', '.join(times[:-1])} and {times[-1]} belong to a machine")
 
-    def value(self, name: str) -> float | None:
-        """The total of that name, None where it is not known."""
-        found: float | None = getattr(self, name)
-        return found
-
 
 _NUMBERS = names_of_numbers(Cost)
 

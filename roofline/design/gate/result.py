@@ -118,7 +118,7 @@ class Check(Result):
         found: list[Line] = []
         for each in QUANTITIES.values():
             of_it = tuple(one for one in judged if one.quantity == each.name)
-            before, now = self._before(each), self.now.value(each.name)
+            before, now = self._before(each), _value(self.now, each)
             is_idle = not of_it and each.name == "unknown_operators" and not (before or now)
             if not is_idle and (of_it or before is not None or now is not None):
                 found.append(Line(quantity=each, before=before, now=now, judgements=of_it))
@@ -238,17 +238,21 @@ class Check(Result):
             return None
         if quantity.is_time and times_apart(self.baseline, self.now):
             return None
-        return self.baseline.value(quantity.name)
+        return _value(self.baseline, quantity)
 
     def _judged(self, condition: Condition) -> Judgement:
         quantity = condition.quantity
-        now, before = self.now.value(quantity.name), self._before(quantity)
+        now, before = _value(self.now, quantity), self._before(quantity)
         judged = partial(Judgement, condition=condition.text, quantity=quantity.name)
         missing = ""
         if now is None:
             missing = _unknown(quantity, self.now)
         elif condition.is_relative and before is None:
-            missing = self._no_baseline(quantity)
+            if self.baseline is None:
+                missing = "there is no baseline to compare with; give --against FILE"
+            else:
+                apart = times_apart(self.baseline, self.now) if quantity.is_time else ""
+                missing = apart or f"in the baseline {_unknown(quantity, self.baseline)}"
         if missing or now is None:
             why = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
             return judged(outcome="not judged", why=why)
@@ -262,12 +266,9 @@ class Check(Result):
             why += f" ({'as the baseline has' if before == now else apart})"
         return judged(outcome="fails", why=why)
 
-    def _no_baseline(self, quantity: Quantity) -> str:
-        if self.baseline is None:
-            return "there is no baseline to compare with; give --against FILE"
-        if quantity.is_time and (apart := times_apart(self.baseline, self.now)):
-            return apart
-        return f"in the baseline {_unknown(quantity, self.baseline)}"
+
+def _value(cost: Cost, quantity: Quantity) -> float | None:
+    return getattr(cost, quantity.name)
 
 
 def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
