@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -90,16 +91,13 @@ def test_conv_relu_bn_is_one_kernel_that_still_reads_its_batch_norm() -> None:
 def test_a_batch_norm_cannot_be_folded_where_the_convolution_has_another_reader() -> None:
     """What is put side by side is written where it ends up, and not moved there."""
 
-    class Branched(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm = conv(), nn.BatchNorm2d(8)
+    convolution, norm = conv(), nn.BatchNorm2d(8)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.conv(x)
-            return torch.cat([self.norm(y), y])
+    def branched(x: torch.Tensor) -> torch.Tensor:
+        y = convolution(x)
+        return torch.cat([norm(y), y])
 
-    assert chains(Branched(), (1, 3, 10, 10)) == [
+    assert chains(branched, (1, 3, 10, 10)) == [
         ("convolution", 0, X + W + Y),
         ("batch_norm", 0, 4 * C + Y),
         ("cat", 1, 0),
@@ -124,16 +122,14 @@ def test_a_batch_norm_in_training_is_not_folded() -> None:
 
 
 def test_a_residual_is_added_in_the_epilogue_of_the_later_convolution() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+    convolution = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+    norm = nn.BatchNorm2d(8)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = torch.relu(x)
-            return torch.relu(self.norm(self.conv(x)) + x)
+    def block(x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(x)
+        return torch.relu(norm(convolution(x)) + x)
 
-    assert chains(Block(), (1, 8, 8, 8)) == [
+    assert chains(block, (1, 8, 8, 8)) == [
         ("relu", 0, 2 * Y),
         ("convolution", 1, Y + 8 * 8 * 9 * F),
         ("batch_norm", 1, C),
@@ -172,17 +168,14 @@ def test_attention_by_hand() -> None:
 def test_layer_norm_takes_in_the_sum_before_it_and_what_comes_after() -> None:
     """The sum is read again later, so it is written, but the normalisation need not read it."""
 
-    class Normed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(32)
+    norm = nn.LayerNorm(32)
 
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            both = x + y
-            return torch.sigmoid(self.norm(both)), both
+    def normed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        both = x + y
+        return torch.sigmoid(norm(both)), both
 
     size = F * 6 * 32
-    assert chains(Normed(), (6, 32), (6, 32)) == [
+    assert chains(normed, (6, 32), (6, 32)) == [
         ("add", 0, 3 * size),
         ("native_layer_norm", 0, 2 * 32 * F),
         ("sigmoid", 0, size),
@@ -201,13 +194,9 @@ def test_rows_too_long_to_stay_on_chip_are_read_from_memory() -> None:
 
 
 def test_a_normalisation_in_parts_reads_its_operand_once() -> None:
-    """x * rsqrt(mean(x * x) + 1): one kernel, as the row is on chip when its mean is known."""
-
-    def norm(x: torch.Tensor) -> torch.Tensor:
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1)
-
+    """One kernel, as the row is on chip when its mean is known."""
     size = F * 6 * 32
-    assert chains(norm, (6, 32)) == [
+    assert chains(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1), (6, 32)) == [
         ("pow", 0, size),
         ("mean", 0, 0),
         ("add", 0, 0),
@@ -234,17 +223,14 @@ def test_channel_statistics_do_not_bring_the_image_back() -> None:
 def test_a_gate_waits_for_its_input() -> None:
     """Squeeze and excite: the product needs the pooled image, so the image is read twice."""
 
-    class Gated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Conv2d(8, 8, 1)
+    scale = nn.Conv2d(8, 8, 1)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = torch.relu(x)
-            return y * torch.sigmoid(self.scale(y.mean((2, 3), keepdim=True)))
+    def gated(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        return y * torch.sigmoid(scale(y.mean((2, 3), keepdim=True)))
 
     pooled = 8 * F
-    assert chains(Gated(), (1, 8, 8, 8)) == [
+    assert chains(gated, (1, 8, 8, 8)) == [
         ("relu", 0, Y),
         ("mean", 0, pooled),
         ("convolution", 1, pooled + 64 * F + pooled),
@@ -256,17 +242,12 @@ def test_a_gate_waits_for_its_input() -> None:
 def test_a_value_that_others_read_in_another_order_is_computed_again() -> None:
     """pool(relu(x)) + relu(x): the sum joins the pooling, whose windows compute relu(x)."""
 
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.pool = nn.MaxPool2d(3, 1, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = torch.relu(x)
-            return self.pool(y) + y
+    def both(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        return torch.nn.functional.max_pool2d(y, 3, 1, 1) + y
 
     # Who reads the same bytes a second time in a kernel finds them there.
-    assert chains(Both(), (1, 8, 8, 8)) == [
+    assert chains(both, (1, 8, 8, 8)) == [
         ("relu", 0, 0),
         ("max_pool2d_with_indices", 1, Y),
         ("add", 1, Y),
@@ -274,18 +255,14 @@ def test_a_value_that_others_read_in_another_order_is_computed_again() -> None:
 
 
 def test_embeddings_are_looked_up_where_they_are_added() -> None:
-    class Embedded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.places = nn.Embedding(100, 16), nn.Embedding(50, 16)
-            self.norm = nn.LayerNorm(16)
+    words, places, norm = nn.Embedding(100, 16), nn.Embedding(50, 16), nn.LayerNorm(16)
 
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return self.norm(self.words(x) + self.places(y))
+    def embedded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return norm(words(x) + places(y))
 
     number = torch.zeros(1, 7, dtype=torch.int64)
     rows = F * 7 * 16
-    assert chains(Embedded(), number, number.clone()) == [
+    assert chains(embedded, number, number.clone()) == [
         ("embedding", 0, rows + 7 * 8),
         ("embedding", 0, rows + 7 * 8),
         ("add", 0, 0),
@@ -315,10 +292,7 @@ def test_views_between_are_transparent_and_what_is_kept_is_written() -> None:
 
 
 def test_an_operand_of_two_members_is_read_once() -> None:
-    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return (x + y) * x
-
-    assert chains(function, (10,), (10,)) == [("add", 0, 80), ("mul", 0, 40)]
+    assert chains(lambda x, y: (x + y) * x, (10,), (10,)) == [("add", 0, 80), ("mul", 0, 40)]
 
 
 def test_a_part_overwritten_in_place_is_done_in_memory() -> None:
@@ -356,40 +330,30 @@ def test_an_update_in_parts_is_one_kernel() -> None:
 
 def test_kernels_over_the_same_elements_read_a_shared_operand_once() -> None:
     """Two results of one image: neither needs the other, and it is read for both."""
-
-    def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.sin(x), x + y
-
-    assert chains(both, (10,), (10,)) == [("sin", 0, 80), ("add", 0, 80)]
+    found = chains(lambda x, y: (torch.sin(x), x + y), (10,), (10,))
+    assert found == [("sin", 0, 80), ("add", 0, 80)]
 
 
 def test_a_product_shares_nothing_with_those_that_read_its_operand() -> None:
-    def both(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x @ w, torch.sin(x)
-
-    assert chains(both, (8, 8), (8, 8)) == [("mm", 0, 3 * 256), ("sin", 1, 2 * 256)]
+    found = chains(lambda x, w: (x @ w, torch.sin(x)), (8, 8), (8, 8))
+    assert found == [("mm", 0, 3 * 256), ("sin", 1, 2 * 256)]
 
 
 def test_a_small_value_is_computed_again_for_each_of_its_many_readers() -> None:
     """The sigmoid of 8 numbers, spread over 80."""
-
-    def spread(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return x * torch.sigmoid(gate)
-
-    assert chains(spread, (10, 8), (8,)) == [("sigmoid", 0, 0), ("mul", 1, 2 * 320 + 32)]
+    found = chains(lambda x, gate: x * torch.sigmoid(gate), (10, 8), (8,))
+    assert found == [("sigmoid", 0, 0), ("mul", 1, 2 * 320 + 32)]
 
 
 def test_what_is_read_of_a_value_is_all_that_is_computed_of_it_again() -> None:
     """The gates of a layer: one half of exp(x) is used, then both."""
 
-    def half(x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(x)[:4] * 2
-
     def halves(x: torch.Tensor) -> torch.Tensor:
         a, b = torch.exp(x).chunk(2)
         return a * torch.sigmoid(b)
 
-    assert chains(half, (10,)) == [("exp", 0, 0), ("mul", 1, 2 * 16)]
+    half = chains(lambda x: torch.exp(x)[:4] * 2, (10,))
+    assert half == [("exp", 0, 0), ("mul", 1, 2 * 16)]
     assert sum(byte for *_, byte in chains(halves, (10,))) == 40 + 20
 
 
@@ -407,11 +371,7 @@ def test_a_value_of_two_operands_is_stored_where_a_product_reads_it_anyway() -> 
 
 def test_products_write_the_pieces_of_a_concatenation_where_they_end_up() -> None:
     """The input is a piece, too, and is copied."""
-
-    def dense(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, torch.relu(x @ w)])
-
-    assert chains(dense, (8, 8), (8, 8)) == [
+    assert chains(lambda x, w: torch.cat([x, torch.relu(x @ w)]), (8, 8), (8, 8)) == [
         ("mm", 0, 2 * 256),
         ("relu", 0, 256),
         ("cat", 1, 2 * 256),
@@ -479,17 +439,14 @@ def by_modules(name: str) -> int:
     return byte
 
 
-def test_resnet50_is_what_its_modules_move() -> None:
-    assert sum(each.traffic_bytes for each in fused_traffic(run("resnet50"))) == by_modules(
-        "resnet50"
-    )
-
-
-def test_mobilenet_is_what_its_modules_move() -> None:
-    """But that it has no module that pools: it takes the mean on the tiles of nothing."""
-    found = sum(each.traffic_bytes for each in fused_traffic(run("mobilenet_v2")))
-    pooled = F * (1280 * 7 * 7 + 1280)
-    assert found == by_modules("mobilenet_v2") + pooled
+@pytest.mark.parametrize(
+    # The latter has no module that pools: it takes the mean on the tiles of nothing.
+    ("name", "pooled"),
+    [("resnet50", 0), ("mobilenet_v2", F * (1280 * 7 * 7 + 1280))],
+)
+def test_networks_are_what_their_modules_move(name: str, pooled: int) -> None:
+    found = sum(each.traffic_bytes for each in fused_traffic(run(name)))
+    assert found == by_modules(name) + pooled
 
 
 def test_bert_keeps_its_products_and_writes_less_between_them() -> None:
@@ -669,15 +626,10 @@ def test_kernels_can_run_one_after_the_other(records: list[OperatorRecord]) -> N
 
 @pytest.mark.parametrize("length", [1, 2000])
 def test_long_chains_stay_quick(length: int) -> None:
-    x = tensor(0, 8, role=Role.INPUT)
+    values = [tensor(0, 8, role=Role.INPUT), *(tensor(n, 8) for n in range(1, length + 1))]
     records = [
-        replace(
-            record(
-                [x if not n else tensor(n, 8)], [tensor(n + 1, 8)], freed=[n] if n else [], index=n
-            ),
-            op="aten.relu",
-        )
-        for n in range(length)
+        record([x], [y], freed=[n] if n else [], index=n, op="aten.relu")
+        for n, (x, y) in enumerate(pairwise(values))
     ]
     fused = fused_traffic(records)
     assert {each.chain for each in fused} == {0}

@@ -7,36 +7,9 @@ from hypothesis import strategies as st
 
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
-from roofline.workload.tensors import Role, TensorSpec
-from tests.builders import record, tensor
-
-
-def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -> TensorSpec:
-    return tensor(storage, byte, role=role, of="int8", offset_bytes=offset)
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> list[OperatorRecord]:
-    """Chains of operators over a few parameters and activations that are dropped at random."""
-    parameters = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
-    sizes = dict(enumerate(parameters))
-    alive = set(sizes)
-    records: list[OperatorRecord] = []
-    for index in range(draw(st.integers(1, 8))):
-        inputs = draw(st.lists(st.sampled_from(sorted(alive)), min_size=1, max_size=3, unique=True))
-        new = len(sizes)
-        sizes[new] = draw(st.integers(1, 9))
-        alive.add(new)
-        droppable = sorted(alive - set(range(len(parameters))))
-        freed = draw(st.lists(st.sampled_from(droppable), max_size=2, unique=True))
-        alive -= set(freed)
-
-        def spec(number: int) -> TensorSpec:
-            lasting = number < len(parameters)
-            return i8(number, sizes[number], Role.PARAMETER if lasting else Role.ACTIVATION)
-
-        records.append(record([spec(n) for n in inputs], [spec(new)], freed=freed, index=index))
-    return records
+from roofline.workload.tensors import Role
+from tests.builders import record
+from tests.workload.test_residency_reference import i8, programs
 
 
 @given(programs(), st.integers(0, 40), st.integers(0, 40))

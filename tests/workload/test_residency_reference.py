@@ -24,7 +24,7 @@ LASTING = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
 PASSING = (Role.ACTIVATION, Role.GRADIENT)
 
 
-def i8(storage: int, byte: int, role: Role, offset: int = 0) -> TensorSpec:
+def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -> TensorSpec:
     return tensor(storage, byte, role=role, of="int8", offset_bytes=offset)
 
 
