@@ -20,16 +20,20 @@ from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 
-F = 4
-"""Bytes of a float32."""
+F, LONG = 4, 8
+"""Bytes of a float32 and of an index."""
 
-ROWS = (64, 128)
-X = 64 * 128 * F
+ROWS, WIDTH = 64, 128
+SHAPE = (ROWS, WIDTH)
+X = ROWS * WIDTH * F
 
 
-def compiled(model: nn.Module | Callable[..., Any], *shapes: tuple[int, ...]) -> CompiledPass:
+def compiled(
+    model: nn.Module | Callable[..., Any], *given: torch.Tensor | tuple[int, ...]
+) -> CompiledPass:
     module = model if isinstance(model, nn.Module) else Function(model)
-    found = compiled_pass(module, Inputs(*(torch.empty(each) for each in shapes)))
+    tensors = [torch.empty(each) if isinstance(each, tuple) else each for each in given]
+    found = compiled_pass(module, Inputs(*tensors))
     assert not found.why_not
     return found
 
@@ -42,11 +46,15 @@ def moved(found: CompiledPass) -> list[tuple[str, int, int | None, int | None]]:
     ]
 
 
+def indices(count: int, most: int) -> torch.Tensor:
+    return torch.arange(count) % most
+
+
 # -- by hand ---------------------------------------------------------------------------------------
 
 
 def test_a_chain_is_one_function_that_reads_and_writes_once() -> None:
-    found = compiled(lambda x: torch.sin(torch.exp(x)) * 2, ROWS)
+    found = compiled(lambda x: torch.sin(torch.exp(x)) * 2, SHAPE)
     assert moved(found) == [("generated", 1, X, X)]
     (graph,) = found.graphs
     assert (graph.buffers, graph.reused, graph.allocated_bytes, graph.peak_bytes) == (1, 0, X, X)
@@ -55,7 +63,7 @@ def test_a_chain_is_one_function_that_reads_and_writes_once() -> None:
 
 def test_a_product_is_a_library_call_between_two_functions() -> None:
     model = nn.Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 32))
-    found = compiled(model, ROWS)
+    found = compiled(model, SHAPE)
     hidden = 64 * 256 * F
     first = X + (128 * 256 + 256) * F, hidden
     second = hidden + (256 * 32 + 32) * F, 64 * 32 * F
@@ -68,15 +76,9 @@ def test_a_product_is_a_library_call_between_two_functions() -> None:
 
 
 def test_a_buffer_that_is_no_longer_needed_is_used_again() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Linear(128, 128, bias=False), nn.Linear(128, 128, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.exp(self.two(torch.sin(self.one(torch.cos(x)))))
-
-    (graph,) = compiled(Twice(), ROWS).graphs
+    one, two = (nn.Linear(128, 128, bias=False) for _ in range(2))
+    found = compiled(lambda x: torch.exp(two(torch.sin(one(torch.cos(x))))), SHAPE)
+    (graph,) = found.graphs
     # sin and exp work in the memory of the products before them.
     assert (graph.buffers, graph.reused) == (5, 2)
     assert (graph.allocated_bytes, graph.peak_bytes) == (3 * X, 2 * X)
@@ -84,15 +86,118 @@ def test_a_buffer_that_is_no_longer_needed_is_used_again() -> None:
 
 def test_a_concatenation_is_written_where_it_ends_up() -> None:
     """Two loop nests of one function, and nothing is copied."""
-    found = compiled(lambda x, y: torch.cat([torch.exp(x), torch.sin(y)], -1), ROWS, ROWS)
+    found = compiled(lambda x, y: torch.cat([torch.exp(x), torch.sin(y)], -1), SHAPE, SHAPE)
     assert found.launches() == 1
     assert moved(found) == [("generated", 2, 2 * X, 2 * X)]
 
 
+# -- gathers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1000, 4])
+def test_a_fused_gather_is_charged_what_it_fetches(rows: int) -> None:
+    """In one loop nest with a reduction; 16 rows, of which at most `rows` are different."""
+    table = nn.Embedding(rows, WIDTH)
+    found = compiled(lambda ids: nn.functional.layer_norm(table(ids), (WIDTH,)), indices(16, rows))
+    read, written = (each * WIDTH * F for each in (min(16, rows), 16))
+    assert moved(found) == [("generated", 1, 16 * LONG + read, written)]
+
+
 def test_a_gather_reads_no_more_than_it_touches() -> None:
-    found = compiled_pass(nn.Embedding(1000, 32), Inputs(torch.zeros(2, 8, dtype=torch.int64)))
-    (row,) = moved(found)
-    assert row == ("generated", 1, 16 * 8 + 16 * 32 * F, 16 * 32 * F)
+    (row,) = moved(compiled(nn.Embedding(1000, 32), indices(16, 1000)))
+    assert row == ("generated", 1, 16 * LONG + 16 * 32 * F, 16 * 32 * F)
+
+
+def test_two_gathers_from_one_table_may_fetch_different_rows() -> None:
+    table = nn.Embedding(1000, WIDTH)
+    found = compiled(
+        lambda one, other: table(one) + table(other), indices(16, 1000), indices(16, 7)
+    )
+    row = 16 * WIDTH * F
+    assert moved(found) == [("generated", 1, 2 * 16 * LONG + 2 * row, row)]
+
+
+# -- parts of buffers ------------------------------------------------------------------------------
+
+
+def test_a_part_that_two_nodes_of_a_loop_read_is_read_once() -> None:
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        half = x[:, : WIDTH // 2]
+        return torch.exp(half), half.sum(1)
+
+    found = compiled(model, SHAPE)
+    assert moved(found) == [("generated", 1, X // 2, X // 2 + ROWS * F)]
+
+
+def test_a_library_reads_the_part_that_it_is_given() -> None:
+    layer = nn.Linear(WIDTH // 2, 32)
+    found = compiled(lambda x: layer(x[:, : WIDTH // 2]), SHAPE)
+    weights = (WIDTH // 2 * 32 + 32) * F
+    assert moved(found) == [("library", 1, X // 2 + weights, ROWS * 32 * F)]
+
+
+def test_a_value_for_all_rows_is_read_once() -> None:
+    found = compiled(lambda x, row: x + row[:WIDTH], SHAPE, (2 * WIDTH,))
+    assert moved(found) == [("generated", 1, X + WIDTH * F, X)]
+
+
+# -- what is changed in place ----------------------------------------------------------------------
+
+
+class Kept(nn.Module):
+    """Overwrites a buffer of its own."""
+
+    kept: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(ROWS, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.copy_(x * 2)
+        return x + 1
+
+
+def test_what_is_overwritten_is_not_read() -> None:
+    assert moved(compiled(Kept(), SHAPE)) == [("generated", 1, X, 2 * X)]
+
+
+class Summed(Kept):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.add_(x)
+        return x + 1
+
+
+def test_what_is_added_to_is_read_and_written() -> None:
+    assert moved(compiled(Summed(), SHAPE)) == [("generated", 1, 2 * X, 2 * X)]
+
+
+def test_the_buffers_of_a_batch_norm_are_read_and_written_in_training() -> None:
+    channels, pixels = 8, 2 * 6 * 6
+    found = compiled_pass(
+        nn.BatchNorm2d(channels), Inputs(torch.empty(2, channels, 6, 6)), run=Run(train=True)
+    )
+    image, row = channels * pixels * F, channels * F
+    (forward,) = [each for each in found.graphs if each.phase == "forward"]
+    (kernel,) = forward.kernels
+    # The image for its mean and variance, and again to be normalized with those, weight and bias;
+    # both running values, and how many batches there were.
+    assert kernel.read_bytes == 2 * image + 4 * row + 2 * row + LONG
+    # The result, the running values and the number anew; mean, variance and its root.
+    assert kernel.written_bytes == image + 2 * row + LONG + 3 * row
+
+
+def test_rows_that_are_added_to_are_read_too() -> None:
+    """And not the whole table: 32 rows into 16 of 1000, by threads that may meet."""
+
+    def model(x: torch.Tensor, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return table.index_add(0, ids, x)
+
+    rows = 32 * WIDTH * F
+    found = compiled(model, (32, WIDTH), indices(32, 16), (1000, WIDTH))
+    table = 1000 * WIDTH * F
+    # A copy of the table first.
+    assert moved(found) == [("generated", 2, table + 32 * LONG + 2 * rows, table + rows)]
 
 
 # -- what is really written ------------------------------------------------------------------------
@@ -163,7 +268,7 @@ def test_a_step_of_training_has_graphs_forward_and_backward() -> None:
     model = nn.Sequential(nn.Linear(128, 64, bias=False), nn.ReLU(), nn.Linear(64, 10, bias=False))
     found = compiled_pass(
         model,
-        Inputs(torch.empty(ROWS)),
+        Inputs(torch.empty(SHAPE)),
         run=Run(train=True, optimizer="sgd"),
         teaching=Teaching(optimizer=maker_of("sgd")),
     )
@@ -185,7 +290,7 @@ class Broken(nn.Module):
 
 
 def test_each_piece_between_breaks_is_a_graph() -> None:
-    found = compiled(Broken(), ROWS)
+    found = compiled(Broken(), SHAPE)
     assert moved(found) == [("generated", 1, X, X)] * 2
     assert len(found.breaks) == 1 and "graph_break" in found.breaks[0]
 
