@@ -132,13 +132,9 @@ def test_a_destination_that_is_overwritten_is_not_read(
 
 
 def test_the_same_operand_twice_is_read_once() -> None:
-    """x * x: 128 bytes in, 128 out; also through two views of the same numbers."""
+    """x * x: 128 bytes in, 128 out; also through two views, and where it is given twice."""
     assert only(passed(lambda x: x * x, (4, 8))).work.input_bytes == 128
     assert only(passed(lambda x: x * x.view(4, 8), (4, 8))).work.input_bytes == 128
-
-
-def test_one_tensor_given_twice_is_one_input() -> None:
-    """As in model(x, x)."""
     x = torch.zeros(4, 8)
     captured = passed(torch.mul, x, x)
     assert (only(captured).work.input_bytes, captured.input_bytes) == (128, 128)
@@ -231,9 +227,7 @@ def test_qualified_names_of_nested_modules() -> None:
         ("0", "mul"),
         ("1", "tanh"),
     ]
-
-
-def test_the_model_itself_has_no_name() -> None:
+    # The model itself has no name.
     assert paths(passed(nn.ReLU(), (2, 4))) == [("", "relu")]
 
 
@@ -412,16 +406,13 @@ def test_activations_larger_than_memory() -> None:
 # -- inputs and outputs ----------------------------------------------------------------------------
 
 
-class Keywords(nn.Module):
-    """Takes keywords, returns them nested."""
-
-    def forward(self, image: torch.Tensor, *, scale: torch.Tensor) -> dict[str, Any]:
-        return {"scaled": image * scale, "more": (image + 1, [scale - 1])}
-
-
 def test_keyword_inputs_and_nested_results() -> None:
     """All results are alive to the end; inputs are counted by their sizes."""
-    captured = passed(Keywords(), image=(2, 4), scale="1x4")
+
+    def model(image: torch.Tensor, *, scale: torch.Tensor) -> dict[str, Any]:
+        return {"scaled": image * scale, "more": (image + 1, [scale - 1])}
+
+    captured = passed(model, image=(2, 4), scale="1x4")
     assert ops(captured) == ["mul", "add", "sub"]
     assert captured.input_bytes == 32 + 16
     assert not [each for record in captured.records for each in record.freed]
@@ -447,13 +438,9 @@ def freed(captured: Capture) -> list[list[int]]:
     return [[made[storage] for storage in each.freed] for each in captured.records]
 
 
-def test_a_chain_drops_each_result_after_its_only_use() -> None:
-    """The last one is what the model returns."""
+def test_results_are_dropped_after_their_last_use() -> None:
+    """A chain returns its last one; first (0) lives through the branch (1, 2, 3) of a residual."""
     assert freed(passed(chain, (8,))) == [[], [0], [1], [2]]
-
-
-def test_a_residual_is_kept_until_it_is_added() -> None:
-    """first (0) lives through the branch (1, 2, 3), whose own results come and go."""
     assert freed(passed(residual, (8,))) == [[], [], [1], [2], [0, 3]]
 
 
@@ -582,22 +569,6 @@ def test_a_pass_can_be_repeated() -> None:
     assert passed(model, (1, 2, 4, 4)) == passed(model, (1, 2, 4, 4))
 
 
-@pytest.mark.parametrize(
-    "context",
-    [torch.inference_mode, torch.no_grad, torch.enable_grad, lambda: torch.device("meta")],
-)
-def test_the_callers_own_modes_do_not_matter(context: Callable[[], Any]) -> None:
-    """A pass inside them records what it records outside, and they go on."""
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    outside = passed(model, (2, 4))
-    with context():
-        inside = passed(model, (2, 4))
-        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    assert total(inside) == total(outside)
-    with context():
-        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (grad, inference)
-
-
 def test_the_model_runs_in_eval_mode() -> None:
     """A batch norm in training mode would take the statistics of the batch."""
     model = nn.BatchNorm1d(4).train()
@@ -633,26 +604,45 @@ def test_the_error_names_the_innermost_module_and_says_what_torch_said(
     assert not caplog.records
 
 
-def test_torch_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Where an operator's shape function rejects its inputs, torch would log one."""
-    with pytest.raises(ModelError, match=r"failed in the model itself \(Function\)"):
-        passed(lambda x, y: x.add_(y), (2, 3), (4, 3))
-    assert not caplog.records
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+class NoEval(nn.Module):
+    def train(self, mode: bool = True) -> NoEval:
+        raise RuntimeError("always training")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        raise error
+
+    return model
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("model", "message"),
     [
-        (lambda x: {}["key"], "KeyError: 'key'"),
+        (raising(KeyError("key")), "KeyError: 'key'"),
+        (raising(SystemExit(0)), "SystemExit: 0"),
+        (raising(Silent()), "Silent"),
+        (NoEval(), "always training"),
         (lambda x: x.no_such_thing, "AttributeError: 'Tensor' object has no attribute"),
         (lambda x, y: x, "TypeError: .* missing 1 required positional argument: 'y'"),
+        # Where an operator's shape function rejects its inputs, torch would log a traceback.
+        (lambda x: x.add_(x[0, :2]), r"failed in the model itself \(Function\)"),
     ],
 )
-def test_what_errors_say(function: Callable[..., Any], message: str) -> None:
-    """The cause in the user's words, on one line."""
+def test_what_errors_say(model: Any, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The cause in the user's words, on one line, whatever is raised."""
     with pytest.raises(ModelError, match=message) as raised:
-        passed(function, (2, 3))
+        passed(model, (2, 3))
     assert "\n" not in str(raised.value)
+    assert not caplog.records
 
 
 def test_lazy_parameters_are_refused_and_left_alone() -> None:
@@ -666,11 +656,7 @@ def test_lazy_parameters_are_refused_and_left_alone() -> None:
 
 def test_interrupts_pass_through_and_leave_nothing() -> None:
     """Ctrl-C is no fault of the model."""
-
-    def interrupted(x: torch.Tensor) -> torch.Tensor:
-        raise KeyboardInterrupt
-
-    model = Function(interrupted).train()
+    model = Function(raising(KeyboardInterrupt())).train()
     with pytest.raises(KeyboardInterrupt):
         passed(model, (2,))
     assert model.training

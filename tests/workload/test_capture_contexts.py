@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-import roofline
 from roofline.workload.capture import passes
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
@@ -27,6 +27,7 @@ def net() -> torch.nn.Sequential:
 CONTEXTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "inference mode": torch.inference_mode,
     "no gradients": torch.no_grad,
+    "gradients": torch.enable_grad,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "meta": lambda: torch.device("meta"),
 }
@@ -37,10 +38,17 @@ CONTEXTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 def test_what_the_caller_switched_on_does_not_matter(
     context: Callable[[], contextlib.AbstractContextManager[Any]], run: Callable[..., Any]
 ) -> None:
+    """And goes on."""
+
+    def modes() -> tuple[bool, bool]:
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
     outside = run(net(), (2, 3, 8, 8))
     model = net()
     with context():
+        before = modes()
         inside = run(model, (2, 3, 8, 8))
+        assert modes() == before
     assert inside.records == outside.records
 
 
@@ -140,16 +148,10 @@ def test_compiled_modules_are_counted_as_eager_and_that_is_said(
 
 @its_own_warning
 def test_a_part_that_is_compiled() -> None:
-    class Partly(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = torch.nn.Linear(8, 8)
-            self.second: Any = torch.compile(torch.nn.Linear(8, 8))
+    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    model = torch.nn.Sequential(OrderedDict(first=first, second=torch.compile(second)))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.second(self.first(x))
-
-    captured = trained(Partly(), (4, 8), optimizer="sgd")
+    captured = trained(model, (4, 8), optimizer="sgd")
     assert {each.module_path for each in working(captured)} >= {"first", "second"}
     assert not any("_orig_mod" in each.module_path for each in captured.records)
 
@@ -181,28 +183,6 @@ def test_hooks_of_gradients_run_in_training() -> None:
 
 
 # -- threads ---------------------------------------------------------------------------------------
-
-
-def test_two_threads_at_once() -> None:
-    """Each gets what it gets alone, trained or not."""
-    alone = {
-        train: roofline.analyze("resnet18", hardware="10980xe", train=train).totals
-        for train in (False, True)
-    }
-    found: list[tuple[bool, Any]] = []
-
-    def work(train: bool) -> None:
-        for _ in range(2):
-            analysis = roofline.analyze("resnet18", hardware="10980xe", train=train)
-            found.append((train, analysis.totals))
-
-    threads = [threading.Thread(target=work, args=(train,)) for train in (False, True)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len(found) == 4
-    assert all(totals == alone[train] for train, totals in found)
 
 
 def test_what_a_profiler_holds_for_a_moment_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,9 @@ from tests.workload.passes import total
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
 
 
+DEVICES: tuple[Device, Device] = ("cpu", "cuda")
+
+
 def ran(model: Callable[..., Any], *inputs: Any, device: Device = "cuda") -> Capture:
     module = model if isinstance(model, torch.nn.Module) else Function(model)
     return capture(module, Inputs(*inputs), name="model", run=Run(device=device))
@@ -155,7 +158,7 @@ def test_an_index_that_is_computed() -> None:
     def pick(x: torch.Tensor) -> torch.Tensor:
         return x[torch.arange(3, device=x.device)]
 
-    cpu, cuda = (records(pick, device) for device in ("cpu", "cuda"))
+    cpu, cuda = (records(pick, device) for device in DEVICES)
     assert [(each.op, each.work) for each in cuda] == [(each.op, each.work) for each in cpu]
 
 
@@ -165,8 +168,10 @@ def test_an_index_that_is_computed() -> None:
         lambda x: ~(x > 0),
         lambda x: x.transpose(0, 2).contiguous(),
         lambda x: torch.empty_like(x).copy_(x),
+        # No kernel finds its shape; there is none on CUDA to run either.
+        lambda x: torch.histogram(x, 5)[0],
     ],
-    ids=["not", "contiguous", "copy"],
+    ids=["not", "contiguous", "copy", "histogram"],
 )
 def test_other_methods_that_ask_for_the_device(method: Callable[[Any], Any]) -> None:
     assert records(method, "cuda") == records(method, "cpu")
@@ -196,22 +201,9 @@ def test_a_tensor_made_of_numbers_is_brought_to_the_device() -> None:
 # -- models ----------------------------------------------------------------------------------------
 
 
-class Last(torch.nn.Module):
-    """The last step of a recurrent layer."""
-
-    def __init__(self, kind: Callable[..., torch.nn.Module]) -> None:
-        super().__init__()
-        self.layer = kind(8, 16, 2, bidirectional=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)[0][-1]
-
-
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "swin_t", "hf:bert", "hf:gpt2", "hf:t5"])
 def test_models_multiply_as_often_as_on_a_cpu(name: str) -> None:
-    cpu, cuda = (
-        roofline.analyze(name, hardware="10980xe", device=device) for device in ("cpu", "cuda")
-    )
+    cpu, cuda = (roofline.analyze(name, hardware="10980xe", device=each) for each in DEVICES)
     assert cuda.totals.macs == cpu.totals.macs
     assert cuda.coverage.calls == 1
     assert not any("ran for real" in each for each in cuda.warnings)
@@ -219,7 +211,8 @@ def test_models_multiply_as_often_as_on_a_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 def test_recurrent_layers(kind: Callable[..., torch.nn.Module]) -> None:
-    cpu, cuda = (ran(Last(kind), (5, 2, 8), device=device) for device in ("cpu", "cuda"))
+    layer = kind(8, 16, 2, bidirectional=True)
+    cpu, cuda = (ran(lambda x: layer(x)[0][-1], (5, 2, 8), device=d) for d in DEVICES)
     assert total(cuda).macs == total(cpu).macs
     assert is_on_fakes(cuda)
     assert not any(each.state is State.UNKNOWN for each in cuda.records)
@@ -232,29 +225,17 @@ def test_attention_takes_its_fast_path() -> None:
     assert found == ["aten._transformer_encoder_layer_fwd"]
 
 
-def test_operators_that_are_run_to_see_what_they_give() -> None:
-    """No kernel finds the shape of a histogram; there is none on CUDA to run either."""
-    function: Callable[[Any], Any] = lambda x: torch.histogram(x, 5)[0]  # noqa: E731
-    assert records(function, "cuda") == records(function, "cpu")
-
-
-class Gradients(torch.nn.Module):
-    """Differentiates in its forward pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.enable_grad():
-            x = x.clone().requires_grad_()
-            return torch.autograd.grad(self.layer(x).sum(), x)[0]
-
-
 def test_a_model_that_differentiates() -> None:
     """The layer has 2 x 3 x 3 multiply-adds, and the gradient of its input as many."""
-    for device in ("cpu", "cuda"):
-        assert total(ran(Gradients(), (2, 3), device=device)).macs == 2 * 2 * 9
+    layer = torch.nn.Linear(3, 3)
+
+    def gradients(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            return torch.autograd.grad(layer(x).sum(), x)[0]
+
+    for device in DEVICES:
+        assert total(ran(gradients, (2, 3), device=device)).macs == 2 * 2 * 9
     assert torch.is_grad_enabled()
 
 
@@ -284,19 +265,10 @@ def test_what_asks_for_a_gpu_is_told_so() -> None:
 @pytest.mark.parametrize("train", [False, True])
 def test_a_tensor_that_is_moved_to_a_gpu_ends_no_process(train: bool) -> None:
     """Autograd would, for a fake on a device that torch does not have."""
-    model = torch.nn.Linear(4, 4)
-
-    class Moving(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = model
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x).to("cuda:0")
-
-    run = Run(train=train)
+    inner = torch.nn.Linear(4, 4)
+    model, run = Function(lambda x: inner(x).to("cuda:0")), Run(train=train)
     with pytest.raises(ModelError, match="asks for a GPU"):
-        capture(Moving(), Inputs((2, 4)), name="model", run=run, teaching=Teaching())
+        capture(model, Inputs((2, 4)), name="model", run=run, teaching=Teaching())
 
 
 @pytest.mark.parametrize("bias", [False, True])
