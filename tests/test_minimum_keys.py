@@ -41,6 +41,10 @@ MIXTURE = (
     "hidden_size=16,intermediate_size=24,num_hidden_layers=1,num_attention_heads=2,"
     "num_key_value_heads=2,vocab_size=20,num_local_experts=8,num_experts_per_tok=2"
 )
+LLAMA = (
+    "hidden_size=64,intermediate_size=96,num_hidden_layers=2,num_attention_heads=4,"
+    "num_key_value_heads=2,vocab_size=200"
+)
 
 
 def model() -> nn.Module:
@@ -352,7 +356,7 @@ def test_training_on_several_ranks() -> None:
 def test_language_models() -> None:
     found = roofline.analyze_language(
         "hf:llama",
-        config="smollm2-135m",
+        config=LLAMA,
         context=16,
         sweep_batch=(1, 2),
         weight_bits=("w8a16",),

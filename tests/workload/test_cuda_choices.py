@@ -67,21 +67,22 @@ def attention(
     return [each for each in records if each.state is not State.FREE and each.op != "aten.clone"]
 
 
-def test_half_types_take_the_flash_kernel() -> None:
-    """Queries, keys, values and results of 2 x 3 x 8 x 16 halves; a float32 logarithm a query."""
-    for dtype in (torch.float16, torch.bfloat16):
-        (found,) = attention((2, 3, 8, 16), dtype=dtype)
-        assert names([found]) == ["flash_attention"]
-        assert found.work.traffic_bytes == 4 * 2 * 3 * 8 * 16 * 2 + 2 * 3 * 8 * 4
-        # Two products over 8 x 8 scores of 16 features in each of 6 heads.
-        assert found.work.macs == 2 * 6 * 8 * 8 * 16
-
-
-def test_float32_takes_the_efficient_kernel() -> None:
-    """Without gradients it keeps no logarithms."""
-    (found,) = attention((2, 3, 8, 16))
-    assert names([found]) == ["efficient_attention"]
-    assert found.work.traffic_bytes == 4 * 2 * 3 * 8 * 16 * 4
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "logarithm_bytes"),
+    [
+        (torch.float16, "flash_attention", 4),
+        (torch.bfloat16, "flash_attention", 4),
+        # Without gradients it keeps no logarithms.
+        (torch.float32, "efficient_attention", 0),
+    ],
+)
+def test_the_kernel_of_a_type(dtype: torch.dtype, kernel: str, logarithm_bytes: int) -> None:
+    """Queries, keys, values and results of 2 x 3 x 8 x 16; a logarithm a query."""
+    (found,) = attention((2, 3, 8, 16), dtype=dtype)
+    assert names([found]) == [kernel]
+    operands = 4 * 2 * 3 * 8 * 16 * dtype.itemsize
+    assert found.work.traffic_bytes == operands + 2 * 3 * 8 * logarithm_bytes
+    # Two products over 8 x 8 scores of 16 features in each of 6 heads.
     assert found.work.macs == 2 * 6 * 8 * 8 * 16
 
 
@@ -192,24 +193,17 @@ def test_what_autocast_on_cuda_computes_in_float32(
     assert captured.records[-1].outputs[0].dtype.name == expected
 
 
-class Products(torch.nn.Module):
+@pytest.mark.parametrize("autocast", ["float16", "bfloat16"])
+def test_autocast_on_cuda_multiplies_in_half(autocast: str) -> None:
     """A linear layer, called twice, a convolution, products and attention."""
+    linear, convolution = torch.nn.Linear(8, 8), torch.nn.Conv1d(4, 4, 3, padding=1)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(8, 8)
-        self.convolution = torch.nn.Conv1d(4, 4, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.convolution(self.linear(self.linear(x)))
+    def multiplied(x: torch.Tensor) -> torch.Tensor:
+        x = convolution(linear(linear(x)))
         x = x @ x.mT @ x
         return torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])
 
-
-@pytest.mark.parametrize("autocast", ["float16", "bfloat16"])
-def test_autocast_on_cuda_multiplies_in_half(autocast: str) -> None:
-    run = Run(device="cuda", autocast=autocast)
-    captured = capture(Products(), Inputs((2, 4, 8)), name="products", run=run)
+    captured = ran(multiplied, (2, 4, 8), autocast=autocast)
     products = [each for each in captured.records if each.work.macs]
     assert {each.op for each in products} == {
         "aten.addmm",
@@ -237,20 +231,12 @@ def test_a_model_that_switches_autocast_on_or_off() -> None:
     assert products == ["bfloat16", "float32"]
 
 
-class OfValues(torch.nn.Module):
-    """Needs values, and so runs for real, on the CPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) if x.sum().item() < 1e9 else x
-
-
 def test_what_runs_for_real_has_the_autocast_of_where_it_runs() -> None:
+    """It needs values, and so runs for real, on the CPU."""
+    linear = torch.nn.Linear(8, 8)
+    model = Function(lambda x: linear(x) if x.sum().item() < 1e9 else x)
     run = Run(device="cuda", autocast="bfloat16")
-    captured = capture(OfValues(), Inputs((2, 8)), name="model", run=run)
+    captured = capture(model, Inputs((2, 8)), name="model", run=run)
     assert any("for real and on the CPU" in each for each in captured.notes)
     (product,) = (each for each in captured.records if each.op == "aten.addmm")
     assert {spec.dtype.name for spec in product.inputs} == {"bfloat16"}
@@ -316,20 +302,11 @@ def test_training_under_autocast() -> None:
     assert sum(each.byte for each in found.gradients) == 4 * (32 + 48 * 17 + 16 * 17)
 
 
-class Checkpointed(torch.nn.Module):
-    """Keeps nothing for the backward pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = Block()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return checkpoint(self.block, x, use_reentrant=False)
-
-
 def test_a_checkpoint_runs_again_what_cuda_has() -> None:
     """Not what a CPU would call, though the backward pass is under way."""
-    ops = Counter(each.op for each in stepped(Checkpointed(), "cuda").records)
+    block = Block()
+    model = Function(lambda x: checkpoint(block, x, use_reentrant=False))
+    ops = Counter(each.op for each in stepped(model, "cuda").records)
     assert ops["aten.native_dropout"] == 2
     assert ops["aten._scaled_dot_product_efficient_attention"] == 2
     assert not ops["aten.bernoulli_"]

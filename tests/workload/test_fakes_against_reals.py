@@ -31,12 +31,15 @@ def both(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Cap
     return fake, real
 
 
-def check(model: torch.nn.Module, inputs: Inputs, run: Run) -> None:
+def check(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Capture]:
     fake, real = both(model, inputs, run)
     assert [each.op for each in fake.records] == [each.op for each in real.records]
     assert [each.work for each in fake.records] == [each.work for each in real.records]
     assert residency(fake.records) == residency(real.records)
     assert fake.optimizer_state_bytes == real.optimizer_state_bytes
+    assert fake.parameters == real.parameters
+    assert all(each.grad is None for each in model.parameters())
+    return fake, real
 
 
 @pytest.mark.parametrize("name", ["timm:pvt_v2_b0", "timm:davit_tiny", "timm:twins_pcpvt_small"])
@@ -79,6 +82,16 @@ class Frozen(torch.nn.Sequential):
         self[0].requires_grad_(False)
 
 
+class Dropped(torch.nn.Sequential):
+    """Draws numbers, behind a batch norm."""
+
+    def __init__(self) -> None:
+        parts = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        super().__init__(
+            *parts, torch.nn.Dropout(0.5), torch.nn.Flatten(), torch.nn.Linear(288, 10)
+        )
+
+
 class Tokens(torch.nn.Module):
     """Norms and products of transposed images."""
 
@@ -98,13 +111,15 @@ STEPS: dict[str, tuple[type[torch.nn.Module], tuple[int, ...], dict[str, Any]]] 
     "frozen before a norm": (Frozen, IMAGE, {"optimizer": "sgd"}),
     "transposed": (Tokens, IMAGE, {"optimizer": "adamw"}),
     "without an update": (Tokens, IMAGE, {}),
+    "draws": (Dropped, IMAGE, {"optimizer": "adamw"}),
 }
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_of_training(name: str) -> None:
     kind, shape, options = STEPS[name]
-    check(kind(), Inputs(shape), Run(train=True, **options))
+    fake, real = check(kind(), Inputs(shape), Run(train=True, **options))
+    assert fake.records == real.records
 
 
 def test_what_autocast_casts_is_gone_before_the_backward_pass() -> None:

@@ -12,10 +12,9 @@ from torch.utils.checkpoint import checkpoint
 import roofline
 from roofline.errors import InputError, ModelError
 from roofline.run import Run
-from roofline.workload.capture.passes import capture, single_pass
-from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
+from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import passed, total, trained, working
@@ -67,17 +66,11 @@ def test_the_backward_pass_is_twice_the_forward_one(
 ) -> None:
     """Once for the weight and once for the input; only once where the input needs none."""
 
-    class Behind(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.ones(1))
-            self.layer = layer
-
-        def forward(self, *given: torch.Tensor) -> torch.Tensor:
-            return self.layer(*[each * self.scale for each in given])
+    scale = torch.nn.Linear(1, 1, bias=False)
+    behind_scale = Function(lambda *given: layer(*[each * scale.weight for each in given]))
 
     shapes = [shape] if shape else [(6, 4), (6, 5)]
-    alone, behind = (phases(trained(each, *shapes)) for each in (layer, Behind()))
+    alone, behind = (phases(trained(each, *shapes)) for each in (layer, behind_scale))
     assert fma(behind["forward"]) == fma(alone["forward"]) == total(passed(layer, *shapes)).macs
     if shape:
         assert fma(alone["backward"]) == fma(alone["forward"])
@@ -128,22 +121,11 @@ def test_the_update_of_a_parameter_belongs_to_its_module() -> None:
     assert sum(counts.values()) == len(found)
 
 
-class Checkpointed(torch.nn.Module):
-    """A part that is run again for its gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(6, 6)
-        self.part = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: Any = checkpoint(self.part, self.first(x), use_reentrant=False)
-        return result
-
-
 def test_what_is_run_again_is_counted_again() -> None:
     """Linear 6x6 on 4 rows: 144 forward, again 144 in the backward pass, where it belongs."""
-    found = phases(trained(Checkpointed(), (4, 6)))
+    first, part = torch.nn.Linear(6, 6), torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU())
+    model = Function(lambda x: checkpoint(part, first(x), use_reentrant=False))
+    found = phases(trained(model, (4, 6)))
     assert fma(found["forward"]) == 2 * 144
     assert fma(found["backward"]) == 144 + 144 + 2 * 144
     again = [each for each in found["backward"] if each.op == "aten.addmm"]
@@ -206,26 +188,6 @@ def test_statistics_of_a_batch_are_written() -> None:
     assert [spec.role for spec in norm.outputs].count(Role.BUFFER) == 2
 
 
-# -- the same on real tensors, on meta, and by torch's own counter ---------------------------------
-
-
-def test_real_tensors_make_the_same_records() -> None:
-    """Fakes know what torch would call."""
-    run = Run(train=True, optimizer="adamw")
-    teaching = Teaching(optimizer=maker_of("adamw"))
-    model = net()
-    paths = {id(module): path for path, module in model.named_modules()}
-    inputs = Inputs((2, 3, 8, 8))
-    fake = capture(model, inputs, name="net", run=run, teaching=teaching)
-    real = single_pass(model, inputs, paths, run, Reals(run), teaching.lesson())
-    assert real.records == fake.records
-    assert (real.parameters, real.optimizer_state_bytes) == (
-        fake.parameters,
-        fake.optimizer_state_bytes,
-    )
-    assert all(each.grad is None for each in model.parameters())
-
-
 @pytest.mark.parametrize("name", ["resnet18", "hf:bert", "vit_b_16"])
 def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
     """Of the forward pass: on the CPU and on meta, at inference and in training."""
@@ -249,32 +211,23 @@ def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
 # -- losses ----------------------------------------------------------------------------------------
 
 
+def own_loss() -> torch.nn.Module:
+    """Returns a dictionary as language models do."""
+    layer = torch.nn.Linear(3, 3)
+    return Function(lambda x: {"loss": (y := layer(x)).square().mean(), "logits": y})
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
         (torch.nn.Linear(3, 4), "cross entropy of the output"),
         (torch.nn.Linear(3, 1), "mean squared error of the output"),
+        (own_loss(), "the model's own"),
     ],
-    ids=["classes", "one number"],
+    ids=["classes", "one number", "its own"],
 )
 def test_the_loss_is_said(model: torch.nn.Module, said: str) -> None:
     assert trained(model, (5, 3)).run.loss == said
-
-
-class WithLoss(torch.nn.Module):
-    """Returns a dictionary as language models do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        y = self.layer(x)
-        return {"loss": y.square().mean(), "logits": y}
-
-
-def test_the_models_own_loss_is_taken() -> None:
-    assert trained(WithLoss(), (5, 3)).run.loss == "the model's own"
 
 
 def test_a_loss_of_ones_own() -> None:
