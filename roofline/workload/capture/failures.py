@@ -98,33 +98,35 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         trace = trace.tb_next
     said = said_by(error)
     fix = "check --input and --dtype against what the model takes"
-    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        said = f"what {error.func} gives depends on the values in a tensor"
-        fix = "only shapes are known here, so leave that step out of the model"
-    elif isinstance(error, UnsupportedOperatorException):
-        said = f"the shape that {error.func} gives is not known"
-        fix = "tell torch with torch.library.register_fake"
-    elif isinstance(error, NotImplementedError) and "fake impl" in said:
-        fix = "tell torch what it returns with torch.library.register_fake"
-    elif "HigherOrderOperator" in said:
-        operator = said.partition("HigherOrderOperator ")[2].partition(" ")[0]
-        said = f"torch's higher-order operator '{operator}' cannot be counted"
-        fix = "write that step with ordinary operators"
-    elif said.startswith("Could not run '"):
-        # What follows lists all backends, of which some are of nested tensors.
-        said = f"torch has no kernel for {said.split(chr(39))[1]} on this device"
-        fix = "take --device cpu, or write that step with other operators"
-    elif "NestedTensor" in said:
-        said = "nested tensors cannot be counted"
-        fix = "give padded tensors"
-    elif "no autograd formula was registered" in said:
-        said = said.partition(" Please")[0].rstrip(".")
-        fix = "give it one with torch.library.register_autograd"
-    elif "more than 1 value per channel" in said:
-        fix = "a batch norm cannot be trained on one value a channel: --batch 2"
-    elif any(each in said for each in _NO_CUDA):
-        said = "it asks for a GPU, and torch has none here"
-        fix = "take --device cpu, or leave CUDA calls out of the model"
-    elif not isinstance(error, (RuntimeError, ValueError)):
-        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    match error:
+        case DataDependentOutputException() | DynamicOutputShapeException():
+            said = f"what {error.func} gives depends on the values in a tensor"
+            fix = "only shapes are known here, so leave that step out of the model"
+        case UnsupportedOperatorException():
+            said = f"the shape that {error.func} gives is not known"
+            fix = "tell torch with torch.library.register_fake"
+        case NotImplementedError() if "fake impl" in said:
+            fix = "tell torch what it returns with torch.library.register_fake"
+        case _ if "HigherOrderOperator" in said:
+            operator = said.partition("HigherOrderOperator ")[2].partition(" ")[0]
+            said = f"torch's higher-order operator '{operator}' cannot be counted"
+            fix = "write that step with ordinary operators"
+        case _ if said.startswith("Could not run '"):
+            # What follows lists all backends, of which some are of nested tensors.
+            said = f"torch has no kernel for {said.split(chr(39))[1]} on this device"
+            fix = "take --device cpu, or write that step with other operators"
+        case _ if "NestedTensor" in said:
+            said, fix = "nested tensors cannot be counted", "give padded tensors"
+        case _ if "no autograd formula was registered" in said:
+            said = said.partition(" Please")[0].rstrip(".")
+            fix = "give it one with torch.library.register_autograd"
+        case _ if "more than 1 value per channel" in said:
+            fix = "a batch norm cannot be trained on one value a channel: --batch 2"
+        case _ if any(each in said for each in _NO_CUDA):
+            said = "it asks for a GPU, and torch has none here"
+            fix = "take --device cpu, or leave CUDA calls out of the model"
+        case RuntimeError() | ValueError():
+            pass
+        case _:
+            said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")

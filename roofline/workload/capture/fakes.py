@@ -197,16 +197,6 @@ def _contiguous(_given: Any, result: torch.Tensor) -> torch.Tensor:
     return torch.empty(result.shape, dtype=result.dtype, device=result.device)
 
 
-def _first_contiguous(given: Any, result: Sequence[Any]) -> tuple[Any, ...]:
-    first, *others = result
-    return (first if first is None else _contiguous(given, first), *others)
-
-
-def _masked(given: Mapping[str, Any], result: Sequence[Any]) -> tuple[Any, ...]:
-    asked = zip(result, given["output_mask"], strict=True)
-    return tuple(each if is_asked else None for each, is_asked in asked)
-
-
 def _without_draws(given: Mapping[str, Any], result: Sequence[Any]) -> tuple[Any, ...]:
     """Where nothing is dropped, nobody writes or reads where random numbers began."""
     if given.get("dropout_p", 0) > 0:
@@ -221,9 +211,15 @@ _OF_DRAWS = (torch.int64, torch.uint64)
 
 _MENDED: Mapping[Any, Callable[..., Any]] = {
     # Gradients that are not asked for are not made.
-    _aten.native_batch_norm_backward.default: _masked,
+    _aten.native_batch_norm_backward.default: lambda given, result: tuple(
+        each if is_asked else None
+        for each, is_asked in zip(result, given["output_mask"], strict=True)
+    ),
     # These write their results in order, whatever order they read.
-    _aten.native_layer_norm_backward.default: _first_contiguous,
+    _aten.native_layer_norm_backward.default: lambda given, result: (
+        result[0] if result[0] is None else _contiguous(given, result[0]),
+        *result[1:],
+    ),
     _aten.mse_loss_backward.default: _contiguous,
     _aten._scaled_dot_product_flash_attention.default: _without_draws,
     _aten._scaled_dot_product_efficient_attention.default: _without_draws,

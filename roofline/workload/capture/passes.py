@@ -345,11 +345,8 @@ def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
 
 def weights_bytes(model: torch.nn.Module) -> int:
     """The bytes of all parameters and buffers."""
-    return sum(
-        each.nbytes
-        for each in (*model.parameters(), *model.buffers())
-        if each.layout is torch.strided
-    )
+    kept = (*model.parameters(), *model.buffers())
+    return sum(each.nbytes for each in kept if each.layout is torch.strided)
 
 
 def has_room_for(weight_bytes: int) -> bool:

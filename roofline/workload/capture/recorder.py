@@ -392,7 +392,13 @@ class Recorder(TorchDispatchMode, Listener):
         if operator.name != _WITH_PADDING:
             self._unpadded.add(output.storage)
             dropped.append("output")
-        tokens = {name: _one_token(operands[name]) for name in dropped}
+        # The first token of (samples, tokens, features).
+        tokens: dict[str, TensorSpec] = {}
+        for name in dropped:
+            features = operands[name].shape[-1]
+            tokens[name] = replace(
+                operands[name], shape=(1, 1, features), distinct_elements=features
+            )
         least = formula.count({**operands, **tokens})
         return replace(
             count,
@@ -421,10 +427,8 @@ class Recorder(TorchDispatchMode, Listener):
 
 def _is_free(operator: Operator, read: Sequence[Operand], results: Sequence[Operand]) -> bool:
     """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs."""
-    if operator.moves_nothing:
-        return True
-    if operator.written or not results:
-        return False
+    if operator.moves_nothing or operator.written or not results:
+        return operator.moves_nothing
     known = {each.spec.storage for each in read}
     return all(each.spec.storage in known for each in results)
 
@@ -462,15 +466,10 @@ def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> 
     )
 
 
-def _one_token(sequences: TensorSpec) -> TensorSpec:
-    """The first token of (samples, tokens, features)."""
-    features = sequences.shape[-1]
-    return replace(sequences, shape=(1, 1, features), distinct_elements=features)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [item if type(item) is int else _plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, (bool, int, float, str)) else str(value)
+    is_finite = isinstance(value, (bool, int, str)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+    return value if is_finite else str(value)

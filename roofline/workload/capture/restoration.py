@@ -102,11 +102,17 @@ def tensors_left_as_they_were(
 
     For passes that run on the model's own tensors, which are there twice meanwhile.
     """
-    reached = [*_Reached(model, others).all, *model.parameters(), *model.buffers()]
+    found = _Reached(model, others)
+    reached = [*found.own, *found.shared, *model.parameters(), *model.buffers()]
     with _disable_current_modes(), torch.no_grad():
         kept = {id(each): (each, each.detach()) for each in reached if _is_kept(each, but)}
-        stored = {each.untyped_storage()._cdata: _bytes_of(each) for _, each in kept.values()}
-        contents = [(each, each.clone()) for each in stored.values()]
+        # Whole storages: others may be views of them.
+        stored = {(storage := each.untyped_storage())._cdata: storage for _, each in kept.values()}
+        bytes_of = [
+            torch.empty(0, dtype=torch.uint8, device=each.device).set_(each)
+            for each in stored.values()
+        ]
+        contents = [(each, each.clone()) for each in bytes_of]
     try:
         yield
     finally:
@@ -186,12 +192,6 @@ class _Reached:
         self._files = {each.__module__ for each in code}
         self._walk(deque((*(each.__dict__ for each in modules), others)), code)
         self._walk(deque(code), None)
-
-    @property
-    def all(self) -> Iterator[Any]:
-        """What is its own, then what is shared."""
-        yield from self.own
-        yield from self.shared
 
     def _walk(self, waiting: deque[Any], code: list[Any] | None) -> None:
         """Finds what can be reached from what is waiting.
@@ -477,8 +477,3 @@ def _is_kept(value: Any, but: Collection[int]) -> bool:
         and not value.is_meta
         and value.untyped_storage()._cdata not in but
     )
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage of a tensor: others may be views of it."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
