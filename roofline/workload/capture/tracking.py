@@ -180,9 +180,6 @@ class Tracking:
             for each in tensors:
                 self._tensors.known(each, role)
 
-    def _after_update(self, *_: Any) -> None:
-        self._recorder.is_updating = False
-
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer = type(optimizer).__name__.lower()
         self._recorder.is_updating = True
@@ -193,18 +190,25 @@ class Tracking:
             if own:
                 self._recorder.own(own, path_of_own(path))
 
+    def _after_update(self, *_: Any) -> None:
+        self._recorder.is_updating = False
 
-def _eager() -> contextlib.AbstractContextManager[Any]:
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.
     """
     if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
+        yield
+        return
     try:
-        return torch.compiler.set_stance("force_eager")
+        stance = torch.compiler.set_stance("force_eager")
     except RuntimeError:
         raise ModelError(
             "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
             " around the call of it"
         ) from None
+    with stance:
+        yield
