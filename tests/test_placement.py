@@ -26,31 +26,26 @@ TWO_LEVELS = profile(
 )
 
 
-def test_bound_is_the_slowest_of_compute_and_every_level() -> None:
-    """120 bytes last touched 150 back: 120 through L1 (1.2 s), 110 from DRAM (11 s)."""
-    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
+@pytest.mark.parametrize(
+    ("flop", "min_flop", "eager_min_time_s", "bound", "ceiling_name"),
+    [
+        # 120 bytes last touched 150 back: 120 through L1 (1.2 s), 110 from DRAM (11 s).
+        (500, 500, 11.0, Bound.MEMORY, "DRAM read"),
+        (20_000, 20_000, 20.0, Bound.COMPUTE, "float32 avx2 fma"),
+        # Only the least FLOP enters the bound, and no point leaves the roof.
+        (30_000, 20_000, 20.0, Bound.COMPUTE, "float32 avx2 fma"),
+    ],
+)
+def test_bound_is_the_slowest_of_compute_and_every_level(
+    flop: int, min_flop: int, eager_min_time_s: float, bound: Bound, ceiling_name: str
+) -> None:
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=flop, min_flop=min_flop)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
     assert placed.level_bytes == {"L1": 120, "DRAM": 110}
-    assert placed.eager_min_time_s == pytest.approx(11.0)
-    assert (placed.bound, placed.level, placed.ceiling) == (Bound.MEMORY, "DRAM", "DRAM read")
-    assert placed.intensity_flop_per_byte == pytest.approx(500 / 110)
-    assert placed.attainable_flop_per_s == pytest.approx(500 / 11)
-
-
-def test_compute_binds_where_there_is_more_arithmetic() -> None:
-    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=20_000)
-    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
-    assert placed.eager_min_time_s == pytest.approx(20.0)
-    assert (placed.bound, placed.ceiling) == (Bound.COMPUTE, "float32 avx2 fma")
-    assert placed.level == "DRAM"
-    assert placed.attainable_flop_per_s == pytest.approx(1000.0)
-
-
-def test_only_least_flop_enters_the_bound_and_no_point_leaves_the_roof() -> None:
-    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=30_000, min_flop=20_000)
-    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
-    assert placed.eager_min_time_s == pytest.approx(20.0)
-    assert placed.attainable_flop_per_s == pytest.approx(1000.0)
+    assert placed.eager_min_time_s == pytest.approx(eager_min_time_s)
+    assert (placed.bound, placed.level, placed.ceiling) == (bound, "DRAM", ceiling_name)
+    assert placed.intensity_flop_per_byte == pytest.approx(flop / 110)
+    assert placed.attainable_flop_per_s == pytest.approx(min(1000.0, flop / eager_min_time_s))
 
 
 UPDATES_FASTEST = profile(
@@ -154,8 +149,15 @@ def test_a_mask_of_another_type_does_not_slow_down_the_bound() -> None:
 def test_what_a_library_reaches_is_no_roof() -> None:
     dram = level("DRAM", None, {"read": {1: 10.0}, "add": {1: 100.0}})
     read, add = dram.bandwidth
-    machine = profile([], [replace(dram, bandwidth=(read, replace(add, kind="library")))])
-    assert [each.label for each in Roof(machine, 1).levels] == ["DRAM read"]
+    machine = profile(
+        [replace(ceiling(10.0), kind="library")],
+        [replace(dram, bandwidth=(read, replace(add, kind="library")))],
+    )
+    roof = Roof(machine, 1)
+    assert [each.label for each in roof.levels] == ["DRAM read"]
+    assert roof.units == ()
+    placed = roof.place(record([tensor(0, 20)], [], flop=500), [Reuse(80, 0)])
+    assert placed.bound is Bound.MEMORY
 
 
 def test_a_doubt_about_a_ceiling_that_binds_is_told() -> None:
@@ -191,14 +193,6 @@ def test_without_ceilings_there_is_no_bound_and_a_note_says_why() -> None:
     assert placed.eager_min_time_s is None
     assert placed.bound is Bound.UNKNOWN
     assert "no hardware ceilings" in roof_notes([placed], roof)[0]
-
-
-def test_library_ceilings_enter_no_bound() -> None:
-    library = replace(ceiling(10.0), kind="library")
-    roof = Roof(profile([library], TWO_LEVELS.memory), 1)
-    assert roof.units == ()
-    placed = roof.place(record([tensor(0, 20)], [], flop=500), [Reuse(80, 0)])
-    assert placed.bound is Bound.MEMORY
 
 
 def test_a_machine_that_knows_only_dram_charges_everything_to_it() -> None:
@@ -278,38 +272,31 @@ def test_a_victim_cache_serves_a_loop_over_its_own_bytes_and_those_of_the_level_
     assert Roof(machine, threads).level_bytes([Reuse(working_set, working_set)]) == fetched
 
 
+ONE, ALL = {1: 100.0}, {8: 350.0}
+
+
 @pytest.mark.parametrize(
-    ("threads", "expected"), [(1, 100.0), (2, 200.0), (3, 300.0), (4, 350.0), (8, 350.0)]
+    ("rates", "threads", "expected"),
+    [
+        # Between one and all: the lower of scaled one and all.
+        *((ONE | ALL, threads, min(100.0 * threads, 350.0)) for threads in (1, 2, 3, 4, 8)),
+        # Where one thread is unknown, all bound it.
+        (ALL, 2, 350.0),
+        # Eight threads may be four times as fast as the two that were measured.
+        (ONE | {2: 180.0}, 8, 720.0),
+        (ONE, 8, 800.0),
+    ],
 )
-def test_threads_between_one_and_all_take_the_lower_of_scaled_one_and_all(
-    threads: int, expected: float
+def test_threads_that_were_not_measured(
+    rates: dict[int, float], threads: int, expected: float
 ) -> None:
     machine = profile(
-        [ceiling(100.0), ceiling(350.0, threads=8)],
-        [level("DRAM", None, {"read": {1: 10.0, 8: 30.0}})],
+        [ceiling(rate, threads=each) for each, rate in rates.items()],
+        [level("DRAM", None, {"read": rates})],
         threads=8,
     )
     roof = Roof(machine, threads)
-    assert roof.units[0].flop_per_s == expected
-    assert roof.levels[0].bytes_per_s == min(threads * 10.0, 30.0)
-
-
-def test_where_one_thread_is_unknown_all_bound_it() -> None:
-    machine = profile(
-        [ceiling(350.0, threads=8)], [level("DRAM", None, {"read": {8: 30.0}})], threads=8
-    )
-    assert Roof(machine, 2).units[0].flop_per_s == 350.0
-
-
-def test_more_threads_than_were_measured_are_not_held_to_fewer() -> None:
-    """Eight threads may be four times as fast as the two that were measured; no bound says less."""
-    machine = profile(
-        [ceiling(100.0), ceiling(180.0, threads=2)],
-        [level("DRAM", None, {"read": {1: 10.0}})],
-        threads=8,
-    )
-    assert Roof(machine, 8).units[0].flop_per_s == 720.0
-    assert Roof(machine, 8).levels[0].bytes_per_s == 80.0
+    assert roof.units[0].flop_per_s == roof.levels[0].bytes_per_s == expected
 
 
 def test_threads_are_checked_against_the_hardware() -> None:
