@@ -148,8 +148,8 @@ def test_compiled_modules_are_counted_as_eager_and_that_is_said(
 
 @its_own_warning
 def test_a_part_that_is_compiled() -> None:
-    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
-    model = torch.nn.Sequential(OrderedDict(first=first, second=torch.compile(second)))
+    second: Any = torch.compile(torch.nn.Linear(8, 8))
+    model = torch.nn.Sequential(OrderedDict(first=torch.nn.Linear(8, 8), second=second))
 
     captured = trained(model, (4, 8), optimizer="sgd")
     assert {each.module_path for each in working(captured)} >= {"first", "second"}
