@@ -88,22 +88,23 @@ class Store:
     def __init__(self, path: Path, environment: Environment) -> None:
         self._environment = environment
         self._turn = threading.RLock()
-        self._path = _real_file(path, "written")
-        with _refusals_told(self._path, "written"), contextlib.ExitStack() as stack:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        with _refusals_told(path, "written"), contextlib.ExitStack() as stack:
+            _check_is_file(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
             # Each transaction has its turn, so that threads may share a connection.
             self._connection = sqlite3.connect(
-                self._path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
+                path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
             )
             stack.callback(self._connection.close)
             # After a power cut the last samples may be gone; the file is whole.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             # SQLite itself would only tell at the first change.
-            for place in (self._path, self._path.parent):
+            for place in (path, path.parent):
                 if not os.access(place, os.W_OK, effective_ids=_BY_EFFECTIVE_ID):
                     raise InputError(f"{path}: cannot be written: {place} is read-only; {_ROOM}")
             with self._transaction("IMMEDIATE") as connection:
-                if _checked_version(connection, self._path) == 0:
+                if _checked_version(connection, path) == 0:
                     for statement in _TABLES:
                         connection.execute(statement)
             stack.pop_all()
@@ -217,38 +218,28 @@ def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...
     """
     if not os.path.lexists(path):
         return None
-    path = _real_file(path, "read")
-    try:
-        return _read(path, "mode=ro", host)
-    except InputError:
-        # It cannot be locked where nothing can be written; then nobody writes to it either.
-        return _read(path, "immutable=1", host)
-
-
-def _read(path: Path, options: str, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
-    uri = f"{path.as_uri()}?{options}"
-    with (
-        _refusals_told(path, "read"),
-        contextlib.closing(
+    with _refusals_told(path, "read"):
+        _check_is_file(path)
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S, isolation_level=None)
-        ) as connection,
-    ):
-        connection.execute("BEGIN")
-        if _checked_version(connection, path) == 0:
-            raise refused(str(path), "is damaged (it is empty)", _FIX)
-        query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
-        latest: dict[int, int] = dict(connection.execute(query).fetchall())
-        fitting = {
-            latest[number]: (number, each)
-            for number, each in _environments(connection)
-            if number in latest
-            and not each.host.difference(host)
-            and each.facts_version == FACTS_VERSION
-        }
-        if not fitting:
-            return None
-        number, environment = fitting[max(fitting)]
-        return environment, _runs(connection, number)
+        ) as connection:
+            connection.execute("BEGIN")
+            if _checked_version(connection, path) == 0:
+                raise refused(str(path), "is damaged (it is empty)", _FIX)
+            query = "SELECT environment, max(id) FROM kept WHERE kind = 'run' GROUP BY environment"
+            latest: dict[int, int] = dict(connection.execute(query).fetchall())
+            fitting = {
+                latest[number]: (number, each)
+                for number, each in _environments(connection)
+                if number in latest
+                and not each.host.difference(host)
+                and each.facts_version == FACTS_VERSION
+            }
+            if not fitting:
+                return None
+            number, environment = fitting[max(fitting)]
+            return environment, _runs(connection, number)
 
 
 def _environments(connection: Connection) -> list[tuple[int, Environment]]:
@@ -295,19 +286,9 @@ def _checked_version(connection: Connection, path: Path) -> int:
     return version
 
 
-def _real_file(path: Path, done: Literal["read", "written"]) -> Path:
-    """What `path` leads to: SQLite keeps its other files beside that, not beside a link to it."""
-    try:
-        found = path.resolve()
-        is_other = found.exists() and not found.is_file()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None
-    except (RuntimeError, ValueError) as error:
-        # Links in a circle are no OSError before Python 3.13, and a name with a NUL never is.
-        raise InputError(f"{path}: cannot be {done}: {error}") from None
-    if is_other:
+def _check_is_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
         raise InputError(f"{path}: is not a regular file; move it away")
-    return found
 
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
@@ -344,3 +325,6 @@ def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[No
         raise refused(str(path), f"is damaged ({error})", _FIX) from None
     except (json.JSONDecodeError, TypeError, RecursionError) as error:
         raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None
+    except ValueError as error:
+        # A name with a NUL.
+        raise InputError(f"{path}: cannot be {done}: {error}") from None
