@@ -146,17 +146,17 @@ class Calibration:
         """Whether enough was measured to say something of this call, or it was measured itself."""
         # Indices are moved alike whatever numbers they belong to.
         dtype = facts.dtype if _is_computed_in(facts.dtype) else ""
-        known = self._known.get((dtype, facts.threads), frozenset[Facts]())
+        known = self._known.get((dtype, facts.threads), set[Facts]())
         return len(known) >= _LEAST_KNOWN or facts in known
 
     @cached_property
-    def _known(self) -> dict[tuple[str, int], frozenset[Facts]]:
+    def _known(self) -> dict[tuple[str, int], set[Facts]]:
         """The calls that were measured, by type and threads; of all types together under ``""``."""
         found: dict[tuple[str, int], set[Facts]] = {}
         for (_, dtype, threads), examples in self._examples.items():
             for of in (dtype, ""):
                 found.setdefault((of, threads), set()).update(each.facts for each in examples)
-        return {key: frozenset(calls) for key, calls in found.items()}
+        return found
 
     def predict(self, facts: Sequence[Facts], pace: Pace | None = None) -> list[Prediction | None]:
         """Predictions of operators; None where only a bound is known.

@@ -163,17 +163,9 @@ def _convolution(record: OperatorRecord, threads: int) -> Described | None:
 def _of_convolution(
     record: OperatorRecord, image: TensorSpec, weight: TensorSpec, groups: int, stride: int
 ) -> tuple[float, ...]:
-    output = record.outputs[0].shape
-    return (
-        weight.shape[1],
-        weight.shape[0] / groups,
-        groups,
-        math.prod(weight.shape[2:]),
-        stride,
-        math.prod(output[2:]),
-        image.shape[0],
-        output[-1],
-    )
+    output, (out, inner, *kernel) = record.outputs[0].shape, weight.shape
+    per_group = (inner, out / groups, groups, math.prod(kernel), stride)
+    return (*per_group, math.prod(output[2:]), image.shape[0], output[-1])
 
 
 def _codes(record: OperatorRecord) -> TensorSpec | None:

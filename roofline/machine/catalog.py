@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
@@ -63,11 +64,7 @@ def host_file() -> Path:
 def entries() -> Sequence[Entry]:
     """All profiles that have a name, this machine's first; damaged ones say so and hide nothing."""
     found: dict[str, Entry] = {}
-    folders: tuple[tuple[Path, Origin], ...] = (
-        (user_folder(), "yours"),
-        (bundled_folder(), "bundled"),
-    )
-    for folder, origin in folders:
+    for folder in (user_folder(), bundled_folder()):
         for path in sorted(folder.glob("*.toml"), key=lambda each: (each.stem != HOST, each.stem)):
             if path.stem in found:
                 continue
@@ -76,9 +73,11 @@ def entries() -> Sequence[Entry]:
                 profile = read_profile(path)
             except FileFormatError as problem:
                 error = str(problem)
-            where: Origin = "measured here" if path == host_file() else origin
+            origin: Origin = "bundled" if folder == bundled_folder() else "yours"
+            if path == host_file():
+                origin = "measured here"
             found[path.stem] = Entry(
-                name=path.stem, path=path, origin=where, profile=profile, error=error
+                name=path.stem, path=path, origin=origin, profile=profile, error=error
             )
     return tuple(found.values())
 
@@ -222,28 +221,23 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
     nor does one without ceilings of the hardware, which is ``host-library.toml``.
     """
     check_user_folder()
-    path = host_file()
+    name = HOST
     if profile.device != "cpu":
-        path = user_folder() / f"{profile.name}.toml"
-    elif before := _before(profile):
-        if not profile.memory and before.memory:
-            path = user_folder() / f"{HOST}-library.toml"
-        elif before.effort in ("default", "thorough") and profile.effort == "quick":
-            path = user_folder() / f"{HOST}-quick.toml"
+        name = profile.name
+    else:
+        # What cannot be read, or is of another host, gives way.
+        with suppress(FileFormatError):
+            before = read_profile(host_file())
+            if before.host and profile.host and not before.host.difference(profile.host):
+                if not profile.memory and before.memory:
+                    name = f"{HOST}-library"
+                elif before.effort in ("default", "thorough") and profile.effort == "quick":
+                    name = f"{HOST}-quick"
+    path = user_folder() / f"{name}.toml"
     samples = samples_text(series, name=profile.name)
     files = {samples_file(path): samples, path: profile_to_toml(profile)}
     write_together(files, overwrite=True)
     return path
-
-
-def _before(profile: HardwareProfile) -> HardwareProfile | None:
-    """The profile of this machine that is kept, if it is of the same host; None: there is none."""
-    try:
-        before = read_profile(host_file())
-    except FileFormatError:
-        return None
-    same = before.host and profile.host and not before.host.difference(profile.host)
-    return before if same else None
 
 
 _OTHER_HOST = "this host is not the one that was measured"
@@ -276,16 +270,12 @@ def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, 
             f"torch {measured_with} became {torch_version}, so its library ceilings no longer hold;"
             " run `roofline measure` for new ones"
         )
-        profile = replace(
-            profile,
-            compute=hardware,
-            memory=tuple(
-                replace(
-                    level,
-                    bandwidth=tuple(each for each in level.bandwidth if each.kind != "library"),
-                )
-                for level in profile.memory
-            ),
-            overheads=(),
+        rates = (
+            tuple(each for each in level.bandwidth if each.kind != "library")
+            for level in profile.memory
         )
+        memory = tuple(
+            replace(level, bandwidth=own) for level, own in zip(profile.memory, rates, strict=True)
+        )
+        profile = replace(profile, compute=hardware, memory=memory, overheads=())
     return profile, tuple(notes)

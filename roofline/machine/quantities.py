@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -124,19 +124,17 @@ class Quantity:
 
     def text(self, value: float | None) -> str:
         """Return a value of it with its unit: ``"265 GFLOP/s"``, ``"1 MiB"``, ``"118 ns"``."""
-        match self.measure:
-            case "flop/s":
-                return format_flop_per_s(value)
-            case "byte/s":
-                return format_bytes_per_s(value)
-            case "byte":
-                return format_capacity(None if value is None else round(value))
-            case "s":
-                return format_s(value)
-            case "Hz":
-                return format_si(value, "Hz")
-            case "flop/byte":
-                return format_intensity(value)
+        return _FORMATS[self.measure](value)
+
+
+_FORMATS: dict[Unit, Callable[[float | None], str]] = {
+    "flop/s": format_flop_per_s,
+    "byte/s": format_bytes_per_s,
+    "byte": lambda value: format_capacity(None if value is None else round(value)),
+    "s": format_s,
+    "Hz": lambda value: format_si(value, "Hz"),
+    "flop/byte": format_intensity,
+}
 
 
 def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
@@ -276,9 +274,9 @@ def named(quantities: Iterable[Quantity], *, threaded: bool) -> list[str]:
         by_label.setdefault(each.label, []).extend([each.threads] if each.threads else [])
     if not threaded:
         return list(by_label)
-    names: list[str] = []
-    for label, threads in by_label.items():
-        counts = "".join(f"{each} and " for each in threads[:-1])
-        on = f" on {counts}{counted(threads[-1], 'thread')}" if threads else ""
-        names.append(f"{label}{on}")
-    return names
+    on = {
+        label: " and ".join([*map(str, threads[:-1]), counted(threads[-1], "thread")])
+        for label, threads in by_label.items()
+        if threads
+    }
+    return [f"{label} on {on[label]}" if label in on else label for label in by_label]

@@ -237,20 +237,16 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
     if best:
         rates = ", ".join(f"{each.dtype} {_rate(each)}" for each in best)
         yield "Peak", f"{describe_threads(profile, profile.threads)}: {rates}"
+    key = ("library", _FLOAT32, profile.threads)
     shares = {
         each.kernel: each.peak_flop_per_s / float32
         for each in profile.compute
-        if float32
-        and (each.kind, each.dtype, each.threads) == ("library", _FLOAT32, profile.threads)
+        if float32 and (each.kind, each.dtype, each.threads) == key
     }
     if shares:
-        yield (
-            "torch",
-            "; ".join(
-                f"{format_percent(share)} of the float32 peak in {kernel}"
-                for kernel, share in sorted(shares.items(), key=lambda each: -each[1])
-            ),
-        )
+        highest_first = sorted(shares.items(), key=lambda each: -each[1])
+        said = (f"{format_percent(at)} of the float32 peak in {name}" for name, at in highest_first)
+        yield "torch", "; ".join(said)
     if memory is not None:
         read = read_bytes_per_s(profile) if memory.kernel != "read" else None
         beside = f", read {format_bytes_per_s(read)}" if read is not None else ""
