@@ -124,6 +124,7 @@ def test_a_measurement_that_fails_gives_the_lock_back_and_keeps_what_was_there(
         ({"threads": "2"}, "threads must be a whole number, got '2'"),
         ({"threads": True}, "threads must be a whole number, got True"),
         ({"threads": 0}, "threads=0 does not fit this host"),
+        ({"threads": 1 << 20}, "threads=1048576 does not fit this host: choose 1 to "),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(

@@ -104,9 +104,7 @@ def bench(
             topology=topology,
             conditions=(
                 *busy,
-                *circumstances(
-                    situation.host, topology, situation.frequency, situation.memory_limit_bytes
-                ),
+                *circumstances(situation),
                 *memory_pressure(),
             ),
             notes=notes,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.assembly import stream_unit
@@ -24,7 +24,7 @@ from roofline.machine.kernels.compiler import Plan
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel, stream_kernels
 from roofline.machine.measuring import benchmark, kernel_measurement, trials
-from roofline.machine.measuring.estimation import Estimate, Series
+from roofline.machine.measuring.estimation import PROGRAMS, Estimate, Series
 from roofline.machine.system.activity import Activity
 from roofline.machine.system.situation import Frequency, Situation
 from roofline.machine.system.topology import Cache, Topology
@@ -247,10 +247,25 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     return machine
 
 
-def measure(machine: FakeMachine, **options: Any) -> tuple[HardwareProfile, tuple[Series, ...]]:
-    """The whole measurement on the fake machine, without torch; it takes 1 s of the fake clock."""
-    options = {"include_library": False, "budget_s": 1.0, **options}
-    return benchmark.measure_hardware(clock=machine.clock, **options)
+def measure(
+    machine: FakeMachine,
+    *,
+    effort: Effort = "default",
+    budget_s: float = 1.0,
+    include_library: bool = False,
+    **options: Any,
+) -> tuple[HardwareProfile, tuple[Series, ...]]:
+    """The whole measurement on the fake machine, in `budget_s` seconds of its clock."""
+    whole = PROGRAMS[effort]
+    program = replace(
+        whole,
+        budget_s=budget_s,
+        curve_s=whole.curve_s * min(1.0, budget_s / whole.budget_s),
+        library_s=min(whole.library_s, 0.25 * budget_s) if include_library else 0.0,
+    )
+    return benchmark.measure_hardware(
+        effort=effort, program=program, clock=machine.clock, **options
+    )
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from roofline.errors import HardwareError, InputError, MeasurementError
+from roofline.errors import MeasurementError
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.schema import from_data, to_data
 from roofline.machine.hardware import (
@@ -151,25 +151,6 @@ def test_progress_and_rates_are_told(machine: FakeMachine) -> None:
     # Each is told more than once, the first time long before the end.
     assert len(found) > 2 * len(last)
     assert {(c.label, c.threads, "flop") for c in profile.compute} <= set(last)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"threads": 3}, HardwareError, "threads=3 does not fit this host: choose 1 to 2"),
-        ({"threads": 0}, HardwareError, "choose 1 to 2"),
-        ({"threads": -1}, HardwareError, "choose 1 to 2"),
-        ({"budget_s": 0.0}, InputError, "greater than 0 s, got 0 s"),
-        ({"budget_s": -1.0}, InputError, "greater than 0 s, got -1 s"),
-    ],
-)
-def test_wrong_options(
-    machine: FakeMachine, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        measure(machine, **options)
-    assert machine.compiled == []
-    assert no_worker()
 
 
 @pytest.mark.parametrize("when", ["compiling", "latency", "sizing", "DRAM triad", "done"])

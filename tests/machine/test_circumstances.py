@@ -14,17 +14,18 @@ from roofline.machine.system.situation import (
     read_frequency,
 )
 from roofline.machine.system.topology import CoreKind
-from tests.machine.fake_machine import FREQUENCY, HOST, TOPOLOGY
+from tests.machine.fake_machine import FREQUENCY, HOST, SITUATION, TOPOLOGY
 from tests.machine.host_trees import Tree
 
 
 def test_a_plain_host_has_nothing_to_say() -> None:
-    assert circumstances(HOST, TOPOLOGY, FREQUENCY) == []
+    assert circumstances(SITUATION) == []
 
 
 def test_siblings_affinity_and_memory_are_said() -> None:
     narrow = replace(TOPOLOGY, hidden_siblings=1, online_cpus=8)
-    affinity, siblings, memory = circumstances(HOST, narrow, FREQUENCY, 256 << 20)
+    limited = replace(SITUATION, topology=narrow, memory_limit_bytes=256 << 20)
+    affinity, siblings, memory = circumstances(limited)
     assert affinity == "affinity: this process may use 2 of the host's 8 CPUs"
     assert siblings == "one thread per physical core: 1 SMT sibling is left out"
     assert memory == "the container may use 256 MiB of memory"
@@ -65,7 +66,7 @@ def test_a_quota_below_one_thread_is_said_to_stop_it(quota: float, less: bool) -
 
 def test_a_host_without_instruction_sets_says_so() -> None:
     bare = replace(HOST, architecture="riscv64", instruction_sets=())
-    (said,) = circumstances(bare, TOPOLOGY, FREQUENCY)
+    (said,) = circumstances(replace(SITUATION, host=bare))
     assert said.startswith("instruction sets are unknown on riscv64")
 
 

@@ -104,8 +104,6 @@ LIMITED = {
     [
         ("MemTotal: 2000 kB\nMemAvailable: 1000 kB", {}, 1024000),
         ("MemTotal: 2000 kB\nMemAvailable: 1000 kB", LIMITED, 250000),
-        # What is free counts where the kernel does not say what is available; else it is asked.
-        ("MemTotal: 2000 kB\nMemFree: 300 kB", {}, 307200),
         *((text, {}, 12345) for text in ("", "MemAvailable: max kB", "MemAvailable: -1 kB")),
     ],
 )
@@ -197,7 +195,7 @@ def test_an_unknown_cpu_is_described_and_what_is_unknown_is_said(
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     there = read_situation(tmp_path)
     assert there.host.cpu_model == UNKNOWN_CPU
-    said = "; ".join(circumstances(there.host, there.topology, there.frequency))
+    said = "; ".join(circumstances(there))
     assert "unknown CPU" in said
     assert "only sse, sse2, which every x86_64 CPU has" in said
     assert "cache sizes are not told" in said
@@ -275,6 +273,6 @@ def test_no_damage_to_proc_and_sys_raises(files: dict[str, bytes]) -> None:
         before = read_activity(root, there.topology.allowed_cpus)
         assert before.steal_s >= 0
         disturbances(before, before, elapsed_s=1.0, cpus=1)
-        for line in circumstances(there.host, there.topology, there.frequency):
+        for line in circumstances(there):
             assert line
             assert line.isprintable()

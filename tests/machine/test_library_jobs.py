@@ -78,27 +78,35 @@ def run_jobs(host: Host, jobs: Sequence[Job], budget_s: float) -> list[list[Burs
     )
 
 
-def test_the_fastest_size_is_taken_not_the_largest() -> None:
-    host = Host()
-    sizes = candidate(host, 10, 1e-5), candidate(host, 80, 4e-5), candidate(host, 640, 6.4e-4)
-    assert chosen(host, *sizes).size == "80"
-    assert chosen(host, *sizes).tried == 3
+def never() -> Callable[[], None]:
+    raise AssertionError
 
 
-def test_a_size_that_would_take_too_long_is_not_even_made() -> None:
-    host = Host()
-
-    def refuse() -> Callable[[], None]:
-        raise AssertionError
-
-    large = Candidate(size="large", work=200, make=refuse)
-    assert chosen(host, candidate(host, 10, 1e-4), large).size == "10"
-
-
-def test_past_the_deadline_two_sizes_are_tried() -> None:
-    host = Host(wall_s=5.0)
-    sizes = [candidate(host, 10**i, 1e-7 * 9**i) for i in range(4)]
-    assert chosen(host, *sizes, deadline=1.0).tried == 2
+@pytest.mark.parametrize(
+    ("sizes", "now_s", "size", "tried"),
+    [
+        # The fastest is taken, not the largest.
+        ([(10, 1e-5), (80, 4e-5), (640, 6.4e-4)], 0.0, 80, 3),
+        # One that would take too long is not even made.
+        ([(10, 1e-4), (200, None)], 0.0, 10, 1),
+        # Past the deadline two are tried.
+        ([(10**i, 1e-7 * 9**i) for i in range(4)], 5.0, 10, 2),
+    ],
+)
+def test_the_size_that_is_taken(
+    sizes: list[tuple[int, float | None]], now_s: float, size: int, tried: int
+) -> None:
+    host = Host(wall_s=now_s)
+    job = chosen(
+        host,
+        *(
+            Candidate(size=str(work), work=work, make=never)
+            if seconds is None
+            else candidate(host, work, seconds)
+            for work, seconds in sizes
+        ),
+    )
+    assert (job.size, job.tried) == (str(size), tried)
 
 
 def test_the_first_call_plans_and_does_not_count() -> None:
@@ -117,34 +125,29 @@ def test_sizes_are_chosen_by_cpu_time() -> None:
     assert chosen(host, candidate(host, 10, 1e-4)).call_s == pytest.approx(1e-4)
 
 
-def test_a_slow_path_is_called_once_and_left_out() -> None:
-    host = Host()
-    planner = Planner(host.timer, share_s=0.05)
-    slow = gemm(candidate(host, 10, 1.0), candidate(host, 20, 1.0))
-    for threads in (1, 2):
-        planner.add(slow, threads)
-        planner.add(gemm(candidate(host, 10, 1e-4), name="float32"), threads)
-    assert host.wall_s < 1.1
-    assert {job.subject.label for job in planner.jobs} == {"float32 gemm"}
-    (condition,) = planner.conditions()
-    assert "float16 gemm" in condition
-    assert "1.00 s" in condition
-
-
-def test_what_torch_refuses_is_a_condition() -> None:
+def test_what_torch_refuses_or_does_slowly_is_called_once_and_left_out() -> None:
     host = Host()
 
     def refuse() -> Callable[[], None]:
         raise NotImplementedError("not implemented for 'Half'\nat some place")
 
     planner = Planner(host.timer, share_s=0.05)
-    subject = gemm(Candidate(size="1", work=1, make=refuse))
+    slow = gemm(candidate(host, 10, 1.0), candidate(host, 20, 1.0), name="float64")
+    refused = gemm(Candidate(size="1", work=1, make=refuse))
     for threads in (1, 2):
-        planner.add(subject, threads)
-    assert planner.jobs == []
-    assert planner.conditions() == (
-        "torch cannot do float16 gemm on this CPU: not implemented for 'Half'",
-    )
+        for subject in (slow, refused, gemm(candidate(host, 10, 1e-4), name="float32")):
+            planner.add(subject, threads)
+    assert host.wall_s < 1.1
+    assert {job.subject.label for job in planner.jobs} == {"float32 gemm"}
+    said, why = planner.conditions()
+    assert said == "torch cannot do float16 gemm on this CPU: not implemented for 'Half'"
+    assert "float64 gemm" in why
+    assert "1.00 s" in why
+    # A team that others hold up is not slow.
+    held = Planner(Host(share=0.01).timer, share_s=0.05)
+    held.add(Dispatch(label="region", note="", candidates=(candidate(host, 1, 1e-3),)), 2)
+    assert [job.threads for job in held.jobs] == [2]
+    assert held.conditions() == ()
 
 
 def test_levels_where_dispatch_dominates_are_left_out() -> None:
@@ -193,14 +196,6 @@ def test_a_team_that_comes_late_takes_the_size_of_one_thread_untried() -> None:
     assert [(job.threads, job.size) for job in planner.jobs] == [(1, "10"), (2, "10")]
 
 
-def test_a_team_that_others_hold_up_is_not_left_out_for_being_slow() -> None:
-    host = Host(share=0.01)
-    planner = Planner(host.timer, share_s=0.05)
-    planner.add(Dispatch(label="region", note="", candidates=(candidate(host, 1, 1e-3),)), 2)
-    assert [job.threads for job in planner.jobs] == [2]
-    assert planner.conditions() == ()
-
-
 def test_short_calls_are_timed_together() -> None:
     host = Host()
     job = chosen(host, candidate(host, 7, 2e-6))
@@ -242,66 +237,54 @@ def bursts(*each: tuple[float, float]) -> list[Burst]:
     return [Burst(wall_s=wall_s, cpu_s=wall_s * busy, busy=busy) for wall_s, busy in each]
 
 
-def test_calls_that_lost_the_cpu_are_left_out() -> None:
-    job = a_job(Host(), 1)
-    found = outcomes([job], [bursts((1e-3, 1.0), (2e-3, 0.5), (2e-3, 0.5), (1e-3, 0.99))])
-    (ceiling,) = compute_ceilings(found, "2")
-    assert ceiling.sustained_flop_per_s == pytest.approx(1e6)
-    assert ceiling.doubt == ""
-    assert ceiling.provenance.note == "1000, best of 2 sizes; 4 bursts, 2 disturbed"
+CALM = [(1e-3, 1.0)] * 4
+LOST = "every call was disturbed"
+IDLE = "no call kept 2 threads busy"
+SLOWER = "slower than on 1 thread: its 2 threads may not have run"
 
 
-def test_a_competitor_on_every_core_changes_little() -> None:
-    # Two of three bursts are cut in half by others, in one thread and in the team.
-    loaded = bursts(*[(1.02e-3, 1.0), (2e-3, 0.5), (2.1e-3, 0.55)] * 4)
+@pytest.mark.parametrize(
+    ("alone", "team", "doubts", "disturbed"),
+    [
+        # Calls that lost the CPU are left out.
+        ([(1e-3, 1.0), (2e-3, 0.5), (2e-3, 0.5), (1e-3, 0.99)], CALM, ("", ""), (2, 0)),
+        # Two of three bursts are cut in half by others, in one thread and in the team.
+        (*([[(1.02e-3, 1.0), (2e-3, 0.5), (2.1e-3, 0.55)] * 4] * 2), ("", ""), (8, 8)),
+        ([(2e-3, 0.5)] * 6, [(2e-3, 0.5)] * 6, (LOST, IDLE), (6, 0)),
+        # Not even one of the two threads was at work all the time.
+        ([(2e-3, 0.5)] * 6, [(9e-3, 0.2)] * 6, (LOST, LOST), (6, 0)),
+        # A thread alone moves to the free core; the team cannot.
+        (CALM, [(1e-3, 0.7), (2e-3, 0.7), (4e-3, 0.7)], ("", IDLE), (0, 0)),
+        # Threads that wait for one without a CPU spin, which takes CPU time and does nothing.
+        (CALM, [(4e-3, 1.0)] * 4, ("", SLOWER), (0, 0)),
+        # Idle threads spin for a while: that they stop some time does not slow the call.
+        (CALM, [*[(1e-3, 0.6)] * 3, *[(1e-3, 0.5)] * 9, (2e-3, 0.5)], ("", ""), (0, 1)),
+    ],
+)
+def test_disturbed_calls_are_left_out_or_make_a_figure_doubtful(
+    alone: list[tuple[float, float]],
+    team: list[tuple[float, float]],
+    doubts: tuple[str, str],
+    disturbed: tuple[int, int],
+) -> None:
     jobs = [a_job(Host(), 1), a_job(Host(), 2)]
-    for ceiling in compute_ceilings(outcomes(jobs, [loaded, loaded]), "2"):
-        assert ceiling.peak_flop_per_s >= 0.9e6
-        assert ceiling.sustained_flop_per_s >= 0.9e6
-        assert ceiling.doubt == ""
+    found = outcomes(jobs, [bursts(*alone), bursts(*team)])
+    assert tuple(each.rate.disturbed for each in found) == disturbed
+    for ceiling, doubt in zip(compute_ceilings(found, "2"), doubts, strict=True):
+        assert doubt in ceiling.doubt
+        assert bool(doubt) == bool(ceiling.doubt)
+        if not doubt:
+            assert 0.9e6 <= ceiling.sustained_flop_per_s <= ceiling.peak_flop_per_s <= 1.01e6
 
 
-def test_a_figure_without_an_undisturbed_call_is_doubtful() -> None:
-    loaded, waiting = bursts(*[(2e-3, 0.5)] * 6), bursts(*[(9e-3, 0.2)] * 6)
-    jobs = [a_job(Host(), 1), a_job(Host(), 2), a_job(Host(), 2, "float64")]
-    one, team, starved = compute_ceilings(outcomes(jobs, [loaded, loaded, waiting]), "2")
-    assert "every call was disturbed" in one.doubt
-    assert "no call kept 2 threads busy" in team.doubt
-    # Not even one of the two threads was at work all the time.
-    assert "every call was disturbed" in starved.doubt
-
-
-def test_a_team_that_one_competitor_holds_up_is_doubtful() -> None:
-    # A thread alone moves to the free core; the team cannot.
-    jobs = [a_job(Host(), 1), a_job(Host(), 2)]
-    calm, held = bursts(*[(1e-3, 1.0)] * 4), bursts((1e-3, 0.7), (2e-3, 0.7), (4e-3, 0.7))
-    one, team = compute_ceilings(outcomes(jobs, [calm, held]), "2")
-    assert one.doubt == ""
-    assert "no call kept 2 threads busy" in team.doubt
-
-
-def test_a_team_slower_than_one_thread_is_doubtful_however_busy_it_seems() -> None:
-    # Threads that wait for one without a CPU spin, which takes CPU time and does nothing.
-    jobs = [a_job(Host(), 1), a_job(Host(), 2)]
-    alone, held = bursts(*[(1e-3, 1.0)] * 4), bursts(*[(4e-3, 1.0)] * 4)
-    one, team = compute_ceilings(outcomes(jobs, [alone, held]), "2")
-    assert one.doubt == ""
-    assert team.doubt.startswith("slower than on 1 thread: its 2 threads may not have run")
-
-
-def test_calls_as_fast_as_the_others_are_not_disturbed() -> None:
-    # Idle threads spin for a while: that they stop some time does not slow the call.
-    jobs = [a_job(Host(), 2)]
-    spun = bursts(*[(1e-3, 0.6)] * 3, *[(1e-3, 0.5)] * 9, (2e-3, 0.5))
-    (found,) = outcomes(jobs, [spun])
-    assert found.rate.disturbed == 1
-
-
-def test_a_library_may_leave_a_thread_idle_on_a_calm_host() -> None:
+def test_notes_say_how_many_calls_were_disturbed_and_threads_busy() -> None:
     jobs = [a_job(Host(), 1), a_job(Host(), 2, "float16")]
-    calm, half = bursts(*[(1e-3, 1.0)] * 4), bursts(*[(1e-3, 0.5)] * 4)
-    _, team = compute_ceilings(outcomes(jobs, [calm, half]), "2")
-    assert team.doubt == ""
+    lost = bursts((1e-3, 1.0), (2e-3, 0.5), (2e-3, 0.5), (1e-3, 0.99))
+    one, team = compute_ceilings(outcomes(jobs, [lost, bursts(*[(1e-3, 0.5)] * 4)]), "2")
+    assert one.provenance.note == "1000, best of 2 sizes; 4 bursts, 2 disturbed"
+    one, team = compute_ceilings(outcomes(jobs, [bursts(*CALM), bursts(*[(1e-3, 0.5)] * 4)]), "2")
+    # A library may leave a thread idle on a calm host.
+    assert (one.doubt, team.doubt) == ("", "")
     assert "1.0 of 2 threads busy" in team.provenance.note
 
 

@@ -16,17 +16,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-from roofline.errors import HardwareError, InputError, MeasurementError, argument, said_by
+from roofline.errors import MeasurementError, said_by
 from roofline.foundation.progress import Progress, silent
 from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.kernels import compiler
-from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Series
+from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Program, Series
 from roofline.machine.measuring.kernel_measurement import measure_kernels
 from roofline.machine.system.activity import disturbances, read_activity
 from roofline.machine.system.situation import circumstances, read_situation
-
-_LIBRARY_SHARE = 0.25
-"""Of a budget too small for what the library wants."""
 
 _ALMOST = 0.99
 
@@ -34,31 +31,21 @@ _ALMOST = 0.99
 def measure_hardware(
     *,
     effort: Effort = "default",
-    budget_s: float | None = None,
+    program: Program | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
     found: Callable[[Finding], None] | None = None,
-    include_library: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     """Measures what this host can do: the profile, and the bursts that it was made of.
 
-    ``budget_s`` is for all of it but what ``thorough`` adds (None: what the effort says), by
-    ``clock``; kernels are timed inside the compiled code. ``threads`` is the larger team (None: one
-    per physical core); one thread is measured besides. ``progress`` gets the fraction done and what
-    is next, ``found`` rates as far as they are known.
+    The time of the ``program`` (None: that of the effort) is by ``clock``; kernels are timed inside
+    the compiled code. ``threads`` is the larger team (None: one per physical core); one thread is
+    measured besides. ``progress`` gets the fraction done and what is next, ``found`` rates as far
+    as they are known.
     """
     begin = clock()
-    plan = PROGRAMS[effort]
-    budget = plan.budget_s if budget_s is None else budget_s
-    if budget <= 0:
-        raise InputError(f"the time budget must be greater than 0 s, got {budget:g} s")
-    plan = dataclasses.replace(
-        plan,
-        budget_s=budget,
-        curve_s=plan.curve_s * min(1.0, budget / plan.budget_s),
-        library_s=min(plan.library_s, _LIBRARY_SHARE * budget) if include_library else 0.0,
-    )
+    plan = program or PROGRAMS[effort]
     tell = progress or silent
 
     def report(_: float, what: str) -> None:
@@ -68,11 +55,6 @@ def measure_hardware(
     situation = read_situation(compiler_features=compiler.host_features)
     topology = situation.topology
     count = topology.available_cpus if threads is None else threads
-    if not 1 <= count <= topology.available_cpus:
-        raise HardwareError(
-            f"{argument('threads', count)} does not fit this host: choose 1 to"
-            f" {topology.available_cpus}"
-        )
     before = read_activity(cpus=topology.allowed_cpus)
     obstacle = _obstacle()
     with ThreadPoolExecutor(1) as pool:
@@ -112,8 +94,7 @@ def measure_hardware(
     tell(1.0, "done")
     missing = (*hardware.conditions, *library.conditions)
     if not hardware.compute and not hardware.memory and not library.compute:
-        skipped = include_library and not PROGRAMS[effort].library_s
-        hint = ("torch was left out (measure without --quick)",) if skipped else ()
+        hint = () if plan.library_s else ("torch was left out (measure without --quick)",)
         raise MeasurementError("; ".join(("nothing could be measured", *missing, *hint)))
     after = read_activity(cpus=topology.allowed_cpus)
     profile = HardwareProfile(
@@ -136,9 +117,7 @@ def measure_hardware(
         bandwidth_curves=hardware.bandwidth_curves,
         latency_curve=hardware.latency_curve,
         conditions=(
-            *circumstances(
-                situation.host, topology, situation.frequency, situation.memory_limit_bytes
-            ),
+            *circumstances(situation),
             *disturbances(before, after, elapsed_s=clock() - begin, cpus=count),
             *missing,
         ),

@@ -58,7 +58,7 @@ PROGRAMS: dict[Effort, Program] = {
     "quick": Program(budget_s=2.3, curve_s=0.25, second_forms=False),
     # The whole command shall take ten seconds; its start and its end are not in the budget.
     "default": Program(budget_s=9.0, curve_s=0.7, library_s=2.0),
-    "thorough": Program(budget_s=40.0, curve_s=5.0, library_s=15.0, stretch_s=1.0),
+    "thorough": Program(budget_s=40.0, curve_s=5.0, library_s=10.0, stretch_s=1.0),
 }
 
 

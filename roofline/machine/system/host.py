@@ -285,10 +285,7 @@ def available_memory_bytes(
         import psutil
 
         return int(psutil.virtual_memory().available)
-    meminfo = table(read(root / "proc/meminfo"))
-    # Kernels before 3.14 do not estimate what is available: what is free is less than that.
-    told = (kilobytes(meminfo.get(key, "")) for key in ("MemAvailable", "MemFree"))
-    free = next((byte for byte in told if byte is not None), None)
+    free = kilobytes(table(read(root / "proc/meminfo")).get("MemAvailable", ""))
     free = (ask_system or _unused_bytes)() if free is None else free
     room = control_group(root).available_memory_bytes()
     limit = (address_limit or _address_limit_bytes)()

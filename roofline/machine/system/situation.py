@@ -129,19 +129,16 @@ def read_situation(
     )
 
 
-def circumstances(
-    host: Host,
-    topology: Topology,
-    frequency: Frequency | None = None,
-    memory_limit_bytes: int | None = None,
-) -> list[str]:
+def circumstances(situation: Situation) -> list[str]:
     """CPUs in use and why, their limits, and what the system does not tell."""
-    found = [*core_conditions(topology), *unknown_conditions(host, topology)]
-    if frequency is not None:
-        found += frequency_conditions(frequency)
-    if memory_limit_bytes is not None:
-        found.append(f"the container may use {format_capacity(memory_limit_bytes)} of memory")
-    return found
+    limit = situation.memory_limit_bytes
+    memory = [f"the container may use {format_capacity(limit)} of memory"] if limit else []
+    return [
+        *core_conditions(situation.topology),
+        *unknown_conditions(situation.host, situation.topology),
+        *frequency_conditions(situation.frequency),
+        *memory,
+    ]
 
 
 def core_conditions(topology: Topology) -> list[str]:
