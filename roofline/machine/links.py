@@ -54,15 +54,14 @@ def in_ranks(
     *args: Any,
     ranks: int,
     threads: int | None = None,
-    cores: Sequence[Sequence[int]] = (),
     limit_s: float = LIMIT_S,
 ) -> list[T]:
     """What `function` returns in each of so many processes, in the order of ranks.
 
     It is called with its rank, the number of ranks and `args`, in a process group of gloo on the
     loopback device; it is one of a module, and all can be pickled. ``threads`` compute in each
-    (None: as torch has it), on the ``cores`` of its rank (empty: all). Whatever one of them raises
-    is raised; a MeasurementError if one dies, or all take longer than `limit_s`.
+    (None: as torch has it). Whatever one of them raises is raised; a MeasurementError if one dies,
+    or all take longer than `limit_s`.
     """
     deadline = time.monotonic() + limit_s
     with (
@@ -76,7 +75,7 @@ def in_ranks(
             # None is left when this closes.
             started.callback(processes[-1].end)
         for rank, each in enumerate(processes):
-            place = rank, ranks, meeting, threads, tuple(cores[rank : rank + 1]), limit_s
+            place = rank, ranks, meeting, threads, limit_s
             each.tell(pickle.dumps((place, function, args)))
         return _answers(processes, deadline, limit_s)
 
@@ -178,19 +177,10 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
         distributed.destroy_process_group()
 
 
-def _join(
-    rank: int,
-    ranks: int,
-    meeting: str,
-    threads: int | None,
-    cores: Sequence[Sequence[int]],
-    limit_s: float,
-) -> None:
+def _join(rank: int, ranks: int, meeting: str, threads: int | None, limit_s: float) -> None:
     import torch
     from torch import distributed
 
-    for each in cores:
-        os.sched_setaffinity(0, each)
     if threads is not None:
         torch.set_num_threads(threads)
     try:

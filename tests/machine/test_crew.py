@@ -195,11 +195,6 @@ def test_streams_do_not_overlap_and_do_not_alias(total: int, streams: int, block
     assert len({start % 4096 for start in layout.starts}) == streams
 
 
-def test_too_little_memory_for_a_layout() -> None:
-    with pytest.raises(ValueError, match="too few"):
-        lay_out(1000, 3, 512)
-
-
 def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> None:
     memory = allocate(8 << 20)
     start = memory.ctypes.data

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from roofline.errors import MeasurementError
 from roofline.machine.system.exclusive import alone_on_this_machine, lock_file
 
 HOLD = (
@@ -71,19 +70,6 @@ def test_the_second_says_so_and_waits_for_the_first(
     assert first.returncode == 0
     assert line.startswith(f"another roofline measurement is running (process {first.pid}, since ")
     assert line.endswith("; waiting for it")
-
-
-def test_a_limit_ends_the_waiting(tmp_path: Path, first: subprocess.Popen[str]) -> None:
-    now_s = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal now_s
-        now_s += seconds
-
-    limit = {"wait_limit_s": 5.0, "sleep": sleep, "clock": lambda: now_s}
-    with pytest.raises(MeasurementError, match=r"still running \(process \d+, since .* after 5"):
-        said_alone(tmp_path, **limit)
-    assert 5.0 <= now_s < 5.5
 
 
 def test_a_process_that_was_killed_leaves_no_lock(

@@ -210,9 +210,6 @@ class HotLoop:
 
     instructions: tuple[str, ...]
 
-    def count(self, pattern: str) -> int:
-        return sum(bool(re.match(pattern, line)) for line in self.instructions)
-
     @property
     def stack_accesses(self) -> int:
         """Instructions that touch the stack: values that did not fit into the registers."""
@@ -280,7 +277,8 @@ def check(kernel: Kernel, assembly: str) -> HotLoop:
 def _faults(contract: LoopContract, loop: HotLoop) -> Iterator[str]:
     """How a loop breaks its contract, in words that follow "was compiled"."""
     for pattern, wanted in contract.instructions:
-        if (found := loop.count(pattern)) != wanted:
+        found = sum(bool(re.match(pattern, line)) for line in loop.instructions)
+        if found != wanted:
             yield f"to {found} of {wanted} wanted instructions '{pattern}'"
     loads, stores = loop.accesses()
     if (loads, stores) != (contract.loads, contract.stores):

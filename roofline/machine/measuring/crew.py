@@ -106,8 +106,6 @@ def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
     in the low 12 bits waits for that store.
     """
     length = total_bytes // streams // block_bytes * block_bytes
-    if not length:
-        raise ValueError(f"{total_bytes} bytes are too few for {streams} streams of {block_bytes}")
     skew = _PAGE_BYTE // streams // _CACHE_LINE_BYTE * _CACHE_LINE_BYTE % _PAGE_BYTE
     pitch = -(-length // _PAGE_BYTE) * _PAGE_BYTE + skew
     return Layout(tuple(s * pitch for s in range(streams)), length)

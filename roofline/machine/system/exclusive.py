@@ -15,9 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from roofline.errors import MeasurementError
 from roofline.foundation.progress import Say
-from roofline.foundation.units import format_s
 
 
 def end_with(pipe: int) -> None:
@@ -45,7 +43,7 @@ def end_with(pipe: int) -> None:
 
 
 _POLL_S = 0.2
-"""Between two looks at the lock; a blocking call could not be given a limit."""
+"""Between two looks at the lock."""
 
 _LONGEST_NOTE_BYTE = 200
 _NOTE = re.compile(r"process \d+, since [0-9 :-]+")
@@ -60,16 +58,13 @@ def alone_on_this_machine(
     say: Say,
     *,
     folder: Path | None = None,
-    wait_limit_s: float | None = None,
     sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Generator[None]:
     """A context in which no other measurement of this user runs on this machine.
 
     It rests on a lock that ends with the processes that hold it: this one, and those that it starts
     with `held_locks`. Where there are no such locks, or the folder cannot be written, it says so
-    and goes on without. A MeasurementError after `wait_limit_s` of waiting for another measurement
-    (None: as long as that takes).
+    and goes on without.
     """
     without = "cannot make sure that no other roofline measurement is running"
     # Others may write to the folder too: what they put there under that name is not followed.
@@ -81,18 +76,12 @@ def alone_on_this_machine(
         say(f"{without}: {where} cannot be written ({error.strerror})")
         yield
         return
-    begin, waiting = clock(), False
+    waiting = False
     try:
         while (obstacle := _try(file)) == _LOCKED:
-            other = _other(file)
             if not waiting:
-                say(f"another roofline measurement is running{other}; waiting for it")
+                say(f"another roofline measurement is running{_other(file)}; waiting for it")
                 waiting = True
-            if wait_limit_s is not None and clock() - begin >= wait_limit_s:
-                raise MeasurementError(
-                    f"another roofline measurement is still running{other} after"
-                    f" {format_s(wait_limit_s)}; measure again when it is done"
-                )
             sleep(_POLL_S)
         if obstacle:
             say(f"{without}: {obstacle}")
