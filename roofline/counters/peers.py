@@ -300,12 +300,9 @@ PEERS = (
 def ask(
     peer: Peer, subject: Callable[[Peer], Subject], records: Iterable[OperatorRecord]
 ) -> tuple[CountedBy, ...]:
-    """What a counter says, one value for each of its numbers.
+    """What a counter says, one value for each of its numbers, explained from the operators we saw.
 
-    Args:
-        peer: the counter.
-        subject: makes the model that it is given, or raises `NotRunError`.
-        records: the operators that we saw, from which its number is explained.
+    `subject` makes the model that it is given, or raises `NotRunError`.
     """
     if not _is_installed(peer.package):
         install = peer.install or f"pip install {peer.package}"

@@ -28,13 +28,7 @@ _PORTIONS: tuple[Portion, ...] = ("product", "rest")
 def differences(
     records: Iterable[OperatorRecord], reported: Reported, convention: Convention
 ) -> tuple[Difference, ...]:
-    """The reasons for the difference between a counter's number and our total, largest first.
-
-    Args:
-        records: the operators that we saw.
-        reported: the counter's number and its breakdown, in its own unit.
-        convention: what that number means.
-    """
+    """The reasons for the difference between a counter's number and our total, largest first."""
     working = [record for record in records if record.state is not State.FREE]
     reasons = _Reasons(reported, convention)
     if convention.forward_only:

@@ -76,9 +76,6 @@ class CountedBy:
     many of its units are one of ours (2 where it counts two for a multiply-add). ``in_our_unit``
     is ours plus the amounts of all ``differences``. ``note`` says why there is no number, where
     there is none. ``no_rule_for`` lists operators that the counter itself says it left out.
-
-    Raises:
-        ValueError: a number without its conversion, or the conversion without the number.
     """
 
     counter: str

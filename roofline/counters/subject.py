@@ -63,11 +63,7 @@ def real_subject(
     rebuild: Callable[[], torch.nn.Module] | None,
     loss: Loss | None = None,
 ) -> Subject:
-    """The model with weights: built anew where `module` has none, else a copy of it.
-
-    Raises:
-        ValueError: it has no weights, and there is no way to build it.
-    """
+    """The model with weights: built anew where `module` has none, else a copy of it."""
     if not any(each.is_meta for each in (*module.parameters(), *module.buffers())):
         model = copy.deepcopy(module)
     elif rebuild is not None:

@@ -67,11 +67,7 @@ class _Keys:
         return self._found(what)[0]
 
     def size(self, what: str) -> int:
-        """A size that every configuration has, at least 1.
-
-        Raises:
-            InputError: it is missing, or no such number.
-        """
+        """A size that every configuration has, at least 1."""
         found = self.optional(what)
         if found is None:
             keys = " or ".join(_NAMES[what][:2])
@@ -82,14 +78,14 @@ class _Keys:
         return found
 
     def optional(self, what: str) -> int | None:
-        """A size, at least 1; None where the configuration has none; raises as `size`."""
+        """A size, at least 1; None where the configuration has none."""
         found = self.count(what)
         if found == 0:
             raise InputError(f"{self.name(what)}=0: must be a whole number from 1")
         return found
 
     def count(self, what: str) -> int | None:
-        """A number that may be 0; None where the configuration has none; raises as `size`."""
+        """A number that may be 0; None where the configuration has none."""
         key, value = self._found(what)
         if value is None:
             return None
@@ -103,11 +99,7 @@ class _Keys:
         return self._configuration.get(key)
 
     def listed(self, key: str, layers: int | None = None) -> list[Any] | None:
-        """A list, such as one of what each layer is; None: there is none.
-
-        Raises:
-            InputError: it has not one entry for each of `layers` (None: any number).
-        """
+        """A list, with one entry for each of `layers` if that is given; None: there is none."""
         value = self.get(key)
         if not isinstance(value, (list, tuple)):
             return None
@@ -139,9 +131,6 @@ _NO_WINDOW = frozenset(("gpt_neo",))
 def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
     """For each layer how many tokens it sees at most, its own included (None: all), and whether
     these are a chunk: tokens see those of their own chunk alone.
-
-    Raises:
-        InputError: a layer that is no attention, or another number of kinds than of layers.
     """
     is_free = keys.get("model_type") in _NO_WINDOW
     kinds = keys.listed("layer_types", None if is_free else layers)
@@ -170,9 +159,6 @@ class ExpertSizes:
 
     ``width`` is the inner width of one; ``shared_width`` that of what every token goes through
     besides, 0 where there is nothing.
-
-    Raises:
-        InputError: a token takes more than there are.
     """
 
     count: int
@@ -214,11 +200,7 @@ def _expert_sizes_of(keys: _Keys) -> ExpertSizes | None:
 
 
 def _expert_layers_of(keys: _Keys, layers: int, experts: ExpertSizes | None) -> tuple[bool, ...]:
-    """For each layer whether its products are experts.
-
-    Raises:
-        InputError: another number of kinds than of layers.
-    """
+    """For each layer whether its products are experts."""
     if experts is None:
         return (False,) * layers
     kinds = keys.listed("mlp_layer_types", layers)
@@ -289,12 +271,8 @@ class Architecture:
 
     ``windows`` has for each layer how many tokens it looks back at most (None: all), ``chunked``
     whether no further than to where its chunk of so many begins, ``sparse`` whether its products
-    are experts. ``inner_width`` is that of layers without experts,
-    ``is_gated`` whether they have three products. ``positions`` is the longest context that the
-    configuration names; None: none.
-
-    Raises:
-        InputError: sizes that no model can have.
+    are experts. ``inner_width`` is that of layers without experts, ``is_gated`` whether they have
+    three products. ``positions`` is the longest context that the configuration names.
     """
 
     model_type: str
@@ -324,14 +302,9 @@ class Architecture:
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> Architecture:
-        """The architecture that a configuration describes.
+        """The architecture that a configuration of transformers describes.
 
-        Args:
-            configuration: plain data with the keys of transformers; that of the text, where a model
-                takes images as well, may lie in ``text_config``.
-
-        Raises:
-            InputError: a size is missing or impossible, or the model is none that continues text.
+        That of the text, where a model takes images as well, may lie in ``text_config``.
         """
         if configuration.get("is_encoder_decoder"):
             name = printable(str(configuration.get("model_type", "the model")))

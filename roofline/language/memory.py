@@ -36,12 +36,8 @@ class CacheLayers:
 class Cache:
     """The KV cache of a model.
 
-    Attributes:
-        elements: of a token in one layer: keys and values of all KV heads, or with latent attention
-            one vector and its position.
-
-    Raises:
-        InputError: a type that is no floating or integer type.
+    ``elements`` are of a token in one layer: keys and values of all KV heads, or with latent
+    attention one vector and its position.
     """
 
     ALSO_WRITTEN: ClassVar = ("token_bytes",)
@@ -98,13 +94,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
-    """Minimum activations: what goes through the layers, or the logits.
+    """Minimum activations: bytes of each token that goes through the layers, or of the logits of a
+    sequence.
 
-    Attributes:
-        token_bytes: of each token that goes through the layers.
-        sequence_bytes: of the logits of a sequence.
-        takes_context: all tokens of a context go through the layers at once; else one of each
-            sequence.
+    ``takes_context``: all tokens of a context go through the layers at once; else one of each
+    sequence.
     """
 
     token_bytes: int
@@ -166,13 +160,7 @@ class Footprint:
 
 
 def fit_of(min_bytes: int, peak_bytes: int | None, memory_bytes: int | None) -> Fit:
-    """Return whether something fits into memory.
-
-    Args:
-        min_bytes: minimum memory.
-        peak_bytes: peak of transformers; None: not known.
-        memory_bytes: available memory; None: not known.
-    """
+    """Return whether something fits into memory; a peak or a memory of None is not known."""
     least_fits, peak_fits = fits(min_bytes, memory_bytes), fits(peak_bytes, memory_bytes)
     if least_fits is None:
         return "unknown"

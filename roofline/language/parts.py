@@ -142,12 +142,9 @@ class Part:
 def parts_of(
     architecture: Architecture, size: StageSize, distinct: int | None = None
 ) -> tuple[Part, ...]:
-    """Return the parts of one pass of a stage, in their order.
+    """Return the parts of one pass of a stage, in order.
 
-    Args:
-        architecture: the model.
-        size: how much goes through.
-        distinct: the experts that a layer touches; None: as few as there can be.
+    `distinct` is how many experts a layer touches; None: as few as there can be.
     """
     of, tokens, sparse = architecture, size.new_tokens, sum(architecture.sparse)
     products = (3 if of.is_gated else 2) * of.width
@@ -210,10 +207,8 @@ def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
 def seen_tokens(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
     """Pairs of a query and a key that it may look at, in one sequence.
 
-    Args:
-        size: how large the stage is.
-        window: how many tokens a query sees at most, itself included; None: all before it.
-        is_chunk: it sees none before the chunk of so many that it stands in.
+    Of a `window` a query sees so many tokens, itself included; of a chunk none before that in which
+    it stands.
     """
     context = size.context
     if size.stage == "decode":

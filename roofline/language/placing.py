@@ -158,39 +158,6 @@ class PlacedStage:
         return self.size.new_tokens / self.model_min_time_s if self.model_min_time_s else None
 
 
-def placed_stage(
-    architecture: Architecture,
-    size: StageSize,
-    roof: Roof,
-    types: Types,
-    *,
-    distinct: int | None = None,
-) -> PlacedStage:
-    """A stage under a machine's roof.
-
-    Args:
-        architecture: the model.
-        size: how much goes through.
-        roof: the machine's ceilings.
-        types: of weights, cache and arithmetic.
-        distinct: the experts that a layer touches; None: as few as there can be.
-    """
-    parts = parts_of(architecture, size, distinct)
-    lasting = sum(each.count * sum(_lasting_bytes(each, types)) for each in parts)
-    sizes = architecture.experts
-    touched = None
-    if sizes is not None and any(architecture.sparse):
-        touched = sizes.per_token if distinct is None else distinct
-    placed = [_placed(each, roof, types, lasting) for each in parts]
-    names = dict.fromkeys(each.name for each in placed)
-    return PlacedStage(
-        size=size,
-        distinct_experts=touched,
-        parts=tuple(_sum([each for each in placed if each.name == name]) for name in names),
-        minimum=model_minimum(_work(parts, types), roof) if roof.levels else None,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOnMachine:
     """A model in its types, on a machine with its memory.
@@ -212,7 +179,16 @@ class ModelOnMachine:
         """Return a stage; `distinct` None: with as many experts as uniform routing touches."""
         if distinct is None and (spread := self.spread(size)) is not None:
             distinct = spread.typical
-        return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
+        parts, roof, types = parts_of(self.architecture, size, distinct), self.roof, self.types
+        lasting = sum(each.count * sum(_lasting_bytes(each, types)) for each in parts)
+        placed = [_placed(each, roof, types, lasting) for each in parts]
+        names = dict.fromkeys(each.name for each in placed)
+        return PlacedStage(
+            size=size,
+            distinct_experts=distinct,
+            parts=tuple(_sum([each for each in placed if each.name == name]) for name in names),
+            minimum=model_minimum(_work(parts, types), roof) if roof.levels else None,
+        )
 
 
 def _work(parts: Sequence[Part], types: Types) -> ModelWork:

@@ -24,15 +24,11 @@ from roofline.workload.tensors import Role, TensorSpec
 
 
 def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -> Residency:
-    """Where and how full memory is when a decode pass is one of many; else as `reuse`.
+    """Where and how full memory is when a decode pass is one of many; else as `reuse`, which takes
+    the caller to keep the cache.
 
-    Args:
-        records: of the pass.
-        reuse: of its operands, as if the caller kept what it gave.
-
-    Returns:
-        With ``peak_activation_bytes`` in bytes beyond those of the inputs: what grows in the place
-        of an old cache that is gone does not count twice.
+    The peak is bytes beyond those of the inputs: what grows in the place of an old cache that is
+    gone does not count twice.
     """
     grown = {
         spec.storage

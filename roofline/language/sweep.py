@@ -63,11 +63,7 @@ class Crossover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSweep:
-    """Cells by stage, context and batch, in that order, and the crossovers of each context.
-
-    Raises:
-        ValueError: not all cells of the grid, or not all crossovers.
-    """
+    """Cells by stage, context and batch, in that order, and the crossovers of each context."""
 
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -105,13 +101,7 @@ def _footprint_bytes(model: ModelOnMachine, size: StageSize) -> int:
 def sweep_of(
     model: ModelOnMachine, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
 ) -> StageSweep:
-    """All stages at all batches and contexts.
-
-    Args:
-        model: what is swept, and where.
-        stages: those that are asked for.
-        batches, contexts: the values of both axes, each at least 1.
-    """
+    """All stages at all batches and contexts, each of which is at least 1."""
     batches, contexts = tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(contexts))
     cells = [
         _cell(model, StageSize(stage=stage, batch=batch, context=context))
@@ -144,13 +134,7 @@ def _cell(model: ModelOnMachine, size: StageSize) -> SweepCell:
 
 
 def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover:
-    """From which batch on a stage is compute-bound at a context.
-
-    Args:
-        model: what is swept, and where.
-        stage: prefill or decode.
-        context: tokens of each sequence.
-    """
+    """From which batch on a stage is compute-bound at a context."""
 
     def placed(batch: int) -> PlacedStage:
         return model.placed(StageSize(stage=stage, batch=batch, context=context))

@@ -29,11 +29,7 @@ _ACTIVATIONS = (16, 32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightBits:
-    """How many bits weights have, and the activations that meet them.
-
-    Raises:
-        InputError: bits that nothing has.
-    """
+    """How many bits weights have, and the activations that meet them."""
 
     weights: int
     activations: int
@@ -57,11 +53,7 @@ class WeightBits:
 
     @staticmethod
     def parsed(text: str) -> WeightBits:
-        """The bits written as ``w4a16``.
-
-        Raises:
-            InputError: not of that form, or bits that nothing has.
-        """
+        """The bits written as ``w4a16``."""
         match = _FORM.fullmatch(text.strip().lower())
         if match is None:
             raise InputError(
@@ -70,12 +62,7 @@ class WeightBits:
         return WeightBits(weights=int(match[1]), activations=int(match[2]))
 
     def types(self, dtype: DType, half: DType | None) -> Types:
-        """The types of a model in these bits.
-
-        Args:
-            dtype: what the model computes in as it is.
-            half: the floats of 16 bits that the machine has; None: neither.
-        """
+        """The types of a model of `dtype` in these bits; `half`: the machine's 16-bit floats."""
         compute = dtype
         if half is not None and self.activations == half.bits < dtype.bits:
             compute = half
@@ -135,13 +122,7 @@ class BitsWhatIf:
 
 
 def in_bits(model: ModelOnMachine, bits: WeightBits, stages: Sequence[StageResult]) -> BitsWhatIf:
-    """Return the model with its weights in few bits.
-
-    Args:
-        model: in floats of one type.
-        bits: of weights and activations.
-        stages: as they are.
-    """
+    """Return a model in floats of one type with its weights in few bits."""
     floats = model.types.compute
     types = bits.types(floats, Widths(model.roof.profile, model.roof.threads).half)
     quantized = quantized_weights(model.architecture)

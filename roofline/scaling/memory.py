@@ -34,9 +34,6 @@ class RankMemory:
 
     ``bucket_bytes`` are the buckets that gradients are copied into, which last as long as the
     model; ``optimizer_bytes`` the states of the rank that keeps most of them.
-
-    Raises:
-        ValueError: a negative number.
     """
 
     ALSO_WRITTEN: ClassVar = ("total_bytes",)
@@ -48,10 +45,6 @@ class RankMemory:
     activation_bytes: int
     gradient_bytes: int
     bucket_bytes: int
-
-    def __post_init__(self) -> None:
-        if min(astuple(self)) < 0:
-            raise ValueError(f"memory must not be negative: {self}")
 
     @property
     def total_bytes(self) -> int:

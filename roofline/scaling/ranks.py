@@ -303,19 +303,7 @@ MOST_RANKS = 1024
 def scaling_of(
     step: Step, settings: Settings, wire: Wire | None, *, notes: Sequence[str] = ()
 ) -> Scaling:
-    """What a training step comes to on several ranks.
-
-    Args:
-        step: on one rank.
-        settings: how many ranks there are, and how they train.
-        wire: the link between any two of them; None: there is one rank alone, and no other number
-            is told.
-        notes: what to know beside what follows from the rest.
-
-    Raises:
-        InputError: nothing is trained in it.
-        ValueError: several ranks without a link.
-    """
+    """What a training step comes to on several ranks; without a link, on one alone."""
     if not step.gradients:
         raise InputError(
             f"{argument('data_parallel')}: no parameter gets a gradient, and nothing is sent"

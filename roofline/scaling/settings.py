@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,9 +27,6 @@ class Wire:
     once, each at the full rate, and no two messages share a way. ``is_in_host``: the ranks are
     processes of one host, whose cores move the bytes themselves. ``note`` says where the figures
     are from.
-
-    Raises:
-        ValueError: a rate that is not positive, a negative latency, or one of them infinite.
     """
 
     name: str
@@ -68,14 +65,11 @@ def example_link() -> str:
 def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
     """The link between ranks that a profile knows, all-reduces before others.
 
-    Args:
-        profile: the machine's.
-        at_best: the best of its bursts, for bounds; else the usual ones, for predictions.
-
-    Raises:
-        InputError: it knows none; the message says what to do.
+    `at_best`: the best of its bursts, for bounds; else the usual ones, for predictions.
     """
-    link = _between_ranks(profile.links)
+    # All-reduces come before others.
+    links = [each for each in profile.links if is_between_ranks(each)]
+    link = min(links, key=lambda each: not each.kernel.endswith(ALL_REDUCE), default=None)
     if link is None:
         raise InputError(
             f"'{profile.name}' has no links between ranks: measure this machine's with `roofline"
@@ -98,13 +92,6 @@ def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
 def is_between_ranks(link: Link) -> bool:
     """Whether collectives go over it; ways to the memory of other nodes are none."""
     return link.kernel.endswith((ALL_REDUCE, "send", "nvlink"))
-
-
-def _between_ranks(links: Sequence[Link]) -> Link | None:
-    """The link for collectives, one found with all-reduces before others."""
-    ranked = [each for each in links if is_between_ranks(each)]
-    ranked.sort(key=lambda each: not each.kernel.endswith(ALL_REDUCE))
-    return ranked[0] if ranked else None
 
 
 # Costs: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
@@ -149,15 +136,7 @@ def rounds_of(ranks: int) -> int:
 
 
 def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collective:
-    """Every rank has `byte` bytes, and all get the sum of them.
-
-    Raises:
-        ValueError: fewer than one rank, or an algorithm that there is not.
-    """
-    if ranks < 1:
-        raise ValueError(f"there is at least one rank, got {ranks}")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"there are {', '.join(ALGORITHMS)}, got '{algorithm}'")
+    """Every rank has `byte` bytes, and all get the sum of them."""
     if ranks == 1:
         return NOTHING
     share = (ranks - 1) / ranks
@@ -208,9 +187,6 @@ class Settings:
     ``accumulate`` how many passes each makes before gradients are sent; ``bucket_bytes`` from how
     many bytes on a bucket is full (None: torch's limits); ``sharded``: each rank keeps a part of
     the optimizer's states; ``checkpointed`` are the modules that run again in the backward pass.
-
-    Raises:
-        ValueError: a number below 1, or an algorithm that there is not.
     """
 
     ranks: int
@@ -219,13 +195,6 @@ class Settings:
     bucket_bytes: int | None = None
     sharded: bool = False
     checkpointed: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        numbers = (self.ranks, self.accumulate, self.bucket_bytes or 1)
-        if min(numbers) < 1:
-            raise ValueError(f"ranks, passes and bytes of buckets are at least 1, got {numbers}")
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"there are {', '.join(ALGORITHMS)}, got '{self.algorithm}'")
 
     @property
     def words(self) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import DType, dtype
 from roofline.language.architecture import Architecture
+from roofline.language.memory import Memory
 from roofline.language.parts import Stage, StageSize
-from roofline.language.placing import PlacedStage, Types, placed_stage
+from roofline.language.placing import ModelOnMachine, PlacedStage, Types
+from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, Roof
 from tests import builders
 from tests.language.language_examples import LLAMA_2_7B, LLAMA_3_8B, TINY, machine
@@ -28,12 +32,26 @@ def placed(
     cache_bytes: int | None = None,
     types: Types | None = None,
 ) -> PlacedStage:
-    return placed_stage(
-        Architecture.of(TINY),
-        StageSize(stage=stage, batch=batch, context=context),
-        Roof(machine(flop_per_s, bytes_per_s, cache_bytes=cache_bytes), 1),
-        types or Types.all_of(FLOAT),
+    profile = machine(flop_per_s, bytes_per_s, cache_bytes=cache_bytes)
+    return placed_on(profile, TINY, stage, batch, context, types or Types.all_of(FLOAT))
+
+
+def placed_on(
+    profile: HardwareProfile,
+    configuration: dict[str, Any],
+    stage: Stage,
+    batch: int,
+    context: int,
+    types: Types,
+) -> PlacedStage:
+    model = ModelOnMachine(
+        architecture=Architecture.of(configuration),
+        roof=Roof(profile, 1),
+        types=types,
+        weight_bytes=0,
+        memory=Memory(size_bytes=None, source="a test"),
     )
+    return model.placed(StageSize(stage=stage, batch=batch, context=context))
 
 
 def test_a_slow_memory_binds_by_its_bytes() -> None:
@@ -84,12 +102,7 @@ def test_llama_3_1_8b_decodes_1024_sequences_in_the_longer_of_arithmetic_and_byt
     )
     layer = 4096 * (4096 + 2 * 1024 + 4096) + 3 * 4096 * 14336
     weights = 32 * layer + 4096 * 128256
-    found = placed_stage(
-        Architecture.of(LLAMA_3_8B),
-        StageSize(stage="decode", batch=1024, context=512),
-        Roof(profile, 1),
-        Types.all_of(HALF),
-    )
+    found = placed_on(profile, LLAMA_3_8B, "decode", 1024, 512, Types.all_of(HALF))
     compute_s = (2 * 1024 * weights + 32 * 1024 * 2 * 32 * 513 * 256) / 989e12
     memory_s = (2 * weights + 2 * 32 * 1024 * 513 * 2 * 1024) / 3.35e12
     assert (compute_s, memory_s) == pytest.approx((15.8e-3, 25.0e-3), rel=5e-3)
@@ -115,12 +128,7 @@ def test_llama_2_7b_decodes_at_the_speed_of_memory() -> None:
             builders.level("HBM", None, {"read": {1: 1e12}}),
         ],
     )
-    found = placed_stage(
-        Architecture.of(LLAMA_2_7B),
-        StageSize(stage="decode", batch=1, context=1),
-        Roof(profile, 1),
-        Types.all_of(HALF),
-    )
+    found = placed_on(profile, LLAMA_2_7B, "decode", 1, 1, Types.all_of(HALF))
     weights = 2 * (6_738_415_616 - 65 * 4096 - 32000 * 4096)
     assert found.model_min_time_s == pytest.approx(weights / 1e12, rel=0.01)
     assert found.bound is Bound.MEMORY
@@ -154,13 +162,7 @@ def test_few_bits_are_read_and_floats_are_computed_in() -> None:
 
 
 def test_without_ceilings_nothing_is_claimed() -> None:
-    empty = builders.profile([], [])
-    found = placed_stage(
-        Architecture.of(TINY),
-        StageSize(stage="decode", batch=1, context=1),
-        Roof(empty, 1),
-        Types.all_of(FLOAT),
-    )
+    found = placed_on(builders.profile([], []), TINY, "decode", 1, 1, Types.all_of(FLOAT))
     assert found.model_min_time_s is None
     assert found.tokens_per_s is None
     assert found.bound is Bound.UNKNOWN

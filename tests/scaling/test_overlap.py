@@ -102,14 +102,3 @@ def test_more_sending_or_more_taken_is_never_faster(
 def test_times_of_operators_make_the_work() -> None:
     work = work_of([1.0, 2.0, 3.0, 4.0], passes=3, after=[2, 3])
     assert (work.passes_s, work.update_s, work.ready_s) == (6.0, 4.0, (3.0, 6.0))
-
-
-@pytest.mark.parametrize("taken", [-0.1, 1.1])
-def test_a_part_that_is_none_is_refused(taken: float) -> None:
-    with pytest.raises(ValueError, match="a part from 0 to 1"):
-        timeline(Work(passes_s=1.0, update_s=0.0, ready_s=()), [], taken=taken)
-
-
-def test_a_bucket_done_after_the_passes_is_refused() -> None:
-    with pytest.raises(ValueError, match="nor after its passes"):
-        Work(passes_s=1.0, update_s=0.0, ready_s=(2.0,))

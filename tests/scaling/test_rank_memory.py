@@ -6,7 +6,6 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,16 +147,3 @@ def test_memory_is_the_sum_of_its_parts() -> None:
         bucket_bytes=64,
     )
     assert memory.total_bytes == 127
-
-
-def test_less_than_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
-        RankMemory(
-            parameter_bytes=-1,
-            buffer_bytes=0,
-            input_bytes=0,
-            optimizer_bytes=0,
-            activation_bytes=0,
-            gradient_bytes=0,
-            bucket_bytes=0,
-        )

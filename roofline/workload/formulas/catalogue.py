@@ -333,11 +333,7 @@ def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
 
 
 def of_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
-    """Those of a kind, such as ``"convolution"``.
-
-    Raises:
-        InputError: no formula is of that kind.
-    """
+    """Those of a kind, such as ``"convolution"``."""
     types = sorted({each.type for each in entries})
     if type not in types:
         raise InputError(f"--type '{type}': there are {', '.join(types)}{nearest(type, types)}")
@@ -345,16 +341,10 @@ def of_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
 
 
 def matching(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
-    """Those whose name is `pattern`, else those that it fits.
+    """Those whose name is `pattern`, else those that it fits: by ``*``, ``?`` or ``[…]``, with or
+    without the name space, else as a part.
 
-    Args:
-        entries: what is looked through.
-        pattern: a whole name (``aten.mm``); with ``*``, ``?`` or ``[…]`` a pattern of the name,
-            with or without its name space; else a part of it. The name of an in-place variant or
-            an overload finds the formula that counts it.
-
-    Raises:
-        InputError: it fits none; the message names the nearest.
+    The name of an in-place variant or an overload finds the formula that counts it.
     """
     wanted = pattern.removeprefix("torch.ops.").replace("::", ".")
     exact = tuple(each for each in entries if each.key == wanted)

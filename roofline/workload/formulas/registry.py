@@ -153,12 +153,7 @@ class Formula:
         return f"the formula for {self.key} ({_name_of(self.function)})"
 
     def count(self, arguments: Mapping[str, Any]) -> Flop:
-        """The FLOP of a call with these `arguments`, by schema name, and its ``output``.
-
-        Raises:
-            RooflineError: the formula failed, did not return a `Flop`, or speaks of an operand
-                that its operator does not have.
-        """
+        """The FLOP of a call with these `arguments`, by schema name, and its ``output``."""
         try:
             count = self.function(**arguments)
         except Exception as error:
@@ -372,11 +367,7 @@ _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
 
 
 def _check_keys(operators: tuple[Any, ...]) -> None:
-    """Refuses what can be the name of no operator.
-
-    Raises:
-        InputError: with the name that was meant, where that can be told.
-    """
+    """Refuses what can be the name of no operator, and names what was meant."""
     if not operators or not all(isinstance(each, str) for each in operators):
         raise InputError(
             'formula: name the operators that it counts, as in @roofline.formula("mylib.my_op")'
