@@ -97,13 +97,6 @@ def test_our_own_number_says_when_it_is_not_complete() -> None:
     assert "≥ 1,000,000" in text
 
 
-def test_what_others_wrote_is_made_safe() -> None:
-    evil = replace(counted(1_000_000), counter="\x1b[31mred|`x`")
-    text = str(crosscheck(evil))
-    assert "\x1b" not in text
-    assert "\\|" in str(crosscheck(evil).render("md"))
-
-
 def test_a_number_and_its_outcome_belong_together() -> None:
     with pytest.raises(ValueError, match="contradict"):
         replace(counted(5), outcome="failed")
@@ -111,23 +104,14 @@ def test_a_number_and_its_outcome_belong_together() -> None:
         replace(counted(5), number=None)
 
 
-def test_json_has_all_of_it_and_html_the_report() -> None:
-    value = crosscheck(counted(1_000_005, difference(5)))
-    data = json.loads(value.to_json())
-    (counter,) = data["counters"]
-    assert (
-        data["macs"] + sum(each["amount"] for each in counter["differences"])
-        == (counter["in_our_unit"])
-    )
-    assert value.render("json") == value.to_json()
-    assert "counts batch norm" in value._repr_html_()
-
-
-def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+def test_files_have_all_of_it(tmp_path: Path) -> None:
     value = crosscheck(counted(1_000_000), counted(1_000_005, difference(5)))
-    value.save(tmp_path / "a.json", tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.html")
+    value.save(tmp_path / "a.json")
     assert read_result(tmp_path / "a.json") == value
-    assert str(read_result(tmp_path / "a.json")) == str(value)
+    data = json.loads((tmp_path / "a.json").read_text())
+    for each in data["counters"]:
+        amounts = sum(one["amount"] for one in each["differences"])
+        assert data["macs"] + amounts == each["in_our_unit"]
     with pytest.raises(InputError, match=r"a\.png: unknown suffix '\.png'"):
         value.save(tmp_path / "a.png")
 

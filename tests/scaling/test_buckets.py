@@ -11,24 +11,15 @@ from hypothesis import strategies as st
 from torch import distributed
 
 from roofline.foundation.dtypes import dtype
-from roofline.scaling.buckets import (
-    CAP_BYTE,
-    FIRST_BYTE,
-    Bucket,
-    buckets_of,
-)
+from roofline.scaling.buckets import CAP_BYTE, FIRST_BYTE, Bucket, buckets_of
 from roofline.workload.operators import Gradient, Trained
+from tests.scaling.gradients import gradient
 
 Sizes = list[tuple[int, str]]
 
 
 def gradients(sizes: Sizes) -> list[Gradient]:
-    return [
-        Gradient(
-            parameter=f"p{place}", elements=size, dtype=dtype(kind), after=place, storage=place
-        )
-        for place, (size, kind) in enumerate(sizes)
-    ]
+    return [gradient(place, size, place, kind) for place, (size, kind) in enumerate(sizes)]
 
 
 def trained(sizes: Sizes) -> list[Trained]:
@@ -57,35 +48,31 @@ def of_types(*kinds: str) -> st.SearchStrategy[Sizes]:
     return st.lists(sizes, min_size=1, max_size=40)
 
 
-@given(sizes=of_types("float32"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
+FIRST, CAP = st.integers(1, 1500), st.integers(1, 3000)
+TYPES = ("float32", "bfloat16", "float64")
+
+
+@given(sizes=of_types("float32"), first=FIRST, cap=CAP)
 def test_buckets_of_one_type_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
     found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert places(found) == by_torch(sizes, first, cap)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another standard library, another order")
-@given(sizes=of_types("float32", "bfloat16"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
+@given(sizes=of_types(*TYPES[:2]), first=FIRST, cap=CAP)
 def test_buckets_of_two_types_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
     found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert places(found) == by_torch(sizes, first, cap)
 
 
-@given(
-    sizes=of_types("float32", "bfloat16", "float64"),
-    first=st.integers(1, 1500),
-    cap=st.integers(1, 3000),
-)
+@given(sizes=of_types(*TYPES), first=FIRST, cap=CAP)
 def test_types_never_share_a_bucket(sizes: Sizes, first: int, cap: int) -> None:
     # In which order torch sends what is left at the end of three types is that of a hash table.
     found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert sorted(places(found)) == sorted(by_torch(sizes, first, cap))
 
 
-@given(
-    sizes=of_types("float32", "bfloat16", "float64"),
-    first=st.integers(1, 1500),
-    cap=st.integers(1, 3000),
-)
+@given(sizes=of_types(*TYPES), first=FIRST, cap=CAP)
 def test_where_the_order_is_never_known_the_last_parameters_go_first(
     sizes: Sizes, first: int, cap: int
 ) -> None:
@@ -98,10 +85,7 @@ def test_where_the_order_is_never_known_the_last_parameters_go_first(
 
 def test_what_is_unused_is_done_when_the_first_gradient_is() -> None:
     sizes = [(10, "float32")] * 4
-    done = [
-        Gradient(parameter=name, elements=10, dtype=dtype("float32"), after=after, storage=after)
-        for name, after in (("p3", 5), ("p1", 9))
-    ]
+    done = [gradient(3, 10, 5), gradient(1, 10, 9)]
     found = buckets_of(done, trained(sizes), first_byte=1, cap_bytes=1)
     assert [(each.parameters, each.after) for each in found] == [
         (("p3",), 5),

@@ -12,28 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.analysis import Analysis, read_analysis
-from roofline.foundation.dtypes import dtype
 from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step, scaling_of
 from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings, Wire
-from roofline.workload.operators import Gradient
+from tests.scaling.gradients import gradient
 
 STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 PASSES = sum(row.phase != "optimizer" for row in STEP.operators)
 FORWARD = sum(row.phase == "forward" for row in STEP.operators)
 NO_PEAK = Peak(activation_bytes=0, gradient_bytes=0)
-
-
-def gradient(place: int, elements: int, after: int) -> Gradient:
-    return Gradient(
-        parameter=f"p{place}",
-        elements=elements,
-        dtype=dtype("float32"),
-        after=after,
-        storage=1000 + place,
-        state_bytes=8 * elements,
-    )
 
 
 def scaled(

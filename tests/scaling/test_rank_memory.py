@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.scaling.memory import RankMemory, largest_shard, peak_while_accumulating
-from roofline.workload.operators import Gradient, OperatorRecord, Phase, State
+from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
+from tests.scaling.gradients import gradient
 
 FLOAT = dtype("float32")
 
@@ -22,17 +23,6 @@ with warnings.catch_warnings():
     # torch scripts functions while that is imported, and warns of it.
     warnings.simplefilter("ignore", DeprecationWarning)
     from torch.distributed.optim import ZeroRedundancyOptimizer
-
-
-def gradient(storage: int, elements: int, after: int, state_bytes: int = 0) -> Gradient:
-    return Gradient(
-        parameter=f"p{storage}",
-        elements=elements,
-        dtype=FLOAT,
-        after=after,
-        storage=storage,
-        state_bytes=state_bytes,
-    )
 
 
 def record(
@@ -98,8 +88,8 @@ def test_gradients_that_share_a_storage_keep_all_of_it() -> None:
 
 
 def test_more_ranks_than_parameters_keep_nothing_more() -> None:
-    found = [gradient(place, 10 + place, place, place) for place in range(5)]
-    assert largest_shard(found, 5) == largest_shard(found, 2**40) == (14, 4)
+    found = [gradient(place, 10 + place, place) for place in range(5)]
+    assert largest_shard(found, 5) == largest_shard(found, 2**40) == (14, 8 * 14)
 
 
 def test_without_operators_there_are_the_gradients() -> None:
@@ -131,19 +121,14 @@ def shares_of_torch(sizes: list[int], ranks: int) -> list[list[int]]:
     ranks=st.integers(1, 9),
 )
 def test_states_are_shared_out_as_torch_does(sizes: list[int], ranks: int) -> None:
-    found = [gradient(place, size, place, 8 * size) for place, size in enumerate(sizes)]
+    found = [gradient(place, size, place) for place, size in enumerate(sizes)]
     most = max(sum(each) for each in shares_of_torch(sizes, ranks))
     assert largest_shard(found, ranks) == (most, 8 * most)
 
 
+RANK_MEMORY = "parameter buffer input optimizer activation gradient bucket"
+
+
 def test_memory_is_the_sum_of_its_parts() -> None:
-    memory = RankMemory(
-        parameter_bytes=1,
-        buffer_bytes=2,
-        input_bytes=4,
-        optimizer_bytes=8,
-        activation_bytes=16,
-        gradient_bytes=32,
-        bucket_bytes=64,
-    )
-    assert memory.total_bytes == 127
+    parts = (f"{each}_bytes" for each in RANK_MEMORY.split())
+    assert RankMemory(**{name: 2**place for place, name in enumerate(parts)}).total_bytes == 127
