@@ -20,7 +20,7 @@ Where else it is shown:
 * backward of a layer, twice and once; first layers of ResNet-50 and MobileNetV2:
   ``test_training.py``
 * views, places given twice, stride 0, what is overwritten: ``test_capture.py``; rows, windows and
-  masks: ``test_touched.py``; rows of embeddings: ``test_formulas_embedding.py``; what the parts of
+  masks, rows of embeddings: ``test_touched.py``; what the parts of
   fused operators hand to each other: ``test_formulas_recurrent.py``, ``test_formulas_attention.py``
 
 Here: whole steps of training, all ways to run a model against each other, what operators that are

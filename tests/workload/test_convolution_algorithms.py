@@ -28,18 +28,16 @@ from tests.builders import ceiling, level, profile
 from tests.workload.passes import only, passed, working
 from tests.workload.test_formulas_convolution import Case, cases, gradients
 
-ONE = Case(
-    batch=1,
-    size=(14, 14),
-    channels=1,
-    filters=1,
-    groups=1,
-    kernel=(3, 3),
-    stride=(1, 1),
-    padding=(0, 0),
-    dilation=(1, 1),
-    bias=False,
-)
+ONE = Case(1, (14, 14), 1, 1, 1, (3, 3), (1, 1), (0, 0), (1, 1), bias=False)
+
+
+def simple(size: Sequence[int], kernel: Sequence[int], padding: int, **channels: int) -> Case:
+    """Two samples, steps of 1."""
+    ones = (1,) * len(size)
+    return Case(
+        *(2, tuple(size), channels["channels"], channels["filters"], 1, tuple(kernel)),
+        *(ones, (padding,) * len(size), ones, False),
+    )
 
 
 def forward(case: Case, *, transposed: bool = False) -> OperatorRecord:
@@ -131,18 +129,7 @@ def test_winograd_computes_the_convolution_with_no_fewer_products(
     x, w = random.normal(size=(2, 3, *size)), random.normal(size=(4, 3, *kernel))
     y, products = winograd(x, w, tiles)
     np.testing.assert_allclose(y, directly(x, w), atol=1e-8)
-    case = replace(
-        ONE,
-        batch=2,
-        size=size,
-        channels=3,
-        filters=4,
-        kernel=kernel,
-        stride=(1,) * len(kernel),
-        padding=(0,) * len(kernel),
-        dilation=(1,) * len(kernel),
-    )
-    assert least(case) <= 2 * products
+    assert least(simple(size, kernel, 0, channels=3, filters=4)) <= 2 * products
 
 
 def test_of_whole_tiles_the_least_is_that_of_f6() -> None:
@@ -209,17 +196,7 @@ def test_fft_computes_the_convolution_with_as_many_products(
     y, products = cyclic(x, w, [n + padding for n in size], padding)
     inside = tuple(slice(n) for n in expected.shape)
     np.testing.assert_allclose(y[inside], expected, atol=1e-8)
-    case = replace(
-        ONE,
-        batch=2,
-        size=size,
-        channels=2,
-        filters=3,
-        kernel=(kernel,) * len(size),
-        stride=(1,) * len(size),
-        padding=(padding,) * len(size),
-        dilation=(1,) * len(size),
-    )
+    case = simple(size, (kernel,) * len(size), padding, channels=2, filters=3)
     assert least(case) == 2 * products
 
 
@@ -313,19 +290,8 @@ def test_a_bias_is_no_product() -> None:
 
 def test_one_tensor_as_image_weight_and_gradient_is_no_error() -> None:
     def twice(x: torch.Tensor) -> Any:
-        return torch.ops.aten.convolution_backward(
-            x.new_ones(4, 4, 1, 1),
-            x,
-            x,
-            None,
-            [1, 1],
-            [0, 0],
-            [1, 1],
-            False,
-            [0, 0],
-            1,
-            [True, True, False],
-        )
+        options = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+        return torch.ops.aten.convolution_backward(x.new_ones(4, 4, 1, 1), x, x, *options)
 
     own = only(passed(lambda x: F.conv2d(x, x), (4, 4, 3, 3)))
     assert least_flop_of_algorithms(own) == own.work.min_flop

@@ -197,41 +197,88 @@ def large(captured: Any) -> list[OperatorRecord]:
     return [each for each in working(captured) if any(spec.elements == N for spec in each.outputs)]
 
 
-def sgd(fused: bool, is_first: bool, **options: Any) -> Callable[..., Any]:
-    def run(params: Any, grads: Any, buffers: Any) -> None:
-        momenta: Any = buffers if options["momentum"] else []
-        if fused:
-            ATEN._fused_sgd_(params, grads, momenta, lr=0.1, is_first_step=is_first, **options)
-            return
-        unfused: Any = [None, None] if is_first or not momenta else momenta
-        _single_tensor_sgd(
-            params, grads, unfused, None, None, lr=0.1, has_sparse_grad=False, **options
-        )
+Update = Callable[..., None]
+COMMON = {"has_complex": False, "differentiable": False}
 
-    return run
+
+def updates(name: str, is_first: bool = False, **options: Any) -> tuple[Update, Update]:
+    """The fused one, and torch's with an operator for each step."""
+    if name == "sgd":
+
+        def momenta(given: Any) -> Any:
+            return given if options["momentum"] else []
+
+        return (
+            lambda params, grads, buffers: ATEN._fused_sgd_(
+                *(params, grads, momenta(buffers)), lr=0.1, is_first_step=is_first, **options
+            ),
+            lambda params, grads, buffers: _single_tensor_sgd(
+                *(params, grads, (not is_first and momenta(buffers)) or [None, None], None, None),
+                **{"lr": 0.1, "has_sparse_grad": False, **options},
+            ),
+        )
+    if name == "adagrad":
+        options |= {"lr": 0.1, "lr_decay": 0.2, "eps": 1e-8}
+        return (
+            lambda *lists: ATEN._fused_adagrad_(*lists, steps(), **options),
+            lambda *lists: _single_tensor_adagrad(
+                *(*lists, steps(), None, None), **{"has_sparse_grad": False, **COMMON, **options}
+            ),
+        )
+    options |= {"beta1": 0.9, "beta2": 0.99, "lr": 0.1, "eps": 1e-8}
+
+    def with_largest(lists: Any) -> Any:
+        return (*lists[:-1], lists[-1] if options["amsgrad"] else [], steps())
+
+    own = {"capturable": False, "decoupled_weight_decay": name == "adamw"}
+    return (
+        lambda *lists: getattr(ATEN, f"_fused_{name}_")(*with_largest(lists), **options),
+        lambda *lists: _single_tensor_adam(
+            *(*with_largest(lists), None, None), **{**own, **COMMON, **options}
+        ),
+    )
+
+
+LISTS = {"sgd": 3, "adagrad": 3, "adam": 5, "adamw": 5}
+
+
+def both(name: str, **options: Any) -> tuple[OperatorRecord, list[OperatorRecord]]:
+    """What the fused update is recorded as, and the operators on whole parameters of the other."""
+    fused, unfused = updates(name, **options)
+    return only(passed(fused, *state(LISTS[name]))), large(passed(unfused, *state(LISTS[name])))
+
+
+def choices(name: str, **values: tuple[Any, ...]) -> list[tuple[str, dict[str, Any]]]:
+    every = itertools.product(*values.values())
+    return [(name, dict(zip(values, each, strict=True))) for each in every]
+
+
+FLAGS = (False, True)
 
 
 @pytest.mark.parametrize(
-    ("weight_decay", "momentum", "dampening", "nesterov", "maximize"),
+    ("name", "options"),
     [
-        each
-        for each in itertools.product((0, 0.1), (0, 0.9), (0, 0.2), (False, True), (False, True))
-        if not each[3] or (each[1] and not each[2])
+        *(
+            each
+            for each in choices(
+                "sgd",
+                weight_decay=(0, 0.1),
+                momentum=(0, 0.9),
+                dampening=(0, 0.2),
+                nesterov=FLAGS,
+                maximize=FLAGS,
+            )
+            if not each[1]["nesterov"] or (each[1]["momentum"] and not each[1]["dampening"])
+        ),
+        *choices("adam", weight_decay=(0.0, 0.1), amsgrad=FLAGS, maximize=FLAGS),
+        *choices("adamw", weight_decay=(0.0, 0.1), amsgrad=FLAGS, maximize=FLAGS),
+        *choices("adagrad", weight_decay=(0.0, 0.1), maximize=FLAGS),
     ],
 )
-def test_sgd(
-    weight_decay: float, momentum: float, dampening: float, nesterov: bool, maximize: bool
-) -> None:
+def test_updates(name: str, options: dict[str, Any]) -> None:
     """The same operations as torch's update with an operator for each step."""
-    options = {
-        "weight_decay": weight_decay,
-        "momentum": momentum,
-        "dampening": dampening,
-        "nesterov": nesterov,
-        "maximize": maximize,
-    }
-    record = only(passed(sgd(True, False, **options), *state(3)))
-    unfused = large(passed(sgd(False, False, **options), *state(3)))
+    record, unfused = both(name, **options)
     assert work_of([record]) == work_of(unfused)
     assert record.work.internal_bytes == handed_over(unfused)
     assert (record.type, record.work.macs) == ("optimizer", 0)
@@ -240,94 +287,23 @@ def test_sgd(
 def test_the_first_step_of_sgd_copies_the_gradient() -> None:
     """p - lr * g is left: two an element."""
     options = {"weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
-    record = only(passed(sgd(True, True, momentum=0.9, **options), *state(3)))
+    record, unfused = both("sgd", is_first=True, momentum=0.9, **options)
     assert record.work.flop == 2 * 2 * N
     assert record.work.internal_bytes == 0
-    unfused = large(passed(sgd(False, True, momentum=0.9, **options), *state(3)))
     assert work_of([record]) == work_of(unfused)
-
-
-def adam(fused: bool, decoupled: bool, **options: Any) -> Callable[..., Any]:
-    betas = {"beta1": 0.9, "beta2": 0.99, "lr": 0.1, "eps": 1e-8}
-
-    def run(params: Any, grads: Any, averages: Any, squares: Any, largest: Any) -> None:
-        most = largest if options["amsgrad"] else []
-        lists = params, grads, averages, squares, most, steps()
-        if fused:
-            call = ATEN._fused_adamw_ if decoupled else ATEN._fused_adam_
-            call(*lists, **betas, **options)
-            return
-        _single_tensor_adam(
-            *lists,
-            None,
-            None,
-            **betas,
-            **options,
-            has_complex=False,
-            capturable=False,
-            differentiable=False,
-            decoupled_weight_decay=decoupled,
-        )
-
-    return run
-
-
-@pytest.mark.parametrize("decoupled", [False, True])
-@pytest.mark.parametrize(
-    ("weight_decay", "amsgrad", "maximize"),
-    list(itertools.product((0.0, 0.1), (False, True), (False, True))),
-)
-def test_adam(decoupled: bool, weight_decay: float, amsgrad: bool, maximize: bool) -> None:
-    """The same operations as torch's update with an operator for each step."""
-    options = {"weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
-    record = only(passed(adam(True, decoupled, **options), *state(5)))
-    unfused = large(passed(adam(False, decoupled, **options), *state(5)))
-    assert work_of([record]) == work_of(unfused)
-    assert record.work.internal_bytes == handed_over(unfused)
-    assert record.type == "optimizer"
 
 
 def test_adam_by_hand() -> None:
     """m: -, *, +; v: *, *, *, +; sqrt, /, +; *, /, +. And a root, a quotient … of 4 bytes."""
-    options = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
-    record = only(passed(adam(True, False, **options), *state(5)))
+    record, _ = both("adam", weight_decay=0.0, amsgrad=False, maximize=False)
     assert record.work.flop == 13 * 2 * N
     assert record.work.internal_bytes == 4 * 2 * 4 * 2 * N
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("maximize", [False, True])
-def test_adagrad(weight_decay: float, maximize: bool) -> None:
-    options = {
-        "weight_decay": weight_decay,
-        "maximize": maximize,
-        "lr": 0.1,
-        "lr_decay": 0.2,
-        "eps": 1e-8,
-    }
-
-    def fused(params: Any, grads: Any, sums: Any) -> None:
-        ATEN._fused_adagrad_(params, grads, sums, steps(), **options)
-
-    def unfused(params: Any, grads: Any, sums: Any) -> None:
-        _single_tensor_adagrad(
-            *(params, grads, sums, steps(), None, None),
-            **options,
-            has_sparse_grad=False,
-            differentiable=False,
-            has_complex=False,
-        )
-
-    record = only(passed(fused, *state(3)))
-    records = large(passed(unfused, *state(3)))
-    assert work_of([record]) == work_of(records)
-    assert record.work.internal_bytes == handed_over(records)
 
 
 def test_unscaling_is_one_more() -> None:
     """A division of each gradient by the scale, in all fused updates."""
 
-    def updates(scale: torch.Tensor | None, *lists: list[torch.Tensor]) -> None:
+    def all_four(scale: torch.Tensor | None, *lists: list[torch.Tensor]) -> None:
         p, g, m, v = lists
         rule = {"lr": 0.1, "weight_decay": 0.0, "maximize": False}
         decay = {"beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "amsgrad": False}
@@ -345,13 +321,13 @@ def test_unscaling_is_one_more() -> None:
         ATEN._fused_adamw_(p, g, m, v, [], steps(), **rule, **decay, **given)
         ATEN._fused_adagrad_(p, g, m, steps(), **rule, **given, lr_decay=0.0, eps=1e-8)
 
-    without = [
-        each
-        for each in working(passed(lambda *each: updates(None, *each), *state(4)))
-        if "_fused" in each.op
-    ]
-    scale = torch.tensor(8.0)
-    unscaled = [each for each in working(passed(updates, scale, *state(4))) if "_fused" in each.op]
+    passes = (
+        passed(lambda *lists: all_four(None, *lists), *state(4)),
+        passed(all_four, torch.tensor(8.0), *state(4)),
+    )
+    without, unscaled = (
+        [each for each in working(captured) if "_fused" in each.op] for captured in passes
+    )
     assert len(without) == len(unscaled) == 4
     for a, b in zip(without, unscaled, strict=True):
         assert (b.work.flop or 0) - (a.work.flop or 0) == 2 * N

@@ -483,3 +483,24 @@ def test_a_product_of_alpha_0_need_not_be_made(
 def test_a_term_that_is_multiplied_too_is_read() -> None:
     row = row_of(Call(lambda x: torch.addmm(x, x, x, beta=0)), M)
     assert row.inputs[0].byte == row.inputs[0].min_bytes == 4 * 36
+
+
+# -- what is only made like another ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "written"),
+    [
+        *((each, 600) for each in (torch.zeros_like, torch.ones_like)),
+        *((each, 600) for each in (torch.rand_like, torch.randn_like)),
+        (lambda x: torch.full_like(x, 2.0), 600),
+        (lambda x: torch.randint_like(x, 9), 600),
+        (lambda x: x.new_zeros((5, 7)), 35),
+        (lambda x: x.new_ones((5, 7)), 35),
+        (lambda x: x.new_full((5, 7), 2.0), 35),
+    ],
+)
+def test_what_is_made_like_another_tensor_does_not_read_that_one(make: Any, written: int) -> None:
+    row = row_of(Call(make), (20, 30))
+    assert row.op.removeprefix("aten.").startswith(("zeros", "ones", "full", "rand", "new_"))
+    assert (row.input_bytes, row.output_bytes) == (0, 4 * written)
