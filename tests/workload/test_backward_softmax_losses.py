@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from roofline.workload.operators import State
 from tests.workload.passes import only, passed
 from tests.workload.scalars import (
     Scalar,
@@ -321,3 +322,16 @@ def test_connectionist_temporal_classification() -> None:
         )
     )
     assert (record.work.flop, record.work.min_flop) == (tally.flop, 0)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (2, 3)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_shapes_and_types(shape: tuple[int, ...], kind: torch.dtype) -> None:
+    """Whatever torch's fakes take is counted; for real, means of nothing end the process."""
+    x = torch.full(shape, 0.5, dtype=kind)
+    for _, function, _ in CASES:
+        for reduction in REDUCTIONS:
+            captured = passed(lambda x, f=function, r=reduction: f(x, x.clone(), x + 1, r), x)
+            for record in captured.records:
+                assert record.state is not State.UNKNOWN, record.op
+                assert (record.work.min_flop or 0) <= (record.work.flop or 0)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from roofline.errors import ModelError
 from roofline.workload.operators import State
 from tests.workload.passes import passed
-from tests.workload.test_backward_softmax_losses import CASES as GRADIENTS
 from tests.workload.test_losses import LOSSES
 
 Call = Callable[[torch.Tensor], Any]
@@ -98,10 +97,6 @@ CALLS: dict[str, Call] = {
     **{
         name: lambda x, loss=loss: [loss(x, x.clone(), r) for r in range(3)]
         for name, loss, _ in LOSSES
-    },
-    **{
-        f"{name}, backward": lambda x, loss=loss: [loss(x, x.clone(), x + 1, r) for r in range(3)]
-        for name, loss, _ in GRADIENTS
     },
     "softmax, backward": lambda x: aten._softmax_backward_data(x, x.clone(), -1, x.dtype),
     "log-softmax, backward": lambda x: aten._log_softmax_backward_data(x, x.clone(), -1, x.dtype),
