@@ -34,7 +34,7 @@ from roofline.pipeline.advising import advise
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.profiles import profile
 from roofline.pipeline.trials import of_rounds
-from roofline.run import Run
+from roofline.run import RunOptions
 
 HERE = Path(__file__).parent
 
@@ -313,10 +313,7 @@ def _in_turn(case: Case, *, quick: bool) -> dict[str, Any]:
             name=name,
             model=f"{Path(__file__)}:{name}",
             inputs=_after_shape(case) if name == case.after else case.shape,
-            batch=None,
-            seq=None,
-            run=Run(),
-            threads=threads,
+            options=RunOptions(threads=threads),
         )
         for name in (case.model, case.after)
     ]

@@ -110,7 +110,8 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     from roofline.machine.catalog import load_hardware
-    from roofline.pipeline.assembly import assemble
+    from roofline.pipeline.analyses import assemble
+    from roofline.pipeline.runs import CapturedPass
     from roofline.placement import Roof
     from roofline.workload.capture.passes import capture
     from roofline.workload.inputs import inputs_for
@@ -147,8 +148,10 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
         capture(source.module, inputs, name=name)
 
     def placed() -> None:
-        records = capture(source.module, inputs, name=name)
-        assemble(name, (), records, residency(records.records), roof, cold=False, notes=())
+        found = capture(source.module, inputs, name=name)
+        reuse = residency(found.records)
+        passed = CapturedPass(name=name, inputs=(), capture=found, reuse=reuse, notes=())
+        assemble(passed, roof, notes=())
 
     timed = {
         "a bare fake pass": bare,

@@ -108,13 +108,13 @@ def _computed(key: str, quick: bool) -> Row:
     )
     from roofline.pipeline.timing import bench, measure, measure_again, real_model
     from roofline.pipeline.validations import Measured, judged_pass, predictors_without
-    from roofline.run import Run
+    from roofline.run import RunOptions
 
     def tell(what: str) -> None:
         print(what, file=sys.stderr, flush=True)
 
     name, stage, context, batch, threads = key.split("/")
-    shape, team, run_of = SHAPES[name], int(threads.removeprefix("t")), Run()
+    shape, team = SHAPES[name], int(threads.removeprefix("t"))
     effort = (
         Effort(warm_ups=1, least=3, most=5, budget_s=0.2)
         if quick
@@ -127,20 +127,16 @@ def _computed(key: str, quick: bool) -> Row:
             )
         asked = stage_workload(
             shape.model,
+            RunOptions(batch=int(batch)),
             config=shape.config,
             stage="prefill" if stage == "prefill" else "decode",
             context=int(context),
-            batch=int(batch),
-            run=run_of,
         )
         model = real_model(asked)
-        found = measure(here, asked, model, run=run_of, threads=team, effort=effort)
-        again = measure_again(here, asked, model, run=run_of, threads=team, effort=effort)
+        found = measure(here, asked, model, threads=team, effort=effort)
+        again = measure_again(here, asked, model, threads=team, effort=effort)
     predictor = predictor_without(family_of(shape.model), found.timed.run.pace)
-    measured = Measured(
-        name=shape.model, specs=asked.specs, dtype="float32", found=found, again=again
-    )
-    judged = judged_pass(measured, predictor)
+    judged = judged_pass(Measured(dtype="float32", found=found, again=again), predictor)
     fields = (
         *("predicted_s", "predicted_low_s", "predicted_high_s", "predicted_usual_s", "measured_s"),
         *("remeasured_at_clock_s", "eager_min_time_s", "operators", "below_bound", "are_disturbed"),
@@ -148,8 +144,8 @@ def _computed(key: str, quick: bool) -> Row:
     )
     return {
         **{field: getattr(judged, field) for field in fields},
-        "parameters": found.capture.parameters,
-        "copied_bytes": cache_growth(found.capture.records)[0],
+        "parameters": found.passed.capture.parameters,
+        "copied_bytes": cache_growth(found.passed.capture.records)[0],
         "conditions": list(found.timed.run.conditions),
     }
 

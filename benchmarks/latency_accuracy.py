@@ -93,7 +93,7 @@ def main() -> None:
             _patiently(
                 file,
                 models=list(ONE_BY_ONE),
-                batches=[1],
+                batch=1,
                 operators_measured=True,
                 quick=True,
                 **SETTINGS,
@@ -106,7 +106,7 @@ def main() -> None:
                 file = options.folder / f"{family}-{kind}.json"
                 if models and not file.exists():
                     print(time.strftime("%H:%M:%S"), family, kind, flush=True)
-                    _patiently(file, models=list(models), batches=batches, quick=True, **SETTINGS)
+                    _patiently(file, models=list(models), batch=batches, quick=True, **SETTINGS)
         file = options.folder / "designs.json"
         if not file.exists():
             _patiently(file, models=None, designs=True, quick=True, **SETTINGS)

@@ -247,7 +247,7 @@ def validated(
     model: str, batches: Sequence[int], threads: Sequence[int]
 ) -> dict[Setting, dict[str, Any]]:
     """What `validate` predicts and measures of a model at all settings."""
-    found = validate([model], batches=batches, threads=threads)
+    found = validate([model], batch=batches, threads=threads)
     return {
         Setting(model, run.batch or 1, run.threads): {
             "predicted_s": run.predicted_s,

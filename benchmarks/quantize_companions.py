@@ -52,7 +52,7 @@ def _keys() -> Iterator[str]:
 def _computed(key: str, quick: bool) -> Row:
     from roofline.analysis import Analysis
     from roofline.machine import catalog
-    from roofline.pipeline.assembly import assemble
+    from roofline.pipeline.analyses import assemble
     from roofline.pipeline.machines import predictor_of
     from roofline.pipeline.native_variants import native_variants
     from roofline.pipeline.runs import workload_of
@@ -60,27 +60,15 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.quantization.policy import Policy
     from roofline.quantization.result import WhatIf
     from roofline.quantization.what_ifs import what_if
-    from roofline.run import Run
-    from roofline.workload.capture.passes import capture
-    from roofline.workload.residency import residency
+    from roofline.run import RunOptions
 
     name, _, threads = key.rpartition("/t")
     model, shape = MODELS[name]
     profile = catalog.load_hardware(catalog.HOST)
-    predictor = _without(_family(name), predictor_of(profile, None, Run()))
-    asked = workload_of(model, shape, run=Run(), batch=None, seq=None)
-    captured = capture(
-        asked.source.module, asked.given, name=name, run=Run(), rebuild=asked.source.rebuild
-    )
+    predictor = _without(_family(name), predictor_of(profile, None, RunOptions().run()))
+    passed = workload_of(model, shape, RunOptions()).captured()
     analysis: Analysis = assemble(
-        name,
-        asked.specs,
-        captured,
-        residency(captured.records),
-        Roof(profile, int(threads)),
-        cold=False,
-        notes=(),
-        predictor=predictor,
+        passed, Roof(profile, int(threads)), notes=(), predictor=predictor
     )
 
     def what_if_of(policy: Policy) -> WhatIf:
@@ -89,6 +77,7 @@ def _computed(key: str, quick: bool) -> Row:
     found, conditions = native_variants(
         model,
         shape,
+        options=RunOptions(),
         analysis=analysis,
         what_if_of=what_if_of,
         rounds=2 if quick else None,

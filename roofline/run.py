@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 from roofline.errors import InputError, argument, nearest
 from roofline.foundation.dtypes import dtype as dtype_called
@@ -133,6 +134,50 @@ class PlacedKeywords(OnMachinesKeywords, InferenceKeywords, total=False):
     """The same on one machine; see `RunOptions` for each."""
 
 
+class SweepKeywords(OnMachinesKeywords, total=False):
+    """The same on one machine or several; see `RunOptions` for each."""
+
+    hardware: Hardware | Sequence[Hardware] | None
+
+
+class CompareKeywords(TypedDict, total=False):
+    """Runs that differ where a list is given; see `RunOptions` for each."""
+
+    batch: int | Sequence[int] | None
+    seq: int | None
+    dtype: str | torch.dtype | Sequence[str | torch.dtype] | None
+    train: bool
+    optimizer: Optimizer | None
+    loss: Loss | None
+    autocast: str | torch.dtype | None
+    channels_last: bool | Sequence[bool]
+    device: str | None
+    hardware: Hardware | Sequence[Hardware] | None
+    threads: int | Sequence[int] | None
+    cold: bool
+    no_cache: bool
+
+
+class ValidateKeywords(TypedDict, total=False):
+    """Inference on this machine, once for each value of a list; see `RunOptions` for each."""
+
+    batch: int | Sequence[int] | None
+    seq: int | None
+    dtype: str | torch.dtype | Sequence[str | torch.dtype] | None
+    channels_last: bool | Sequence[bool]
+    threads: int | Sequence[int] | None
+
+
+class StageKeywords(TypedDict, total=False):
+    """A stage of a language model on one machine; see `RunOptions` for each."""
+
+    batch: int | None
+    dtype: str | torch.dtype | None
+    hardware: Hardware | None
+    threads: int | None
+    cold: bool
+
+
 def _help(description: str, metavar: str | None = None) -> dict[str, str | None]:
     return {"help": description, "metavar": metavar}
 
@@ -189,7 +234,9 @@ class RunOptions:
     )
     hardware: Hardware | None = field(
         default=None,
-        metadata=_help("Machine: a name (`roofline hardware list`) or .toml file.", "NAME|FILE"),
+        metadata=_help(
+            "Machine: a name (`roofline hardware list`), .toml file or host.", "NAME|FILE"
+        ),
     )
     threads: int | None = field(
         default=None, metadata=_help("Threads that compute.  [default: all]", "N")
@@ -247,11 +294,7 @@ class RunOptions:
 
     @classmethod
     def of(cls, inputs: object = None, **given: Any) -> RunOptions:
-        """The options of a call, checked against its inputs.
-
-        Raises:
-            InputError: as the class, and a sequence length next to given inputs.
-        """
+        """The options of a call, checked against its inputs."""
         options = cls(**given)
         if options.seq is not None and inputs is not None:
             raise InputError(
@@ -259,6 +302,13 @@ class RunOptions:
                 f" {options.seq} into its shape"
             )
         return options
+
+    @classmethod
+    def every(cls, inputs: object = None, **given: Any) -> list[RunOptions]:
+        """The options of each run that the lists of a call make, those of `VARIED`."""
+        varied = {name: each_of(name, given[name]) for name in VARIED if name in given}
+        ways = itertools.product(*varied.values())
+        return [cls.of(inputs, **{**given, **dict(zip(varied, way, strict=True))}) for way in ways]
 
     def keywords(self, *names: str) -> dict[str, Any]:
         """The values of `names`, to pass on."""
@@ -271,9 +321,6 @@ class RunOptions:
             on: the device of the machine, whose operators are called unless a device is given.
                 Where torch has none of them, a CPU's.
             is_known: whether torch is asked for the operators of CUDA; if not, it has them.
-
-        Raises:
-            InputError: a device that this torch cannot do with.
         """
         device: Any = self.device
         if device is None:
@@ -352,6 +399,30 @@ class RunOptions:
         return "" if self.optimizer == "none" else self.optimizer
 
 
+VARIED = ("dtype", "batch", "threads", "channels_last")
+"""Options that a call may give lists of; the last one varies fastest."""
+
+
+def each_of(name: str, given: object) -> tuple[Any, ...]:
+    """The values of an argument that is one of them, or a list."""
+    if not isinstance(given, (list, tuple)):
+        return (given,)
+    values = tuple(cast("Sequence[Any]", given))
+    if not values:
+        raise InputError(f"{argument(name)}: an empty list; leave it out, or name at least one")
+    for place, each in enumerate(values):
+        if each in values[:place]:
+            shown = machine_name(each) if name == "hardware" else each
+            raise InputError(f"{argument(name, shown)} is given twice; name it once")
+    return values
+
+
+def machine_name(hardware: Hardware | None) -> str:
+    """The name of a machine, as its caller wrote it."""
+    name: str | None = getattr(hardware, "name", None) if hasattr(hardware, "memory") else None
+    return str(hardware) if name is None else name
+
+
 def _knows_cuda() -> bool:
     from roofline.workload.capture.without_cuda import is_possible
 
@@ -359,44 +430,21 @@ def _knows_cuda() -> bool:
 
 
 def check_switches(**switches: object) -> None:
-    """Refuse values other than True and False.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse values other than True and False."""
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise InputError(f"{name}={value!r}: must be True or False")
 
 
-def check_counts(
-    *, batch: int | None, seq: int | None, threads: int | None, inputs: object
-) -> None:
-    """Refuse sizes below one, and a sequence length next to inputs.
-
-    Raises:
-        InputError: naming the first.
-    """
-    RunOptions.of(inputs, batch=batch, seq=seq, threads=threads)
-
-
 def check_functions(**functions: object) -> None:
-    """Refuse values that cannot be called.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse values that cannot be called."""
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise InputError(f"{name}={value!r}: must be a function, or None")
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse a word that is not known.
-
-    Raises:
-        InputError: naming the nearest.
-    """
+    """Refuse a word that is not known."""
     if value not in known:
         raise InputError(
             f"{argument(name, value)}: choose {', '.join(known[:-1])} or {known[-1]}"
@@ -408,24 +456,25 @@ MOST_ROUNDS = 1000
 
 
 def check_rounds(rounds: int | None) -> None:
-    """Refuse impossible numbers of measurement rounds.
-
-    Raises:
-        InputError: with the range.
-    """
+    """Refuse impossible numbers of measurement rounds."""
     if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS):
         raise InputError(
             f"{argument('rounds', rounds)}: must be a whole number from 1 to {MOST_ROUNDS}"
         )
 
 
+_SEVERAL = " One, or a list."
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def takes(keywords: type[ShapeKeywords]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def takes(keywords: type[Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Decorate a function that passes ``**run`` on: its signature and help name every keyword."""
-    declared = [each for each in fields(RunOptions) if each.name in keywords.__annotations__]
+    annotations = {name: each.__forward_arg__ for name, each in keywords.__annotations__.items()}
+    declared = [each for each in fields(RunOptions) if each.name in annotations]
+
+    def is_several(name: str) -> bool:
+        return "Sequence" in annotations[name]
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         own = inspect.signature(function)
@@ -435,7 +484,7 @@ def takes(keywords: type[ShapeKeywords]) -> Callable[[Callable[_P, _R]], Callabl
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=each.default,
-                annotation=each.type,
+                annotation=annotations[each.name],
             )
             for each in declared
             if each.name not in own.parameters
@@ -451,7 +500,10 @@ def takes(keywords: type[ShapeKeywords]) -> Callable[[Callable[_P, _R]], Callabl
             return function(*args, **given)
 
         vars(checked)["__signature__"] = signature
-        lines = (f"        {each.name}: {each.metadata['help']}" for each in declared)
+        lines = (
+            f"        {each.name}: {each.metadata['help']}{_SEVERAL * is_several(each.name)}"
+            for each in declared
+        )
         checked.__doc__ = "\n".join(
             (f"{(function.__doc__ or '').rstrip()}\n", "    Args of the run:", *lines, "    ")
         )

@@ -24,7 +24,6 @@ from roofline.cli.options import (
     option,
     output_pack,
     run_pack,
-    several_machines,
     top_option,
 )
 from roofline.cli.streams import tell, working
@@ -38,12 +37,7 @@ _FORMATS = ".json .csv .md .html .png .svg"
 
 
 def check_analysis_files(output: Output, *, is_measured: bool = True) -> None:
-    """Refuse, before any work is done, files of an analysis that could not be written in the end.
-
-    Raises:
-        InputError: as `Result.check_files`, a trace of what is not measured, or an event file
-            without its library.
-    """
+    """Refuse, before any work is done, files of an analysis that could not be written."""
     from roofline.analysis import Analysis
     from roofline.analysis.chrome_trace import NOT_MEASURED
     from roofline.analysis.event_file import check_event_file
@@ -81,11 +75,7 @@ MIN_COVERAGE = option(
 
 
 def check_coverage(analysis: Analysis, least: float | None, of: str = "") -> None:
-    """Fail where fewer operator calls than `least` have a formula.
-
-    Raises:
-        IncompleteError: with the share.
-    """
+    """Fail where fewer operator calls than `least` have a formula."""
     calls = analysis.coverage.calls
     if least is not None and calls < least:
         raise IncompleteError(
@@ -99,12 +89,11 @@ def check_coverage(analysis: Analysis, least: float | None, of: str = "") -> Non
     model_argument(),
     run_pack(
         *PASS,
-        several_machines(
-            "Machine: a name (`roofline hardware list`), .toml file or host; repeatable."
-        ),
+        "hardware",
         "threads",
         "cold",
         "no_cache",
+        several=("hardware",),
     ),
     VIEW,
     LAYERS,
@@ -133,8 +122,8 @@ def analyze(
     """
     from roofline.design.comparison.result import Comparison
 
-    hardware = run.pop("hardware")
-    several = len(hardware) > 1
+    machines = run["hardware"]
+    several = not isinstance(machines, str | None)
     if several:
         output.check(Comparison)
     else:
@@ -142,15 +131,15 @@ def analyze(
     picture = layers.picture(output)
     if picture and several:
         raise InputError(
-            f"--layers draws one machine, and --hardware names {len(hardware)}; give one"
+            f"--layers draws one machine, and --hardware names {len(machines)}; give one"
         )
     from roofline.pipeline.analyses import analyze, compare_machines
 
     with working() as progress:
         if several:
-            result = compare_machines(model, hardware=hardware, progress=progress, **run)
+            result = compare_machines(model, progress=progress, **run)
         else:
-            result = analyze(model, hardware=next(iter(hardware), None), progress=progress, **run)
+            result = analyze(model, progress=progress, **run)
     output.present(result, view, **picture)
     # Coverage is the model's, whatever the machine.
     first = result.analyses[0] if isinstance(result, Comparison) else result
@@ -225,7 +214,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     them has minimum times alone. MODEL as for analyze.
     """
     check_analysis_files(output, is_measured=False)
-    from roofline.pipeline.advising import with_findings
+    from roofline.pipeline.analyses import with_findings
     from roofline.pipeline.predictions import predict
 
     with working("Predicting") as progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
@@ -16,21 +16,16 @@ from roofline.cli.options import (
     models_argument,
     option,
     output_pack,
-    run_option,
     run_pack,
-    several_machines,
     top_option,
 )
 from roofline.cli.streams import tell, working
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError
 from roofline.foundation.blocks import View
+from roofline.run import VARIED, each_of
 
-if TYPE_CHECKING:
-    from roofline.design.comparison.result import Comparison
-
+LAYOUTS = ("contiguous", "channels-last")
 _SWEEP = "Sweep"
-
-
 _COMPARED = "Comparison"
 
 
@@ -59,24 +54,17 @@ _COMPARED = "Comparison"
         help="Levels of the tree of modules.  [default: 2]",
     ),
     run_pack(
-        run_option("batch", "--batch", "batches", multiple=True, help="Batch size; repeatable."),
-        "seq",
-        run_option("dtype", "--dtype", "dtypes", multiple=True, help="Floating type; repeatable."),
+        *PASS,
         option(
             "--layout",
             "layouts",
             multiple=True,
-            type=click.Choice(["contiguous", "channels-last"]),
+            type=click.Choice(LAYOUTS),
             title=RUN,
             help="Memory format of images and convolution weights; repeatable.",
         ),
-        *PASS[3:],
-        several_machines(
-            "Machine: a name (`roofline hardware list`), .toml file or host; repeatable."
-        ),
-        run_option("threads", "--threads", "teams", multiple=True, help="Threads; repeatable."),
-        "cold",
-        "no_cache",
+        *("hardware", "threads", "cold", "no_cache"),
+        several=("batch", "dtype", "hardware", "threads"),
     ),
     option(
         "--measure",
@@ -105,7 +93,7 @@ _COMPARED = "Comparison"
     ),
     option(
         "--jobs",
-        type=click.IntRange(min=1),
+        type=int,
         metavar="N",
         title=_SWEEP,
         help="Number of processes here.",
@@ -135,23 +123,43 @@ def compare(
     model is run in every way. Several --hardware show who wins where. --measure times all of them
     here, interleaved. --sweep compares designs at many sizes.
     """
-    ways: dict[str, Any] = {
-        "dtype": _one_or_all(run.pop("dtypes")),
-        "batch": _one_or_all(run.pop("batches")),
-        "threads": _one_or_all(run.pop("teams")),
-        "channels_last": _layouts(run.pop("layouts"), channels_last=run.pop("channels_last")),
-    }
-    run["hardware"] = _one_or_all(run.pop("hardware"))
+    run["channels_last"] = _layouts(run.pop("layouts"), channels_last=run["channels_last"])
     from roofline.design.comparison.result import Comparison
 
     output.check(Comparison)
-    at_sweep: dict[str, Any] = {"executor": executor, "jobs": jobs, "yes": yes}
+    of_sweep: dict[str, Any] = {"executor": executor, "jobs": jobs}
+    reference_or_first = 0 if reference is None else reference
     if sweep is not None:
-        _refuse_in_sweep(ways, measure=measure, rounds=rounds, by=by, top=top, depth=depth)
-        result = run_sweep(models, spec=sweep, reference=reference, run={**run, **ways}, **at_sweep)
+        others = {"measure": measure, "rounds": rounds, "by": by, "top": top, "depth": depth}
+        for name, given in others.items():
+            if given is not None and given is not False:
+                raise InputError(f"--{name} has no effect beside --sweep; leave one of both out")
+        for name in VARIED:
+            if isinstance(run[name], list):
+                option = "--layout" if name == "channels_last" else f"--{name}"
+                raise InputError(
+                    f"{option} is given more than once beside --sweep: give one, or sweep over it"
+                )
+
+        def ask(long: str) -> None:
+            if not yes:
+                raise InputError(f"--sweep has {long}; add --yes to do it, or take larger steps")
+
+        from roofline.pipeline.sweeps.sweeping import sweep as sweep_over
+
+        with working("Sweeping") as progress:
+            result = sweep_over(
+                *models,
+                axes=sweep,
+                reference=reference_or_first,
+                progress=progress,
+                ask=ask,
+                **of_sweep,
+                **run,
+            )
         output.present(result)
         return
-    for name, given in at_sweep.items():
+    for name, given in {**of_sweep, "yes": yes}.items():
         if given:
             raise InputError(f"--{name} has no effect without --sweep")
     # Who asks for a depth means modules.
@@ -161,85 +169,20 @@ def compare(
     with working("Measuring" if measure else "") as progress:
         result = compare(
             *models,
-            **run,
-            **ways,
-            reference=0 if reference is None else reference,
+            reference=reference_or_first,
             measure=measure,
             rounds=rounds,
             force=output.force,
             progress=progress,
             say=tell,
+            **run,
         )
     output.present(result, view)
-
-
-def run_sweep(
-    models: tuple[str, ...],
-    *,
-    spec: str,
-    reference: str | None,
-    executor: str | None,
-    jobs: int | None,
-    yes: bool,
-    run: dict[str, Any],
-) -> Comparison:
-    """Return the sweep of designs over the axes that `spec` writes; see `roofline.sweep`.
-
-    Raises:
-        InputError: whatever of it does not fit, or a long sweep without `yes`.
-    """
-    from roofline.design.comparison.axes import grid_of
-    from roofline.pipeline.sweeps.planning import plan_of
-    from roofline.pipeline.sweeps.sweeping import carry_out
-    from roofline.pipeline.sweeps.where import Where
-    from roofline.run import RunOptions
-
-    grid = grid_of(spec)
-    if reference is not None and reference not in models:
-        hint = nearest(reference, models) or f"; there are {', '.join(models)}"
-        raise InputError(f"--reference '{reference}' is none of the designs{hint}")
-    where = Where.of(executor, jobs, grid=grid)
-    hardware, inputs = run.pop("hardware"), run.pop("inputs")
-    with working() as progress:
-        plan = plan_of(
-            models,
-            grid,
-            reference=0 if reference is None else models.index(reference),
-            hardware=hardware,
-            inputs=inputs,
-            options=RunOptions.of(inputs, **run),
-            progress=progress,
-        )
-
-    def ask(long: str) -> None:
-        if not yes:
-            raise InputError(f"--sweep has {long}; add --yes to do it, or take larger steps")
-
-    with working("Sweeping") as progress:
-        return carry_out(plan, where, warn=ask, progress=progress)
-
-
-def _one_or_all(given: tuple[Any, ...]) -> Any:
-    """The one value of an option, or the list of several; None where it is not given."""
-    return list(given) if len(given) > 1 else next(iter(given), None)
 
 
 def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bool]:
     """Whether channels come last, in one way or in several."""
     if channels_last and layouts:
         raise InputError("--channels-last beside --layout: write --layout channels-last")
-    found = [each == "channels-last" for each in layouts]
+    found = [each == "channels-last" for each in each_of("layout", layouts)] if layouts else []
     return found if len(found) > 1 else found[0] if found else channels_last
-
-
-def _refuse_in_sweep(ways: dict[str, Any], **others: Any) -> None:
-    """Refuses what a sweep has its own way for, or none."""
-    for name, given in others.items():
-        if given is not None and given is not False:
-            raise InputError(f"--{name} has no effect beside --sweep; leave one of both out")
-    for name, given in ways.items():
-        if isinstance(given, list):
-            shown = {"channels_last": "layout"}.get(name, name)
-            raise InputError(
-                f"--{shown} is given more than once beside --sweep: give one, or sweep over it"
-            )

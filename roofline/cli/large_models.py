@@ -63,9 +63,13 @@ def _words(
         ),
         value("--stage prefill|decode", "Stage.  [default: both]"),
         value("--context N", "Tokens per sequence.  [default: 128]", type=int),
-        run_option("batch", help="Number of sequences.  [default: 1]"),
     ),
-    run_option("dtype", help="Type of weights and cache.  [default: that of the configuration]"),
+    run_pack(
+        run_option("batch", help="Number of sequences.  [default: 1]"),
+        run_option("dtype", help="Type of weights and cache.  [default: the configuration's]"),
+        *_ON_MACHINE,
+        takes_inputs=False,
+    ),
     *titled(
         "What-ifs",
         value(
@@ -80,7 +84,6 @@ def _words(
             "--sweep-context LIST", "Contexts to sweep, such as 512,4096.", callback=whole_numbers
         ),
     ),
-    *map(run_option, _ON_MACHINE),
     *titled(
         MACHINE,
         value("--memory SIZE", "Available memory, such as 80GiB.  [default: that of the machine]"),
@@ -90,7 +93,12 @@ def _words(
     output_pack(_FORMATS),
 )
 def llm(
-    model: str, top: int | None, min_coverage: float | None, output: Output, **options: Any
+    model: str,
+    run: dict[str, Any],
+    top: int | None,
+    min_coverage: float | None,
+    output: Output,
+    **options: Any,
 ) -> None:
     """Analyze prefill and decode of a language model: tokens/s, KV cache, memory.
 
@@ -103,7 +111,7 @@ def llm(
     from roofline.pipeline.language import analyze_language
 
     with working() as progress:
-        result = analyze_language(model, progress=progress, **options)
+        result = analyze_language(model, progress=progress, **run, **options)
     output.present(result, View(top=top))
     for each in result.stages:
         check_coverage(each.analysis, min_coverage, f" of {each.stage}")

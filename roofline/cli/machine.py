@@ -20,6 +20,7 @@ from roofline.cli.options import (
     option,
     output_pack,
     run_option,
+    run_pack,
     top_option,
 )
 from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
@@ -27,6 +28,7 @@ from roofline.errors import InputError, MeasurementError
 from roofline.foundation.blocks import Report, View, notes, safe
 from roofline.foundation.text import counted
 from roofline.foundation.units import parse_clock, parse_transfer_rate
+from roofline.run import VARIED
 
 if TYPE_CHECKING:
     from roofline.machine.hardware import Effort, HardwareProfile
@@ -237,7 +239,7 @@ def calibrate(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) ->
         raise KeyboardInterrupt
 
 
-def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
+def _each_once(values: Iterable[_T]) -> list[_T] | None:
     """Return the values without duplicates; None for none at all."""
     return list(dict.fromkeys(values)) or None
 
@@ -245,11 +247,11 @@ def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
 @command(
     "validate",
     models_argument("[MODELS]...", required=False),
-    run_option("batch", "--batch", "batches", multiple=True, help="Batch size; repeatable."),
-    run_option("threads", multiple=True, help="Number of threads; repeatable."),
-    run_option("dtype", "--dtype", "dtypes", multiple=True, help="Floating type; repeatable."),
-    run_option("channels_last"),
-    run_option("seq"),
+    run_pack(
+        *("batch", "seq", "dtype", "channels_last", "threads"),
+        several=("batch", "dtype", "threads"),
+        takes_inputs=False,
+    ),
     option(
         "--operators",
         type=click.Choice(["measured"]),
@@ -274,9 +276,7 @@ def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
 )
 def validate(
     models: tuple[str, ...],
-    batches: tuple[int, ...],
-    threads: tuple[int, ...],
-    dtypes: tuple[str, ...],
+    run: dict[str, Any],
     operators: str | None,
     fail_if: tuple[str, ...],
     top: int | None,
@@ -298,16 +298,17 @@ def validate(
     output.check(Validation)
     from roofline.pipeline.validations import validate
 
+    for name in VARIED[:-1]:
+        if isinstance(run[name], list):
+            run[name] = _each_once(run[name])
     with working("Validating") as progress:
         result = validate(
             _each_once(models),
-            batches=_each_once(batches),
-            threads=_each_once(threads),
-            dtypes=_each_once(dtypes),
             operators_measured=operators == "measured",
             force=output.force,
             progress=progress,
             say=tell,
+            **run,
             **options,
         )
     output.present(result, View(top=top))

@@ -24,6 +24,7 @@ from roofline.foundation.places import PlacedError, caret_lines
 
 OPTIONS = {
     "algorithm": "--all-reduce",
+    "axes": "--sweep",
     "inputs": "--input",
     "sharded": "--sharded-optimizer",
     "time_limit_s": "--time-limit",

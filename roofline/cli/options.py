@@ -233,43 +233,59 @@ def _single(context: click.Context, _parameter: click.Parameter, names: tuple[st
     return names[0] if names else None
 
 
-def run_option(name: str, *declarations: str, **how: Any) -> Option:
+def run_option(name: str, *declarations: str, several: bool = False, **how: Any) -> Option:
     """The option of a field of the declaration of a run.
 
     Args:
         declarations: names of the option and the argument; none: those of the field.
+        several: whether it is repeatable.
         how: what is other than declared.
     """
     declared = next(each for each in fields(RunOptions) if each.name == name)
-    settings: dict[str, Any] = {"title": RUN, "help": declared.metadata["help"]}
+    description, default, usual = str(declared.metadata["help"]).partition("  [default")
+    if several:
+        description = f"{description.removesuffix('.')}; repeatable."
+    settings: dict[str, Any] = {"title": RUN, "help": f"{description}{default}{usual}"}
     if declared.type == "bool":
         settings["is_flag"] = True
     else:
         settings["metavar"] = declared.metadata["metavar"]
         settings["type"] = int if str(declared.type).startswith("int") else str
+        settings["multiple"] = several
     if name in ("hardware", "threads", "cold"):
         settings["title"] = MACHINE
     if name == "hardware":
-        # A second one is refused, where click would drop the first without a word.
-        settings |= {"multiple": True, "callback": _single, "shell_complete": candidates.machines}
+        settings["shell_complete"] = candidates.machines
+        if not several:
+            # A second one is refused, where click would drop the first without a word.
+            settings |= {"multiple": True, "callback": _single}
     if name == "dtype":
         settings["shell_complete"] = candidates.dtypes
     return Option(declarations or (f"--{name.replace('_', '-')}", name), **{**settings, **how})
 
 
-def run_pack(*names: str | Option) -> Pack:
-    """Inputs and the fields `names` of the declaration of a run, as keywords of a function."""
-    found = [each if isinstance(each, Option) else run_option(each) for each in names]
+def run_pack(*names: str | Option, several: Sequence[str] = (), takes_inputs: bool = True) -> Pack:
+    """Fields of the declaration of a run, and inputs, as keywords of a function.
 
-    def make(inputs: tuple[str, ...], **given: Any) -> dict[str, Any]:
-        return {"inputs": list(inputs) or None, **given}
+    Args:
+        several: fields that are repeatable: one value is given as such, more as a list.
+    """
+    found = [
+        each if isinstance(each, Option) else run_option(each, several=each in several)
+        for each in names
+    ]
 
-    return Pack("run", (INPUT, *found), make)
+    def make(**given: Any) -> dict[str, Any]:
+        for name in several:
+            given[name] = one_or_all(given[name])
+        return {**given, "inputs": list(given["inputs"]) or None} if takes_inputs else given
+
+    return Pack("run", (INPUT, *found) if takes_inputs else tuple(found), make)
 
 
-def several_machines(description: str) -> Option:
-    """``--hardware``, repeatable."""
-    return run_option("hardware", callback=None, help=description)
+def one_or_all(given: tuple[Any, ...]) -> Any:
+    """The one value of a repeatable option, or the list of several; None where it is not given."""
+    return list(given) if len(given) > 1 else next(iter(given), None)
 
 
 QUICK = option("--quick", is_flag=True, title=MEASURING, help="Fewer passes: faster, noisier.")
@@ -328,12 +344,7 @@ class Layers:
     paper: str | None
 
     def picture(self, output: Output) -> dict[str, Any]:
-        """Options of the picture.
-
-        Raises:
-            InputError: options without effect.
-            HardwareError: the machine of the data sheet is not known.
-        """
+        """Options of the picture."""
         if self.paper is not None and not self.layers:
             raise InputError(f"--paper {self.paper} has no effect without --layers; add it")
         if not self.layers:
@@ -381,11 +392,7 @@ class Output:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The outputs that are no stdout.
-
-        Raises:
-            InputError: ``-o -`` without ``--format``.
-        """
+        """The outputs that are no stdout."""
         if STDOUT in self.outputs and self.format is None:
             raise InputError("-o - takes --format as well, such as --format json")
         return tuple(path for path in self.outputs if path != STDOUT)

@@ -167,11 +167,7 @@ def operators(
 
 
 def _refuse(context: click.Context, names: Any, why: str) -> None:
-    """Refuse options among `names` that were given.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse options among `names` that were given."""
     for name, written in given_options(context):
         if name in names:
             raise InputError(f"{written} {why}")

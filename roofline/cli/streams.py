@@ -299,14 +299,14 @@ def working(what: str = "", *, redraw: bool = True) -> Generator[Callable[[float
 
     Args:
         what: what is done; ``""``: a first measurement of this machine, where one is needed.
-        redraw: from time to time; else only at reports, by the thread that measures: drawing next
-            to it would disturb.
+        redraw: from time to time; else only at reports, by the thread that measures this machine:
+            drawing next to it would disturb.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from roofline.machine.catalog import host_file
 
-    measures_first = not what and not host_file().exists()
+    measures_first = redraw and not host_file().exists()
     what = what or "Measuring this machine, once"
     is_terminal = sys.stderr.isatty()
     bar = Progress(

@@ -49,9 +49,6 @@ class View:
         depth: levels of the tree of modules; None: 2.
         fused: add the traffic of fused kernels.
         today: the day that ages are counted to; None: dates alone, as in a file that lasts.
-
-    Raises:
-        InputError: a depth of rows that have none.
     """
 
     by: By = "operator"

@@ -121,10 +121,6 @@ def parse_conditions(
     Args:
         texts: several of them, or one.
         quantities: what they may be on, by name.
-
-    Raises:
-        PlacedError: points at what is wrong in one of them.
-        InputError: something that is no text.
     """
     found: dict[str, Condition] = {}
     for text in (texts,) if isinstance(texts, str) else texts:

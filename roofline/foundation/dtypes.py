@@ -84,9 +84,6 @@ def dtype(name: object) -> DType:
     """The data type called `name`; torch's names and the usual short ones (``fp32``, ``bf16``).
 
     Also a data type of torch itself, which needs no torch here: its text is its name.
-
-    Raises:
-        InputError: no such data type; the message names the nearest.
     """
     plain = str(name).removeprefix("torch.")
     found = _KNOWN.get(_ALIASES.get(plain, plain))

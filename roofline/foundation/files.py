@@ -37,12 +37,7 @@ def cut(text: str, longest: int = 60) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a user's file, line ends as they are.
-
-    Raises:
-        FileFormatError: it is missing, not a regular file (a folder, a pipe, a device: those may
-            never end), unreadable, far too large, or not UTF-8.
-    """
+    """The text of a user's file, line ends as they are."""
     file = str(path)
     try:
         found = path.stat()
@@ -122,11 +117,7 @@ def _damage_said(file: str, fix: str) -> Generator[None]:
 
 
 def check_named_once(paths: Sequence[Path]) -> None:
-    """Refuse the same file twice.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Refuse the same file twice."""
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -135,12 +126,7 @@ def check_named_once(paths: Sequence[Path]) -> None:
 
 
 def check_writable(path: Path, *, overwrite: bool) -> None:
-    """Refuses, before any work is done, a file that could not be written in the end.
-
-    Raises:
-        InputError: it exists and `overwrite` is false, it is a folder, its folder is missing or
-            not writable, or no file can have that name.
-    """
+    """Refuses, before any work is done, a file that could not be written in the end."""
     with _refusals_said(path):
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it")
@@ -165,11 +151,7 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> None:
-    """Writes `content` to `path` whole, or leaves what was there.
-
-    Raises:
-        InputError: as `check_writable`, or the disk refuses.
-    """
+    """Writes `content` to `path` whole, or leaves what was there."""
     write_together({path: content}, overwrite=overwrite)
 
 
@@ -177,10 +159,6 @@ def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> 
     """Writes files that belong together: all of them whole, or what was there is left.
 
     Without `overwrite` a file that another process made in the meantime is never replaced.
-
-    Raises:
-        InputError: as `check_writable`, or the disk refuses; nothing was replaced then, unless the
-            disk fails between two replacements.
     """
     for path in contents:
         check_writable(path, overwrite=overwrite)
@@ -207,11 +185,7 @@ def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> 
 
 
 def _create(temporary: Path, target: Path) -> None:
-    """Gives what lies at `temporary` the name of a file that does not exist.
-
-    Raises:
-        InputError: it exists by now.
-    """
+    """Gives what lies at `temporary` the name of a file that does not exist."""
     try:
         try:
             os.link(temporary, target)

@@ -104,11 +104,7 @@ def sum_known(values: Iterable[N | None]) -> N | None:
 
 
 def json_text(data: object) -> str:
-    """Plain data as the text of a JSON file.
-
-    Raises:
-        ValueError: a number that JSON cannot say; `finite` takes them out.
-    """
+    """Plain data as the text of a JSON file."""
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 

@@ -28,11 +28,7 @@ def quantile(values: tuple[float, ...] | list[float], fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Repeated timings in seconds of one thing done the same way; at least one, all positive.
-
-    Raises:
-        ValueError: no timing, or one that is not positive.
-    """
+    """Repeated timings in seconds of one thing done the same way; at least one, all positive."""
 
     times_s: tuple[float, ...]
 

@@ -121,10 +121,6 @@ def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
         data: what a JSON or TOML reader gave.
         file: the file's name, for error messages.
         fix: what the user can do about a damaged file, for error messages.
-
-    Raises:
-        FileFormatError: unknown or missing key, wrong type, a number that is not finite or absurdly
-            large or small, or a value its dataclass refuses.
     """
     try:
         return _reader(cls)(data)
@@ -341,11 +337,7 @@ VERSION = 1
 
 
 def check_version(data: Any, *, file: str, fix: str) -> dict[str, Any]:
-    """Return plain data that has the ``schema_version`` of this package.
-
-    Raises:
-        FileFormatError: none, or another one, naming the file and the fix.
-    """
+    """Return plain data that has the ``schema_version`` of this package."""
     if not isinstance(data, dict) or "schema_version" not in data:
         raise refused(file, "not a roofline file: it has no 'schema_version'", fix)
     table = typing.cast("dict[str, Any]", data)

@@ -46,11 +46,6 @@ _BY_EFFECTIVE_ID = os.access in os.supports_effective_ids
 _FIX = "remove it; `roofline calibrate` measures again"
 
 
-def latency_file(profile: Path) -> Path:
-    """Where the samples of the machine in that file are: ``host.latency.sqlite``, by its side."""
-    return profile.with_suffix(".latency.sqlite")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """What samples depend on and do not say themselves.

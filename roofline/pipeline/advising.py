@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis, ranked
 from roofline.design.advice.result import Advice
-from roofline.design.advice.rules import findings_of, proposals_of
+from roofline.design.advice.rules import proposals_of
 from roofline.design.advice.whole_model import (
     Outcome,
     Variant,
@@ -19,27 +18,12 @@ from roofline.design.advice.whole_model import (
 from roofline.errors import InputError, RooflineError, argument
 from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.machines import Hardware, means_host, predictor_of
+from roofline.pipeline.machines import means_host, predictor_of
 from roofline.pipeline.predictions import predict
 from roofline.run import PredictedKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
-
-
-def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
-    """The analysis with what the rules find in its operators.
-
-    Args:
-        analysis: of a model.
-        hardware: its machine, as it was asked for.
-    """
-    predictor = None
-    if analysis.prediction is not None:
-        predictor = predictor_of(analysis.hardware, hardware, analysis.run)
-    return replace(analysis, findings=findings_of(analysis, predictor))
+    from roofline.pipeline.runs import Model
 
 
 @takes(PredictedKeywords)
@@ -82,19 +66,22 @@ def advise(
         raise InputError(f"{argument('top', top)}: must be a whole number from 1")
     if measure:
         _check_can_be_tried(RunOptions.of(inputs, **run))
-    options: dict[str, Any] = {**run, "progress": progress}
-    analysis = predict(model, inputs, **options)
+    analysis = predict(model, inputs, progress=progress, **run)
     predictor = predictor_of(analysis.hardware, run.get("hardware"), analysis.run)
     proposals = list(proposals_of(analysis, predictor))
-    outcomes = [_outcome(model, inputs, options, analysis, each) for each in variants_of(analysis)]
-    outcomes = _best_of_each(outcomes)
+    outcomes = _best_of_each(
+        [
+            _outcome(model, inputs, {**run, "progress": progress}, analysis, each)
+            for each in variants_of(analysis)
+        ]
+    )
     if measure:
         from roofline.pipeline.trials import tried
 
         proposals, outcomes, conditions = tried(
             model,
             inputs,
-            options,
+            RunOptions.of(inputs, **run),
             analysis=analysis,
             proposals=proposals,
             outcomes=outcomes,
@@ -114,11 +101,7 @@ def advise(
 
 
 def _check_can_be_tried(options: RunOptions) -> None:
-    """Refuse trials of what does not run here, or is trained.
-
-    Raises:
-        InputError: with the option to leave out.
-    """
+    """Refuse trials of what does not run here, or is trained."""
     hardware, measured = options.hardware, argument("measure", True)
     is_value = isinstance(hardware, HardwareProfile)
     if hardware is not None and (is_value or not means_host(hardware)):

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roofline.analysis import Analysis
+from roofline.analysis import (
+    SUMMED,
+    Analysis,
+    MemoryPeak,
+    MinTimes,
+    OperatorRow,
+    Totals,
+    coverage_of,
+    known_work,
+    minimum_times_of,
+    row_of,
+    sum_eager_min_time_s,
+    sum_fused_bytes,
+    working,
+)
+from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
 from roofline.foundation.progress import Progress
+from roofline.foundation.rows import sum_known
+from roofline.foundation.units import format_bytes, format_si
+from roofline.latency.features import facts_of
+from roofline.latency.prediction import Predicted, Predicts, RunPrediction
+from roofline.latency.samples import EarlierRun, RunSample, Timed, earlier_run
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.advising import with_findings
-from roofline.pipeline.assembly import assemble
+from roofline.minimum import minimum_times
 from roofline.pipeline.machines import (
     Hardware,
     hardware_for,
@@ -26,13 +45,16 @@ from roofline.pipeline.machines import (
 )
 from roofline.pipeline.measuring import check_threads_of_host
 from roofline.pipeline.runs import CapturedPass, captured_pass
-from roofline.placement import Roof
-from roofline.run import OnMachinesKeywords, PlacedKeywords, RunOptions, takes
+from roofline.placement import Placement, Roof, place, roof_notes
+from roofline.run import OnMachinesKeywords, PlacedKeywords, Run, RunOptions, each_of, takes
+from roofline.workload.dataflow import dataflow
+from roofline.workload.fusion import fused_traffic
+from roofline.workload.operators import Capture, State
+from roofline.workload.residency import Residency
+from roofline.workload.rewritings import model_work
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.pipeline.runs import Model
 
 
 @takes(PlacedKeywords)
@@ -69,10 +91,7 @@ def analyze(
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
     captured = captured_pass(model, inputs, options, on=known.device)
-    analysis = placed_on(
-        captured, known, threads=options.threads, cold=options.cold, progress=progress
-    )
-    return with_findings(analysis, options.hardware)
+    return with_findings(placed_on(captured, known, options, progress), options.hardware)
 
 
 @takes(PlacedKeywords)
@@ -102,13 +121,9 @@ def compare_machines(
             f"hardware: expected a list of at least two machines, got {hardware!r};"
             " for one of them there is roofline.analyze"
         )
-    machines = list(hardware)
-    if len(machines) < 2:
+    if len(hardware) < 2:
         raise InputError("several machines are compared: for one of them there is roofline.analyze")
-    for position, each in enumerate(machines):
-        if each in machines[:position]:
-            name = each.name if isinstance(each, HardwareProfile) else each
-            raise InputError(f"{argument('hardware', name)} is given twice; name it once")
+    machines = each_of("hardware", tuple(hardware))
     options = RunOptions.of(inputs, **run)
     known = known_machines(machines, options.threads)
 
@@ -116,9 +131,7 @@ def compare_machines(
     def passed(device: str) -> CapturedPass:
         return captured_pass(model, inputs, options, on=device)
 
-    analyses = placed_on_each(
-        passed, known, threads=options.threads, cold=options.cold, progress=progress
-    )
+    analyses = placed_on_each(passed, known, options, progress)
     return Comparison.of_machines(list(map(with_findings, analyses, machines)))
 
 
@@ -138,11 +151,7 @@ class KnownMachine:
 def known_machines(
     machines: Sequence[Hardware | None], threads: int | None
 ) -> tuple[KnownMachine, ...]:
-    """The machines that are meant, all checked before ten seconds go into measuring this one.
-
-    Raises:
-        HardwareError: unknown hardware, or it does not have so many threads.
-    """
+    """The machines that are meant, all checked before ten seconds go into measuring this one."""
     known: list[KnownMachine] = []
     for hardware in machines:
         found = None
@@ -163,55 +172,46 @@ def known_machines(
 def placed_on_each(
     passed: Callable[[str], CapturedPass],
     machines: Sequence[KnownMachine],
-    *,
-    threads: int | None,
-    cold: bool,
+    options: RunOptions,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """A pass under the ceilings of each machine, with so many threads of each CPU."""
+    """A pass, captured for a device, under the ceilings of each machine."""
+    alone = len(machines) == 1
     return [
-        placed_on(
-            passed(machine.device),
-            machine,
-            threads=threads,
-            cold=cold,
-            progress=progress,
-            alone=len(machines) == 1,
-        )
-        for machine in machines
+        placed_on(passed(each.device), each, options, progress, alone=alone) for each in machines
     ]
 
 
 def placed_on(
     captured: CapturedPass,
     machine: KnownMachine,
-    *,
-    threads: int | None,
-    cold: bool,
+    options: RunOptions,
     progress: Progress | None,
+    *,
     predict: bool = True,
     alone: bool = True,
 ) -> Analysis:
-    """The pass under the ceilings of a machine, with so many of its threads.
-
-    Args:
-        alone: whether it is the only machine; beside others, `threads` are those of CPUs.
-    """
+    """The pass under the ceilings of a machine; beside others, threads are those of CPUs."""
     profile, hardware_notes = machine.found or host_hardware(progress)
     # What was learned is of passes whose caches the pass before had filled.
-    asks_learned = predict and not cold
+    asks_learned = predict and not options.cold
     predictor = predictor_of(profile, machine.asked, captured.capture.run) if asks_learned else None
     return assemble(
-        captured.name,
-        captured.inputs,
-        captured.capture,
-        captured.reuse,
-        Roof(profile, threads_on(profile, threads, alone=alone)),
-        cold=cold,
+        captured,
+        Roof(profile, threads_on(profile, options.threads, alone=alone)),
+        cold=options.cold,
         notes=(*captured.notes, *hardware_notes),
         predictor=predictor,
         runs=predictor.runs_here if predictor else (),
     )
+
+
+def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
+    """The analysis with what the rules find in its operators; `hardware` as it was asked for."""
+    predictor = None
+    if analysis.prediction is not None:
+        predictor = predictor_of(analysis.hardware, hardware, analysis.run)
+    return replace(analysis, findings=findings_of(analysis, predictor))
 
 
 @takes(PlacedKeywords)
@@ -242,15 +242,168 @@ def analyze_compiled(
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.workload.capture.inductor import compiled_pass
 
-    source = captured.model.source
+    asked = captured.model
     compiled = compiled_pass(
-        source.module,
-        captured.model.given,
-        run=options.run(known.device),
+        asked.source.module,
+        asked.given,
+        run=asked.run,
         teaching=options.teaching(),
-        rebuild=source.rebuild,
+        rebuild=asked.source.rebuild,
     )
-    analysis = placed_on(
-        captured, known, threads=options.threads, cold=options.cold, progress=progress
-    )
+    analysis = placed_on(captured, known, options, progress)
     return Compilation(analysis=with_findings(analysis, options.hardware), compiled=compiled)
+
+
+# From operators to an analysis
+
+
+def assemble(
+    passed: CapturedPass,
+    roof: Roof,
+    *,
+    notes: Sequence[str],
+    cold: bool = False,
+    predictor: Predicts | Predicted | None = None,
+    timed: Timed | None = None,
+    runs: Sequence[RunSample] = (),
+) -> Analysis:
+    """The analysis of a pass under one machine's roof; `notes` come first in its warnings.
+
+    Args:
+        predictor: what was learned on that machine, or is predicted already.
+        timed: how long the operators took; None: they were not measured.
+        runs: earlier ones of that machine.
+    """
+    capture, reuse = passed.capture, passed.reuse
+    placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
+    flow = dataflow(capture.records)
+    fused = fused_traffic(capture.records, flow)
+    predicted = predictor or Predicted()
+    if not isinstance(predicted, Predicted):
+        predicted = predicted.predict(placements, roof.threads)
+    known = predicted.operators or (None,) * len(placements)
+    clock_notes: tuple[str, ...] = ()
+    if timed and timed.run.clock_hz:
+        # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+        clock_notes = _clock_notes(roof.profile, timed.run.clock_hz)
+        roof = Roof(roof.profile.at_clock(timed.run.clock_hz), roof.threads)
+        placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
+    samples = timed.operators if timed else (None,) * len(placements)
+    page_faults = timed.page_faults if timed else (None,) * len(placements)
+    work = model_work(capture.records, flow)
+    minimum = minimum_times(placements, fused, work, roof, flow=flow, cold=cold)
+    kernels_s = [minimum.kernels_s.get(n) if minimum else None for n in range(len(placements))]
+    rows = tuple(map(row_of, placements, fused, kernels_s, known, samples, page_faults))
+    known_total = known_work(rows)
+    kept = (
+        capture.parameter_size_bytes
+        + capture.buffer_size_bytes
+        + capture.input_bytes
+        + capture.optimizer_state_bytes
+    )
+    peak, eager_min_time_s = memory_peak(capture, reuse), sum_eager_min_time_s(rows)
+    unknown = [row for row in rows if row.state is State.UNKNOWN]
+    totals = Totals(
+        **{name: getattr(known_total, name) for name in SUMMED},
+        traffic_bytes=known_total.traffic_bytes,
+        fused_bytes=sum_fused_bytes(rows),
+        unknown_operators=len(unknown),
+        parameters=capture.parameters,
+        parameter_size_bytes=capture.parameter_size_bytes,
+        buffer_size_bytes=capture.buffer_size_bytes,
+        optimizer_state_bytes=capture.optimizer_state_bytes,
+        peak_memory_bytes=peak.byte,
+        all_tensors_bytes=kept + reuse.all_activation_bytes,
+        **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
+        fused_limiter=minimum.fused.ceiling if minimum else "",
+        model_limiter=minimum.model.ceiling if minimum else "",
+    )
+    totals = replace(totals, **_sums_of_times(rows, predicted.run))
+    warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
+    noticed = len(roof.profile.conditions)
+    if noticed:
+        things = "something was" if noticed == 1 else f"{noticed} things were"
+        name_of_profile = roof.profile.name
+        warnings.append(
+            f"{things} noticed when '{name_of_profile}' was measured;"
+            f" `roofline hardware show {name_of_profile}` lists what"
+        )
+    if unknown:
+        names = ", ".join(sorted({row.op for row in unknown}))
+        traffic = format_bytes(sum(row.traffic_bytes for row in unknown))
+        warnings.append(
+            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
+            f" and missing from the totals, their {traffic} count (add one: @roofline.formula)"
+        )
+    return Analysis(
+        model=passed.name,
+        inputs=passed.inputs,
+        run=capture.run,
+        threads=roof.threads,
+        cache="cold" if cold else "steady",
+        hardware=roof.profile,
+        coverage=coverage_of(rows),
+        totals=totals,
+        peak=peak,
+        modules=capture.modules,
+        operators=rows,
+        prediction=predicted.run,
+        measurement=timed.run if timed else None,
+        earlier=None if timed or cold else _earlier(placements, capture.run, roof.threads, runs),
+        warnings=(*warnings, *predicted.notes),
+    )
+
+
+_CLOCK_MATTERS = 1.02
+"""How much faster cores must run than when the ceilings were measured for a warning."""
+
+
+def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
+    measured_hz = profile.ceilings_clock_hz
+    if measured_hz is None or clock_hz <= _CLOCK_MATTERS * measured_hz:
+        return ()
+    now, then = format_si(clock_hz, "Hz"), format_si(measured_hz, "Hz")
+    return (
+        f"cores ran at {now}, ceilings were measured at {then}: ceilings that follow the clock are"
+        " scaled up to it",
+    )
+
+
+def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
+    """What is in memory when a capture fills it most."""
+    return MemoryPeak(
+        operator=reuse.peak_index,
+        parameter_bytes=capture.parameter_size_bytes,
+        buffer_bytes=capture.buffer_size_bytes,
+        input_bytes=capture.input_bytes,
+        optimizer_bytes=capture.optimizer_state_bytes,
+        activation_bytes=reuse.peak_activation_bytes,
+        gradient_bytes=reuse.peak_gradient_bytes,
+    )
+
+
+def _earlier(
+    placements: Sequence[Placement], run: Run, threads: int, runs: Sequence[RunSample]
+) -> EarlierRun | None:
+    if not runs:
+        return None
+    return earlier_run(
+        runs,
+        [facts_of(each, threads) for each in placements if each.record.state is not State.FREE],
+        channels_last=run.channels_last,
+        train=run.train,
+    )
+
+
+def _sums_of_times(rows: Sequence[OperatorRow], run: RunPrediction | None) -> dict[str, Any]:
+    """What the predicted and measured times of the operators add up to."""
+    at_work = working(rows)
+    predicted_s = sum_known([row.predicted_s for row in at_work]) if at_work else None
+    # The interval of the whole, for the part of it that operators are.
+    share = predicted_s / run.predicted_s if run and predicted_s and run.predicted_s else None
+    return {
+        "predicted_s": predicted_s,
+        "predicted_low_s": run.low_s * share if run and share else None,
+        "predicted_high_s": run.high_s * share if run and share else None,
+        "measured_s": sum_known([row.measured_s for row in at_work]) if at_work else None,
+    }

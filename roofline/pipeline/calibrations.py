@@ -35,7 +35,7 @@ from roofline.pipeline.machines import calibration_of, host_environment, host_la
 from roofline.pipeline.profiles import sample_of
 from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import Bench, bench, measure, real_model
-from roofline.run import Run, RunOptions
+from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     import torch
@@ -57,9 +57,6 @@ def chosen_dtypes(
         profile: this machine's.
         dtypes: which types were asked for; None: float32, and those that the CPU computes in.
         int8_problem: says why torch cannot compute in int8; ``""``: it can.
-
-    Raises:
-        InputError: a type that there is not.
     """
     half = ("bfloat16",) * computes_in_bfloat16(profile)
     int8 = (INT8,) * _has(profile, _NATIVE_INT8)
@@ -151,8 +148,8 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
     Runs that others disturbed are left out.
     """
     subject, is_int8 = step.subject, step.dtype == INT8
-    dtype = "" if step.dtype in ("float32", INT8) else step.dtype
-    run = Run(dtype=dtype, channels_last=subject.channels_last)
+    dtype = None if step.dtype in ("float32", INT8) else step.dtype
+    options = RunOptions(dtype=dtype, channels_last=subject.channels_last)
     effort = DESIGN_EFFORT if subject.is_design else MODEL_EFFORT
     samples: list[RunSample] = []
     model: torch.nn.Module | None = None
@@ -163,21 +160,17 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
         kernels = int8_kernels()
     with kernels:
         for batch in subject.batches:
-            asked = subject_workload(subject, run, batch)
+            asked = subject_workload(subject, replace(options, batch=batch))
             for threads in teams:
                 if is_int8:
                     model = _int8_model(here, asked, threads)
                 elif model is None:
                     model = real_model(asked)
-                found = measure(here, asked, model, run=run, threads=threads, effort=effort)
+                found = measure(here, asked, model, threads=threads, effort=effort)
                 if not found.timed.run.are_disturbed:
                     samples.append(
                         sample_of(
-                            asked,
-                            found,
-                            dtype=step.dtype,
-                            origin="calibrate",
-                            family=subject.family,
+                            found, dtype=step.dtype, origin="calibrate", family=subject.family
                         )
                     )
     return samples
@@ -193,19 +186,14 @@ def _int8_model(here: Bench, asked: Workload, threads: int) -> torch.nn.Module:
         return in_int8(real_model(asked), asked.given)
 
 
-def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:
-    """The model or the design of a subject, with its inputs.
-
-    Raises:
-        ModelError: its library is not there, or it cannot be built.
-    """
+def subject_workload(subject: Subject, options: RunOptions) -> Workload:
+    """The model of a subject, or the design, whose batch is that of its shape."""
     if not subject.is_design:
-        return workload_of(subject.name, None, run=run, batch=batch, seq=None)
+        return workload_of(subject.name, None, options)
     from roofline.workload.models.designs import design
 
-    built = workload_of(
-        design(subject.kind, *subject.sizes), subject.shape, run=run, batch=None, seq=None
-    )
+    made = design(subject.kind, *subject.sizes)
+    built = workload_of(made, subject.shape, replace(options, batch=None))
     return replace(built, source=replace(built.source, name=subject.name))
 
 

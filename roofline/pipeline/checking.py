@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -30,17 +31,10 @@ from roofline.pipeline.runs import captured_pass
 from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.pipeline.runs import Model
 
 NO_MACHINE = HardwareProfile(name="no machine", device="cpu", threads=1)
 """Where counts alone are asked for, and no machine was ever measured: it has no ceilings."""
-
-_UNMEASURED = (
-    "counts only: this machine was never measured; for times, run `roofline measure` or add"
-    " --hardware"
-)
 
 
 @takes(RunKeywords)
@@ -124,11 +118,7 @@ def today() -> str:
 def _baseline(
     against: str | Path | None, conditions: Sequence[Condition], *, update: bool
 ) -> Cost | None:
-    """What there is to compare with; all that can be wrong with it is found before any work.
-
-    Raises:
-        InputError: no such file, or none where one is needed.
-    """
+    """What there is to compare with; all that can be wrong with it is found before any work."""
     if against is None:
         if update:
             raise InputError(
@@ -168,17 +158,20 @@ def _counted(
     counts_only = (
         options.hardware is None and not asks_for_time and not catalog.host_file().exists()
     )
-    threads = None if counts_only else options.threads
-    (known,) = (
-        (KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ())),)
-        if counts_only
-        else known_machines([options.hardware], threads)
-    )
+    known = KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ()))
+    if counts_only:
+        options = replace(options, threads=None)
+    else:
+        (known,) = known_machines([options.hardware], options.threads)
     captured = captured_pass(model, inputs, options, on=known.device)
-    analysis = placed_on(captured, known, threads=threads, cold=False, progress=progress)
+    analysis = placed_on(captured, known, options, progress)
     cost = cost_of(analysis, versions=versions(), date=today())
     if counts_only:
-        return cost, (*captured.notes, _UNMEASURED)
+        unmeasured = (
+            "counts only: this machine was never measured; for times, run `roofline measure` or"
+            f" add {argument('hardware')}"
+        )
+        return cost, (*captured.notes, unmeasured)
     # Not all that a whole analysis warns of: what follows from the ceilings matters as much for
     # both sides of a comparison.
     return cost, (*captured.notes, *filter(is_about_host, analysis.warnings))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.counters import Crosscheck
 from roofline.foundation.units import format_bytes
-from roofline.pipeline.runs import captured_workload, workload_of
+from roofline.pipeline.runs import workload_of
 from roofline.run import PassKeywords, RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import OperatorRecord, State
 
@@ -45,7 +45,6 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     options = RunOptions.of(inputs, **run)
     train, loss = options.train, options.loss
     options = replace(options, optimizer="none" if train else None)
-    task = options.run()
     from roofline.counters.peers import PEERS, NotRunError, ask
     from roofline.counters.subject import default_loss, fake_subject, real_subject
     from roofline.workload.capture.passes import has_room_for, weights_bytes
@@ -56,8 +55,8 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     )
     from roofline.workload.torch_dtypes import torch_dtype
 
-    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
-    captured = captured_workload(asked, options, run=task)
+    asked = workload_of(model, inputs, options)
+    captured, task = asked.captured(), asked.run
     source, given, records = asked.source, asked.given, captured.capture.records
     wanted = torch_dtype(task.dtype) if task.dtype else None
     trained_with = (loss or default_loss) if train else None
@@ -112,13 +111,11 @@ def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywor
     from roofline.workload.formulas.catalogue import Missing, missing_in
 
     options = RunOptions.of(inputs, **run)
-    asked = options.run()
-    workload = workload_of(model, inputs, run=asked, batch=options.batch, seq=options.seq)
-    captured = captured_workload(workload, options, run=asked)
+    captured = workload_of(model, inputs, options).captured()
     working = [each for each in captured.capture.records if each.state is not State.FREE]
     return Missing(
-        model=workload.source.name,
-        inputs=workload.specs,
+        model=captured.name,
+        inputs=captured.inputs,
         run=captured.capture.run,
         calls=len(working),
         operators=len({each.op for each in working}),

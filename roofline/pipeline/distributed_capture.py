@@ -171,11 +171,17 @@ class _Trained:
 
         torch.manual_seed(0)
         self._task = task
-        run = RunOptions(train=True, optimizer=task.optimizer, autocast=task.autocast).run()
-        asked = workload_of(task.model, task.inputs, run=run, batch=task.batch, seq=task.seq)
+        options = RunOptions(
+            train=True,
+            optimizer=task.optimizer,
+            autocast=task.autocast,
+            batch=task.batch,
+            seq=task.seq,
+        )
+        asked = workload_of(task.model, task.inputs, options)
         self._module = model = real_model(asked).train()
         self.names = {id(each): name for name, each in model.named_parameters()}
-        self._tensors = Reals(run)
+        self._tensors = Reals(asked.run)
         self._args, self._kwargs = asked.given.made(
             lambda request: self._tensors.given(request, dtype_for(request, None))
         )

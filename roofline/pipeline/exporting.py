@@ -23,7 +23,7 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
-from roofline.run import Run, RunOptions, ShapeKeywords, takes
+from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.substitution.proof import largest_error
 from roofline.workload.capture.passes import has_room_for, with_weights
 from roofline.workload.capture.restoration import (
@@ -210,11 +210,10 @@ def export(
     """
     paths = checked_paths(files, opset=opset, overwrite=overwrite)
     options = RunOptions.of(inputs, **run)
-    task = options.run()
-    asked = workload_of(model, inputs, run=task, **options.keywords("batch", "seq"))
-    before = asked.capture(task)
+    asked = workload_of(model, inputs, options)
+    before = asked.capture()
     records = before.records
-    subject = _subject(asked, task)
+    subject = _subject(asked)
     contents: dict[Path, bytes] = {}
     found: list[ExportedFile] = []
     for path in paths:
@@ -237,7 +236,7 @@ def export(
                 f"{path}: not written: what it gives differs from what {subject.name} gives by"
                 f" {error:.1e} of the largest value, more than {limit:.0e}; {reason}"
             )
-        after = replace(asked, source=read).capture(task).records
+        after = replace(asked, source=read).capture().records
         macs, flop, unknown = sums_of(after)
         found.append(
             ExportedFile(
@@ -272,12 +271,7 @@ def export(
 def checked_paths(
     files: str | Path | Sequence[str | Path], *, opset: int | None, overwrite: bool
 ) -> tuple[Path, ...]:
-    """The files to write, all checked before any work is done.
-
-    Raises:
-        InputError: none, one that is none of `FORMATS`, is named twice or cannot be written, or an
-            opset that has no effect.
-    """
+    """The files to write, all checked before any work is done."""
     several = [files] if isinstance(files, (str, Path)) else list(files)
     paths = tuple(map(Path, several))
     if not paths:
@@ -296,7 +290,7 @@ def checked_paths(
     return paths
 
 
-def _subject(asked: Workload, run: Run) -> _Model:
+def _subject(asked: Workload) -> _Model:
     """The model with its weights, and what it gives."""
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
@@ -310,5 +304,5 @@ def _subject(asked: Workload, run: Run) -> _Model:
         module = with_weights(source.module, source.rebuild)
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
-    module = in_type_of(run, module, name=source.name)
-    return _Model(module, arguments_of(asked.given, run), source.name)
+    module = in_type_of(asked, module)
+    return _Model(module, arguments_of(asked.given, asked.run), source.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError, argument, nearest
@@ -32,13 +32,10 @@ from roofline.language.weight_bits import WeightBits, in_bits
 from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host
-from roofline.pipeline.runs import Workload, captured_workload
+from roofline.pipeline.runs import Workload
 from roofline.placement import Roof
-from roofline.run import Run, RunOptions, check_counts
+from roofline.run import RunOptions, StageKeywords, takes
 from roofline.workload.operators import OperatorRecord
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +60,6 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
         config: its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
             folder, or ``"key=value,key=value"``, also behind one of the first two; None: the
             library's defaults.
-
-    Raises:
-        ModelError: the model is unknown, cannot be built, or is not one of transformers.
-        InputError: `config` names nothing, or sizes that do not go together.
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_models import is_transformers_model
@@ -87,31 +80,39 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
 
 
 def stage_workload(
-    name: str, *, config: str | None, stage: Stage, context: int, batch: int, run: Run
+    name: str,
+    options: RunOptions,
+    *,
+    config: str | None,
+    stage: Stage,
+    context: int,
+    on: str = "cpu",
 ) -> Workload:
     """A language model in one of its stages, ready to be captured, or to be run for real."""
+    run = options.run(on)
     from roofline.workload.models.libraries.transformers_stages import staged_source
     from roofline.workload.models.sources import load
 
     staged = staged_source(
-        load(name, config=config), stage=stage, context=context, batch=batch, run=run
+        load(name, config=config), stage=stage, context=context, batch=options.batch or 1, run=run
     )
     return Workload(
-        source=staged.source, given=staged.given, specs=staged.specs, notes=staged.notes
+        source=staged.source,
+        given=staged.given,
+        specs=staged.specs,
+        notes=staged.notes,
+        options=options,
+        run=run,
     )
 
 
 def analyze_stage(
     name: str,
+    options: RunOptions,
     *,
     config: str | None,
     stage: Stage,
     context: int,
-    batch: int,
-    dtype: str | torch.dtype | None = None,
-    hardware: Hardware | None = None,
-    threads: int | None = None,
-    cold: bool = False,
     progress: Progress | None = None,
     predict: bool = True,
 ) -> Analysis:
@@ -121,31 +122,21 @@ def analyze_stage(
     of it that attention reads, and that growing it copies, are those of the operators.
 
     Args:
+        options: ``dtype`` is that of weights and cache; None: as the configuration says.
         stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one
             where the model can leave out the others; ``"decode"``: one token of each sequence,
             behind a cache of `context` tokens.
-        dtype: the type of weights and cache; None: as the configuration says.
-
-    Raises:
-        ModelError: the model is unknown, cannot be built, or has no such stage.
-        InputError: sizes, type, context or batch are wrong.
-        HardwareError: unknown hardware, or it does not have so many threads.
     """
-    if isinstance(hardware, (list, tuple, set)):
-        raise InputError("hardware: expected one machine")
-    check_counts(batch=batch, seq=None, threads=threads, inputs=None)
-    options = RunOptions(dtype=dtype)
-    (known,) = known_machines([hardware], threads)
-    run = options.run(known.device)
-    asked = stage_workload(name, config=config, stage=stage, context=context, batch=batch, run=run)
-    captured = captured_workload(asked, options, run=run)
+    (known,) = known_machines([options.hardware], options.threads)
+    asked = stage_workload(
+        name, options, config=config, stage=stage, context=context, on=known.device
+    )
+    captured = asked.captured()
     records = captured.capture.records
     if stage == "decode":
         captured = replace(captured, reuse=held_while_generating(records, captured.reuse))
     captured = replace(captured, notes=(*captured.notes, *_notes_of_pass(records, stage)))
-    return placed_on(
-        captured, known, threads=threads, cold=cold, progress=progress, predict=predict
-    )
+    return placed_on(captured, known, options, progress, predict=predict)
 
 
 def cache_growth(records: Iterable[OperatorRecord]) -> tuple[int, int]:
@@ -202,9 +193,6 @@ def axis_of(
 
     Args:
         usual: the value where only the other axis is given.
-
-    Raises:
-        InputError: a value that is no size, or no sequence of them.
     """
     if isinstance(values, (str, int)):
         raise InputError(f"{argument(name, values)}: give several sizes, such as 1,2,4,8")
@@ -214,18 +202,14 @@ def axis_of(
 
 
 def memory_of(memory: object) -> Memory | None:
-    """The memory that was named; None: none was.
-
-    Raises:
-        InputError: no size.
-    """
+    """The memory that was named; None: none was."""
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(size_bytes=parse_bytes(memory), source="--memory")
+        return Memory(size_bytes=parse_bytes(memory), source=argument("memory"))
     if type(memory) is not int or memory < 1:
         raise InputError(f"{argument('memory', memory)}: must be bytes, or a size such as 80GiB")
-    return Memory(size_bytes=memory, source="--memory")
+    return Memory(size_bytes=memory, source=argument("memory"))
 
 
 def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
@@ -243,22 +227,19 @@ def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     )
 
 
+@takes(StageKeywords)
 def analyze_language(
     model: str,
     *,
     config: str | Path | None = None,
     stage: Stage | None = None,
     context: int | None = None,
-    batch: int | None = None,
-    dtype: str | torch.dtype | None = None,
     weight_bits: Sequence[str] = (),
     sweep_batch: Sequence[int] = (),
     sweep_context: Sequence[int] = (),
     memory: int | str | None = None,
-    hardware: Hardware | None = None,
-    threads: int | None = None,
-    cold: bool = False,
     progress: Progress | None = None,
+    **run: Unpack[StageKeywords],
 ) -> Language:
     """What prefill and decode of a language model ask for, and what a machine makes of that.
 
@@ -273,21 +254,20 @@ def analyze_language(
         stage: ``"prefill"`` or ``"decode"``; None: both.
         context: tokens of each sequence: those that prefill takes in, those in the cache of decode;
             None: 128.
-        batch: sequences; None: 1.
-        dtype: the type of parameters; None: that of the configuration.
         weight_bits: what fewer bits of weights would be worth: ``"w8a16"``, ``"w4a16"``.
         sweep_batch, sweep_context: values at which the stages are placed besides; where only one is
             given, the other is what was asked for.
         memory: what weights and cache must fit into: bytes, or ``"80GiB"``; None: what the
             hardware's profile knows, on this machine what is free.
-        hardware, threads, cold, progress: as for `analyze`.
+        progress: as for `analyze`. `batch` is the number of sequences, by default 1; `dtype` that
+            of parameters, by default that of the configuration.
 
     Raises:
         ModelError: the model is unknown, or no language model.
         InputError: an option is wrong, or a size of the configuration is impossible.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
-
+    options = RunOptions.of(**run)
     stages = STAGES
     if stage is not None:
         if stage not in STAGES:
@@ -297,7 +277,7 @@ def analyze_language(
             )
         stages = (stage,)
     context = check_size("context", DEFAULT_CONTEXT if context is None else context)
-    batch = check_size("batch", 1 if batch is None else batch)
+    batch = check_size("batch", 1 if options.batch is None else options.batch)
     bits = dict.fromkeys(map(WeightBits.parsed, weight_bits))
     batches = axis_of("sweep_batch", sweep_batch, usual=batch, other=sweep_context)
     contexts = axis_of("sweep_context", sweep_context, usual=context, other=sweep_batch)
@@ -307,16 +287,7 @@ def analyze_language(
     architecture = Architecture.of(known.configuration)
     analyses: dict[Stage, Analysis] = {
         each: analyze_stage(
-            model,
-            config=written,
-            stage=each,
-            context=context,
-            batch=batch,
-            dtype=dtype,
-            hardware=hardware,
-            threads=threads,
-            cold=cold,
-            progress=progress,
+            model, options, config=written, stage=each, context=context, progress=progress
         )
         for each in stages
     }
@@ -329,7 +300,7 @@ def analyze_language(
         roof=Roof(first.hardware, first.threads),
         types=Types.all_of(floats),
         weight_bytes=max(built, floats.byte(weights_of(architecture))),
-        memory=given or memory_there(first, hardware),
+        memory=given or memory_there(first, options.hardware),
     )
     found = [
         stage_of(placed, StageSize(stage=each, batch=batch, context=context), analyses[each])

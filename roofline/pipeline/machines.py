@@ -11,7 +11,7 @@ from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
-from roofline.latency.store import Environment, Store, latency_file, read_runs
+from roofline.latency.store import Environment, Store, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.system.host import package_version
@@ -61,11 +61,7 @@ def is_this_machine(hardware: object) -> bool:
 
 
 def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) -> int:
-    """How many threads of a machine compute; beside others, `threads` means those of CPUs.
-
-    Raises:
-        HardwareError: the machine does not have so many.
-    """
+    """How many threads of a machine compute; beside others, `threads` means those of CPUs."""
     if threads is None or (not alone and profile.device != "cpu"):
         return profile.threads
     if not alone and threads > profile.threads:
@@ -80,8 +76,13 @@ _loaded: dict[Path, tuple[tuple[object, ...], Predictor | None]] = {}
 """By file, with what told that it was the same: a search asks thousands of times."""
 
 
+def latency_file(profile: Path) -> Path:
+    """The file of the samples of a machine, next to its profile: ``host.latency.sqlite``."""
+    return profile.with_suffix(".latency.sqlite")
+
+
 def host_latency_file() -> Path:
-    """Where the samples of this machine are; it need not exist."""
+    """The file of the samples of this machine; it need not exist."""
     return latency_file(catalog.host_file())
 
 

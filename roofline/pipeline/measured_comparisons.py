@@ -10,17 +10,16 @@ from datetime import date
 from typing import Any
 
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
-from roofline.errors import InputError, MeasurementError
+from roofline.errors import InputError, MeasurementError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
-from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
-from roofline.pipeline.machines import is_this_machine
+from roofline.pipeline.machines import Hardware, is_this_machine
 from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
-from roofline.run import Run, check_rounds
+from roofline.run import Run, RunOptions, check_rounds, machine_name
 
 DEFAULT_ROUNDS = 5
 _EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
@@ -28,51 +27,58 @@ _EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A model that is measured: what `analyze` took, and how many threads compute."""
+    """A model that is measured, as `analyze` takes it; its options say how many threads compute."""
 
     name: str
     model: Any
     inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
+    options: RunOptions
+
+    @property
+    def run(self) -> Run:
+        """How it is run, on this CPU."""
+        return self.options.run()
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        assert self.options.threads is not None
+        return self.options.threads
 
     def workload(self) -> Workload:
-        """The model and its inputs.
+        """The model and its inputs."""
+        return workload_of(self.model, self.inputs, self.options)
 
-        Raises:
-            ModelError: it cannot be built.
-        """
-        return workload_of(self.model, self.inputs, run=self.run, batch=self.batch, seq=self.seq)
+
+def check_here(hardware: Hardware | None, name: str) -> None:
+    """Refuse an argument that times models on this machine, where another one is meant."""
+    if not is_this_machine(hardware):
+        raise InputError(
+            f"{argument(name, True)} times the models on this machine, and"
+            f" {argument('hardware', machine_name(hardware))} is another: leave one of both out"
+        )
 
 
 def check_measurable(
-    hardware: object, *, train: bool, device: str | None, cold: bool, rounds: int | None
+    machines: Sequence[Hardware | None], options: RunOptions, *, rounds: int | None
 ) -> None:
-    """Refuses what cannot be measured here, before anything is analysed.
-
-    Raises:
-        InputError: another machine or device, training, a first pass, or no such number of rounds.
-    """
-    machines = hardware if isinstance(hardware, (list, tuple)) else (hardware,)  # pyright: ignore[reportUnknownVariableType]  anything may be given
-    for each in machines:  # pyright: ignore[reportUnknownVariableType]
-        if not is_this_machine(each):
-            name = each.name if isinstance(each, HardwareProfile) else each
-            raise InputError(
-                f"--measure times the models on this machine, and --hardware {name} is another:"
-                " leave one of both out"
-            )
-    refused = {
-        f" --device {device}: models are measured in turn on the CPU only; `roofline profile` times"
-        " one on a device": device not in (None, "cpu"),
-        " --train: passes of inference are measured in turn; `roofline profile --train` times a"
-        " step of training": train,
-        " --cold: repeated passes are measured; leave --cold out": cold,
-    }
-    for why, is_asked in refused.items():
-        if is_asked:
-            raise InputError(f"--measure{why}")
+    """Refuse what cannot be measured here, before anything is analysed."""
+    for each in machines:
+        check_here(each, "measure")
+    measure = argument("measure", True)
+    if options.device not in (None, "cpu"):
+        raise InputError(
+            f"{measure} {argument('device', options.device)}: models are measured in turn on the"
+            " CPU only; `roofline profile` times one on a device"
+        )
+    if options.train:
+        raise InputError(
+            f"{measure} {argument('train', True)}: passes of inference are measured in turn;"
+            " `roofline profile --train` times a step of training"
+        )
+    if options.cold:
+        cold = argument("cold", True)
+        raise InputError(f"{measure} {cold}: repeated passes are measured; leave {cold} out")
     check_rounds(rounds)
 
 
@@ -92,22 +98,12 @@ def measured_in_turn(
     time is from a new process, which builds the model, warms it up and times whole passes.
 
     Args:
-        candidates: the models.
-        rounds: how many rounds; None: 5.
-        force: measures although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
         processes: where models run; None: in new processes, or in this one where one of the
             models cannot leave it.
-        on: what makes this machine ready.
-
-    Raises:
-        MeasurementError: the machine is busy, or a process died.
-        ModelError: a model raised.
     """
     count = DEFAULT_ROUNDS if rounds is None else rounds
     found: list[tuple[RoundTime, ...]] = []
-    stays = "" if processes is not None else _who_stays(candidates)
+    stays = "" if processes is not None else who_stays(candidates)
     where = processes or (this_process if stays else fresh_processes)
     with on(force=force, say=say or silent, progress=progress) as here, where() as process:
         for number in range(count):
@@ -119,7 +115,7 @@ def measured_in_turn(
                     progress(done / (count * len(candidates)), what)
                 times.append(_timed(process, here, each))
             found.append(tuple(times))
-    notes = (*here.conditions, *((_IN_THIS_PROCESS.format(stays),) if stays else ()))
+    notes = (*here.conditions, *((IN_THIS_PROCESS.format(stays),) if stays else ()))
     return MeasuredRounds(
         rounds=tuple(found),
         date=date.today().isoformat(),
@@ -129,7 +125,7 @@ def measured_in_turn(
     )
 
 
-_IN_THIS_PROCESS = (
+IN_THIS_PROCESS = (
     "measured in this process, not in new ones: {} is defined in __main__ or cannot be pickled, so"
     " that what ran before may matter"
 )
@@ -141,7 +137,7 @@ def this_process() -> Generator[Runs]:
     yield run_here
 
 
-def _who_stays(candidates: Sequence[Candidate]) -> str:
+def who_stays(candidates: Sequence[Candidate]) -> str:
     """The first candidate that another process could not load; ``""`` if there is none."""
     for each in candidates:
         if isinstance(each.model, str):
@@ -164,7 +160,6 @@ def round_time(here: Bench, candidate: Candidate) -> RoundTime:
         here,
         asked,
         real_model(asked),
-        run=candidate.run,
         threads=candidate.threads,
         effort=_EFFORT,
     )

@@ -43,11 +43,7 @@ def this_host() -> Host:
 
 
 def check_threads_of_host(threads: int) -> None:
-    """Refuses a number of threads that this machine has not the CPUs for.
-
-    Raises:
-        HardwareError: fewer than one, or more than there are.
-    """
+    """Refuses a number of threads that this machine has not the CPUs for."""
     available = this_host().available_cpus
     if not 1 <= threads <= available:
         raise HardwareError(
@@ -61,11 +57,6 @@ def measure_links(
     """This machine's profile with its links between processes, measured now over gloo.
 
     Links that were measured so before are replaced; all else in the profile stays.
-
-    Raises:
-        HardwareError: this machine was never measured, or the profile is of another one.
-        MeasurementError: a process died, or it took too long.
-        InputError: the profile cannot be kept.
     """
     from roofline.machine.links import measure_links as measure
     from roofline.machine.system.exclusive import alone_on_this_machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,12 +16,18 @@ from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.calibrations import computes_in_bfloat16
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.measured_comparisons import Candidate, this_process
+from roofline.pipeline.measured_comparisons import (
+    IN_THIS_PROCESS,
+    Candidate,
+    this_process,
+    who_stays,
+)
 from roofline.pipeline.runs import seeded
 from roofline.pipeline.timing import Bench, bench, real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.quantization.sensitivity import Ask
+from roofline.run import RunOptions
 
 if TYPE_CHECKING:
     from roofline.quantization.native_variants import VariantKind
@@ -44,11 +49,7 @@ class TimedPair:
 
 
 def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
-    """Interleaved rounds of a model and a variant of it; runs in a process of its own.
-
-    Raises:
-        ModelError: the variant cannot be made, or one of both raised.
-    """
+    """Interleaved rounds of a model and a variant of it; runs in a process of its own."""
     from roofline.latency.measuring.rounds import Gauges, run_rounds, team
     from roofline.machine.measuring.pace_gauge import pace_gauge
     from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
@@ -112,20 +113,14 @@ WAYS = (
     Way(name="int8 (torchao, dynamic, linear layers)", kind="int8 torchao", bits=_EIGHT),
 )
 
-_IN_THIS_PROCESS = (
-    "measured in this process, not in new ones: the model is defined in __main__ or cannot be"
-    " pickled, so that what ran before may matter"
-)
-
 
 def native_variants(
     model: Any,
     inputs: Any = None,
     *,
+    options: RunOptions,
     analysis: Analysis,
     what_if_of: Ask,
-    batch: int | None = None,
-    seq: int | None = None,
     ways: Sequence[Way] = WAYS,
     rounds: int | None = None,
     force: bool = False,
@@ -146,20 +141,14 @@ def native_variants(
 
     Returns:
         What was run, in the order of `ways`, and what was noticed of the machine meanwhile.
-
-    Raises:
-        MeasurementError: the machine is busy.
     """
     original = Candidate(
         name=analysis.model,
         model=model,
         inputs=inputs,
-        batch=batch,
-        seq=seq,
-        run=analysis.run,
-        threads=analysis.threads,
+        options=replace(options, threads=analysis.threads),
     )
-    stays = processes is None and _stays(original)
+    stays = "" if processes is not None else who_stays([original])
     where = processes or (this_process if stays else fresh_processes)
     found: list[NativeVariant] = []
     with on(force=force, say=say or silent, progress=progress) as here, where() as process:
@@ -180,18 +169,7 @@ def native_variants(
                 found.append(NativeVariant(way=way.name, bits=way.bits, why_not=timed))
             else:
                 found.append(_beside_what_if(way, timed, policy, what_if_of))
-    return tuple(found), (*here.conditions, *((_IN_THIS_PROCESS,) if stays else ()))
-
-
-def _stays(original: Candidate) -> bool:
-    """Whether another process could not load the model."""
-    try:
-        content = pickle.dumps((original.model, original.inputs))
-    # Models may say in any way that they cannot be pickled.
-    except Exception:
-        return True
-    # A new process has a main module of its own.
-    return not isinstance(original.model, str) and b"__main__" in content
+    return tuple(found), (*here.conditions, *((IN_THIS_PROCESS.format(stays),) if stays else ()))
 
 
 def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, minimum_times_of
 from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import Sample, quantile
-from roofline.pipeline.assembly import assemble
+from roofline.pipeline.analyses import assemble
 from roofline.pipeline.optimization_machine import Machine
-from roofline.pipeline.runs import Workload
+from roofline.pipeline.runs import CapturedPass
 from roofline.substitution.costs import Cost, Costs, MeasuredCosts
 from roofline.substitution.graphs.graph import Complete, Graph, RewriteError, Weight
 from roofline.substitution.result import Figures, Proof, Substitution
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from roofline.substitution.graphs.capturing import CapturedModel
     from roofline.substitution.graphs.counting import Counted
     from roofline.substitution.proof import Prover
-    from roofline.workload.operators import Capture
 
 _MOST_ROLLBACKS = 6
 """Searches that are begun anew because a rewrite was wrong, before its rule is given up."""
@@ -222,27 +221,17 @@ def _computed(graph: Graph, match: Match) -> tuple[str, ...]:
 
 
 def analysis_of(
-    records: tuple[OperatorRecord, ...], first: Capture, asked: Workload, machine: Machine
+    records: tuple[OperatorRecord, ...], first: CapturedPass, machine: Machine
 ) -> Analysis:
     """The operators of a graph, or of the model itself, under the ceilings of a machine."""
     paths = {each.module_path for each in records}
-    capture = replace(
+    modules = tuple(each for each in first.capture.modules if each.path in paths or not each.path)
+    passed = replace(
         first,
-        records=records,
-        modules=tuple(each for each in first.modules if each.path in paths or not each.path),
-        notes=(),
+        capture=replace(first.capture, records=records, modules=modules, notes=()),
+        reuse=residency(records),
     )
-    return assemble(
-        asked.source.name,
-        asked.specs,
-        capture,
-        residency(records),
-        machine.roof,
-        cold=False,
-        notes=(),
-        predictor=machine.predictor,
-        runs=(),
-    )
+    return assemble(passed, machine.roof, notes=(), predictor=machine.predictor)
 
 
 def weight_bytes(graph: Graph, captured: CapturedModel) -> int:

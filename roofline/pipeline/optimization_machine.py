@@ -40,11 +40,12 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
+from roofline.pipeline.measured_comparisons import Candidate, check_here, measured_in_turn
 from roofline.pipeline.predictions import last_level_bytes
+from roofline.pipeline.runs import Workload
 from roofline.pipeline.timing import Bench, bench
 from roofline.placement import Roof
-from roofline.run import Run
+from roofline.run import RunOptions, check_choice, machine_name
 from roofline.substitution.costs import (
     BoundCosts,
     CostBasis,
@@ -230,20 +231,20 @@ def _trials(
 # -- the machine, and costs on it ------------------------------------------------------------------
 
 
-def in_type_of(run: Run, original: torch.nn.Module, *, name: str) -> torch.nn.Module:
+def in_type_of(asked: Workload, original: torch.nn.Module) -> torch.nn.Module:
     """The model itself, or a copy of it in the type that it is to be run in."""
-    if not run.dtype:
+    if not asked.run.dtype:
         return original
     from roofline.workload.torch_dtypes import torch_dtype
 
     try:
-        return copy.deepcopy(original).to(torch_dtype(run.dtype))
+        return copy.deepcopy(original).to(torch_dtype(asked.run.dtype))
     # Locks, generators and tensors that were computed cannot be copied.
     except Exception as error:
         raise ModelError(
-            f"{name} cannot be copied, which another type takes:"
+            f"{asked.name} cannot be copied, which another type takes:"
             f" {type(error).__name__}: {printable(said_by(error)[:200])};"
-            " cast it before, and leave --dtype out"
+            f" cast it before, and leave {argument('dtype')} out"
         ) from error
 
 
@@ -275,75 +276,67 @@ class Machine:
 def check_costs(
     hardware: Hardware | None, *, cost: str | None, fused: bool, measure: bool | None, timings: str
 ) -> None:
-    """Refuses costs that there cannot be, before anything is captured.
+    """Refuse costs that there cannot be, before anything is captured.
 
     Args:
         timings: an argument that is for timings alone; ``""``: none is given.
     """
-    if cost is not None and cost not in _BASES:
-        raise InputError(f"--cost {cost}: choose {', '.join(_BASES[:-1])} or {_BASES[-1]}")
+    if cost is not None:
+        check_choice("cost", cost, _BASES)
+    asked, bound = argument("cost", cost), argument("cost", "bound")
     if fused and cost not in (None, "bound"):
         raise InputError(
-            f"--fused --cost {cost}: only bounds are known of fused kernels; take --cost bound, or"
-            " leave --fused out"
+            f"{argument('fused', True)} {asked}: only bounds are known of fused kernels; take"
+            f" {bound}, or leave {argument('fused')} out"
         )
     if timings and measure is False:
         raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
     if is_this_machine(hardware):
         return
-    name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
+    named = argument("hardware", machine_name(hardware))
     if cost == "measured":
         raise InputError(
-            f"--cost measured times operators on this machine, and --hardware {name} is another:"
-            " take --cost bound (or predicted, where that machine was calibrated), or leave"
-            " --hardware out"
+            f"{asked} times operators on this machine, and {named} is another: take {bound} (or"
+            f" predicted, where that machine was calibrated), or leave {argument('hardware')} out"
         )
     if timings:
         raise InputError(
-            f"{timings}: is for timings on this machine, and {argument('hardware', name)} is"
-            " another; leave one of both out"
+            f"{timings}: is for timings on this machine, and {named} is another; leave one of both"
+            " out"
         )
     if measure:
-        raise InputError(
-            f"--measure times the models on this machine, and --hardware {name} is another:"
-            " leave one of both out"
-        )
+        check_here(hardware, "measure")
 
 
 def machine_for(
-    hardware: Hardware | None,
-    *,
-    cost: CostBasis | None,
-    fused: bool,
-    threads: int | None,
-    run: Run,
-    progress: Progress | None,
+    options: RunOptions, *, cost: CostBasis | None, fused: bool, progress: Progress | None
 ) -> Machine:
     """The machine that is meant, and by what its costs are known."""
+    hardware = options.hardware
     profile, notes = hardware_for(hardware, progress)
-    roof = Roof(profile, threads_on(profile, threads, alone=True))
-    predictor = predictor_of(profile, hardware, run)
+    predictor = predictor_of(profile, hardware, options.run())
     is_calibrated = predictor is not None and bool(predictor.calibration.runs)
     is_host = is_this_machine(hardware)
     basis: CostBasis = cost or ("predicted" if is_calibrated and not fused else "bound")
+    asked, bound = argument("cost", basis), argument("cost", "bound")
     if basis == "predicted" and not is_calibrated:
         fix = (
-            "run `roofline calibrate` first, or take --cost bound"
+            f"run `roofline calibrate` first, or take {bound}"
             if is_host
-            else "take --cost bound, or put the .latency.sqlite of its calibration beside its file"
+            else f"take {bound}, or put the .latency.sqlite of its calibration beside its file"
         )
         raise HardwareError(
-            f"--cost predicted: nothing was learned of hardware '{profile.name}' that can be used"
-            f" here; {fix}"
+            f"{asked}: nothing was learned of hardware '{profile.name}' that can be used here;"
+            f" {fix}"
         )
     if basis == "bound" and not profile.memory:
         raise HardwareError(
-            f"--cost bound: hardware '{profile.name}' has no ceilings; run `roofline measure`"
-            " there, or take other --hardware"
+            f"{asked}: hardware '{profile.name}' has no ceilings; run `roofline measure` there, or"
+            f" take other {argument('hardware')}"
         )
     return Machine(
         profile=profile,
-        roof=roof,
+        roof=Roof(profile, threads_on(profile, options.threads, alone=True)),
         predictor=predictor,
         basis=basis,
         is_fused=fused,

@@ -40,7 +40,6 @@ from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.pipeline.timing import real_model
 from roofline.run import (
     InferenceKeywords,
-    Run,
     RunOptions,
     check_choice,
     check_functions,
@@ -57,11 +56,8 @@ from roofline.substitution.search import Candidate as GraphCandidate
 from roofline.workload.residency import residency
 
 if TYPE_CHECKING:
-    import torch
-
+    from roofline.pipeline.runs import Model
     from roofline.substitution.graphs.graph import Graph
-
-    Model = torch.nn.Module | Callable[..., Any] | str
 
 Baseline = Literal["eager", "compile"]
 
@@ -84,7 +80,6 @@ class _Optimizing:
     """One model, one machine, and how it is searched; ``baseline`` is None where none is timed."""
 
     asked: Workload
-    run: Run
     machine: Machine
     rules: tuple[Rule, ...]
     alpha: float
@@ -97,32 +92,27 @@ class _Optimizing:
     say: Say
 
     def result(self) -> Optimization:
-        """The whole of it.
-
-        Raises:
-            ModelError: the model cannot be captured, or raised.
-            MeasurementError: something is to be timed, and others compute.
-        """
+        """The whole of it."""
         from roofline.substitution.graphs.building import built
         from roofline.substitution.graphs.capturing import captured
         from roofline.substitution.graphs.counting import records
         from roofline.substitution.graphs.operators import Operators
         from roofline.substitution.proof import Prover
 
-        asked, machine, name = self.asked, self.machine, self.asked.source.name
+        asked, machine, name = self.asked, self.machine, self.asked.name
         self.progress(0.0, f"capturing {name}")
-        first = asked.capture(self.run)
+        first = asked.captured()
         original = real_model(asked)
-        args, kwargs = arguments_of(asked.given, self.run)
+        args, kwargs = arguments_of(asked.given, asked.run)
         operators = Operators()
-        typed = in_type_of(self.run, original, name=name)
+        typed = in_type_of(asked, original)
         model = captured(typed, args, kwargs, name=name, operators=operators)
 
         def count(graph: Graph, /, *, around_bytes: int = 0) -> Any:
             return records(graph, operators, around_bytes=around_bytes)
 
         def analyzed(graph_records: Any) -> Any:
-            return analysis_of(graph_records, first, asked, machine)
+            return analysis_of(graph_records, first, machine)
 
         def figures(each: GraphCandidate, analysis: Any, sample: Sample | None) -> Any:
             return figures_of(each.cost, analysis, weight_bytes(each.graph, model), sample)
@@ -143,7 +133,9 @@ class _Optimizing:
         with costs_on(
             machine,
             count,
-            pass_bytes=weight_bytes(model.graph, model) + first.input_bytes + activation_bytes,
+            pass_bytes=weight_bytes(model.graph, model)
+            + first.capture.input_bytes
+            + activation_bytes,
             force=self.force,
             progress=lambda what: self.progress(0.0, what),
             say=self.say,
@@ -171,7 +163,7 @@ class _Optimizing:
             # The graph may have more operators than the model calls: what gains on the one may not
             # on the other.
             there = analyzed(count(lost[place].candidate.graph).records)
-            if is_slower(there, analysis, analyzed(first.records)):
+            if is_slower(there, analysis, analyzed(first.capture.records)):
                 place, decision, lost = None, "nothing found", []
                 notes = (*notes, _OWN_IS_FASTER)
         is_kept = decision in ("not faster", "nothing found")
@@ -235,15 +227,15 @@ class _Optimizing:
         """End to end in eager torch, and where asked for under torch.compile; and what to say."""
         if len(modules) < 2 or self.baseline is None:
             return None, None, ()
+        dtype, threads = self.asked.options.dtype, self.machine.roof.threads
+        # Inputs are those of the batch already.
+        options = RunOptions(dtype=dtype, threads=threads)
         candidates = tuple(
             Candidate(
                 name=name,
                 model=module,
                 inputs=self.asked.given,
-                batch=None,
-                seq=None,
-                run=self.run,
-                threads=self.machine.roof.threads,
+                options=options,
             )
             for name, module in zip(names, modules, strict=True)
         )
@@ -360,24 +352,15 @@ def optimize(
         raise InputError(
             f"{argument('time_limit_s', time_limit_s)}: must be a number of seconds above 0"
         )
-    task = options.run()
     chosen = rules_named(rules)
-    machine = machine_for(
-        options.hardware,
-        cost=cost,
-        fused=fused,
-        threads=options.threads,
-        run=task,
-        progress=progress,
-    )
-    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
+    machine = machine_for(options, cost=cost, fused=fused, progress=progress)
+    asked = workload_of(model, inputs, options)
     is_timed = machine.is_host if measure is None else measure
     if is_timed:
         # Before minutes go into a search whose result could not be timed.
         check_bench(force=force, say=say)
     return _Optimizing(
         asked=asked,
-        run=task,
         machine=machine,
         rules=chosen,
         alpha=alpha,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -23,7 +23,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.system.topology import Topology
-from roofline.pipeline.assembly import assemble
+from roofline.pipeline.analyses import assemble
 from roofline.pipeline.machines import (
     Hardware,
     hardware_for,
@@ -33,108 +33,58 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import Workload, captured_pass, workload_of
+from roofline.pipeline.runs import CapturedPass, Workload, captured_pass, workload_of
 from roofline.pipeline.timing import bench
 from roofline.placement import Placement, Roof, place
-from roofline.run import PredictedKeywords, Run, RunOptions, check_choice, takes
+from roofline.run import PredictedKeywords, RunOptions, check_choice, takes
 from roofline.workload.operators import State
-from roofline.workload.residency import Residency, residency
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
-    from roofline.workload.capture.training import Teaching
-    from roofline.workload.operators import Capture
+    from roofline.pipeline.runs import Model
 
 
 def _with_operators_measured(
     asked: Workload,
-    options: RunOptions,
-    run: Run,
     *,
     force: bool,
     progress: Progress | None,
     say: Say,
 ) -> Analysis:
-    """An analysis on this machine, predicted from its operators one by one.
-
-    Raises:
-        MeasurementError: the machine is busy.
-        ModelError: the model raised.
-    """
+    """An analysis on this machine, predicted from its operators one by one."""
     with bench(force=force, say=say, progress=progress) as here:
-        threads = options.threads or here.profile.threads
+        threads = asked.options.threads or here.profile.threads
         roof = Roof(here.profile, here.profile.check_threads(threads))
-        one = OneByOne(
-            asked,
-            run=run,
-            teaching=options.teaching(),
-            roof=roof,
-            topology=here.topology,
-            progress=progress,
-            say=say,
-        )
-    learned = predictor_of(here.profile, None, run)
+        one = OneByOne(asked, roof=roof, topology=here.topology, progress=progress, say=say)
+    learned = predictor_of(here.profile, None, asked.run)
     return assemble(
-        asked.source.name,
-        asked.specs,
-        one.capture,
-        one.reuse,
+        one.passed,
         roof,
-        cold=False,
-        notes=(*asked.notes, *one.capture.notes, *here.notes),
-        predictor=_Known(one.predicted(learned)),
+        notes=(*one.passed.notes, *here.notes),
+        predictor=one.predicted(learned),
         runs=learned.runs_here if learned else (),
     )
 
 
-class _Known:
-    """Predictions that are there already."""
-
-    def __init__(self, predicted: Predicted) -> None:
-        self._predicted = predicted
-
-    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
-        """Those."""
-        return self._predicted
-
-
 class OneByOne:
-    """The operators of a model, each unique one timed once on its own, or known from before.
-
-    Args:
-        asked: the model and its inputs.
-        run: how it is run.
-        teaching: how it is trained, if it is.
-        roof: this machine's, for the threads that compute.
-        topology: its CPUs.
-        progress: told how far it is.
-        say: told what cannot be timed on its own.
-
-    Raises:
-        ModelError: the model raised.
-    """
+    """The operators of a model, each unique one timed once on its own, or known from before."""
 
     def __init__(
         self,
         asked: Workload,
         *,
-        run: Run,
         roof: Roof,
         topology: Topology,
         say: Say,
-        teaching: Teaching | None = None,
         progress: Progress | None = None,
     ) -> None:
         from roofline.latency.measuring.calls import CallLog
         from roofline.latency.measuring.isolated import measure_unique
 
         log = CallLog()
-        self.capture: Capture = asked.capture(run, teaching, on_call=log.begin)
+        self.passed: CapturedPass = replace(asked.captured(on_call=log.begin), workload=None)
         self._roof = roof
-        self.reuse: Residency = residency(self.capture.records)
-        at_work = [each.state is not State.FREE for each in self.capture.records]
+        capture = self.passed.capture
+        at_work = [each.state is not State.FREE for each in capture.records]
         with (
             Store(host_latency_file(), host_environment()) as store,
             pace_gauge(topology.cores[: roof.threads]) as pace,
@@ -145,10 +95,10 @@ class OneByOne:
                 store=store,
                 threads=roof.threads,
                 last_level_bytes=last_level_bytes(roof.profile),
-                pass_bytes=self.capture.parameter_size_bytes
-                + self.capture.buffer_size_bytes
-                + self.capture.input_bytes
-                + self.reuse.peak_activation_bytes,
+                pass_bytes=capture.parameter_size_bytes
+                + capture.buffer_size_bytes
+                + capture.input_bytes
+                + self.passed.reuse.peak_activation_bytes,
                 cores=topology.cores,
                 gauges=gauges,
                 progress=progress,
@@ -161,7 +111,7 @@ class OneByOne:
         Times are stated for the pace of `learned`, whatever pace the cores had when they were
         taken; without it they are as they were taken.
         """
-        placements = place(self.capture.records, self.reuse, self._roof)
+        placements = place(self.passed.capture.records, self.passed.reuse, self._roof)
         threads = self._roof.threads
         before = learned.predict(placements, threads) if learned else Predicted()
         known = before.operators or (None,) * len(placements)
@@ -294,11 +244,8 @@ def predict(
             )
     device = "cpu" if is_host else hardware_for(hardware)[0].device
     if operators == "measured":
-        run_there = options.run(device)
-        asked = workload_of(model, inputs, run=run_there, batch=options.batch, seq=options.seq)
-        return _with_operators_measured(
-            asked, options, run_there, force=force, progress=progress, say=say or silent
-        )
+        asked = workload_of(model, inputs, options, on=device)
+        return _with_operators_measured(asked, force=force, progress=progress, say=say or silent)
     # What is wrong with the model is found before ten seconds go into measuring this machine.
     captured = captured_pass(model, inputs, options, on=device)
     profile, machine_notes = _machine(hardware, progress)
@@ -313,12 +260,8 @@ def predict(
     elif predictor is None:
         notes.append(no_calibration(profile.name))
     return assemble(
-        captured.name,
-        captured.inputs,
-        captured.capture,
-        captured.reuse,
+        captured,
         roof,
-        cold=False,
         notes=notes,
         predictor=predictor,
         runs=predictor.runs_here if predictor else (),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,8 +14,7 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import Origin, RunSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.advising import with_findings
-from roofline.pipeline.assembly import assemble
+from roofline.pipeline.analyses import assemble, with_findings
 from roofline.pipeline.machines import (
     Hardware,
     hardware_for,
@@ -26,14 +24,12 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.runs import Workload, workload_of
+from roofline.pipeline.runs import workload_of
 from roofline.pipeline.timing import MeasuredPass, bench, measure, real_model, type_of
 from roofline.run import RunKeywords, RunOptions, takes
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.pipeline.runs import Model
 
 _DEFAULT = Effort(warm_ups=2, least=7, most=30, budget_s=4.0)
 _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.5)
@@ -80,7 +76,7 @@ def profile(
     effort = _effort(passes, quick=quick)
     hardware = options.hardware
     of_device = _profile_of(hardware, task.device)
-    asked = workload_of(model, inputs, run=task, batch=options.batch, seq=options.seq)
+    asked = workload_of(model, inputs, options)
     tell = say or silent
     with bench(force=force, say=tell, of_device=of_device, progress=progress) as here:
         real = real_model(asked)
@@ -88,23 +84,17 @@ def profile(
             here,
             asked,
             real,
-            run=task,
             threads=threads_on(here.profile, options.threads, alone=True),
             effort=effort,
-            teaching=options.teaching(),
             compiled=compiled,
             progress=progress,
         )
         kept_as = type_of(real, task)
     predictor = predictor_of(here.profile, hardware, task)
     analysis = assemble(
-        asked.source.name,
-        asked.specs,
-        found.capture,
-        found.reuse,
+        found.passed,
         found.roof,
-        cold=False,
-        notes=(*asked.notes, *found.capture.notes, *here.notes),
+        notes=(*found.passed.notes, *here.notes),
         # Beside a measurement stands what is expected of the cores as they ran.
         predictor=replace(predictor, pace=found.timed.run.pace) if predictor else None,
         timed=found.timed,
@@ -112,7 +102,7 @@ def profile(
     # What others disturbed says nothing of this machine.
     is_plain = task.device == "cpu" and not task.autocast
     if learn and is_plain and not found.timed.run.are_disturbed:
-        sample = sample_of(asked, found, dtype=kept_as, origin="profile")
+        sample = sample_of(found, dtype=kept_as, origin="profile")
         try:
             with Store(host_latency_file(), host_environment()) as store:
                 store.add(sample)
@@ -122,27 +112,18 @@ def profile(
 
 
 def sample_of(
-    workload: Workload,
-    found: MeasuredPass,
-    *,
-    dtype: str,
-    origin: Origin,
-    family: str | None = None,
+    found: MeasuredPass, *, dtype: str, origin: Origin, family: str | None = None
 ) -> RunSample:
-    """What is kept of a measured pass.
-
-    Args:
-        family: the kin of the model; None: as its name says.
-    """
-    name = workload.source.name
-    shapes = [each.shape for each in workload.specs if each.shape]
+    """What is kept of a measured pass; the family is that of the model's name, if none is given."""
+    name = found.passed.name
+    shapes = [each.shape for each in found.passed.inputs if each.shape]
     return run_sample(
         found.placements,
         found.timed,
         model=name,
         family=family or family_of(name),
         origin=origin,
-        run=found.capture.run,
+        run=found.passed.capture.run,
         dtype=dtype,
         batch=shapes[0][0] if shapes else None,
         threads=found.roof.threads,

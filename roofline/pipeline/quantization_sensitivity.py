@@ -31,7 +31,6 @@ from roofline.quantization.sensitivity import (
     side_s,
     whole_s,
 )
-from roofline.run import Run
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +50,6 @@ _PART_OF_ERRORS = 0.95
 
 def sensitivity_of(
     asked: Workload,
-    run: Run,
     what_if: WhatIf,
     *,
     ask: Ask,
@@ -64,12 +62,6 @@ def sensitivity_of(
     Args:
         samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
         budget: within which bits for each layer are proposed; None: nothing is proposed.
-
-    Raises:
-        ModelError: the model has no weights, cannot be copied, raises, or gives nothing that errors
-            can be computed of.
-        InputError: `samples` are none, a layer cannot be quantised, or no time is known that a
-            budget could be held against.
     """
     tell = progress or silent
     sides = [side for each in what_if.layers for side in (each.before, each.after)]
@@ -79,8 +71,8 @@ def sensitivity_of(
     if budget is not None and budget.time_s is not None and whole_s(what_if, basis) is None:
         # Before minutes go into errors of layers.
         raise no_time("the whole pass")
-    tell(0.0, f"running {asked.source.name}")
-    errors = OutputErrors(asked, run, samples, per_channel=what_if.policy.per_channel)
+    tell(0.0, f"running {asked.name}")
+    errors = OutputErrors(asked, samples, per_channel=what_if.policy.per_channel)
     places = places_of(what_if)
     # The most bits of its places, as `quantize_model` gives a module.
     own = {
@@ -169,25 +161,19 @@ class OutputErrors:
 
     Args:
         asked: the model and its inputs.
-        run: how it is run.
         samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
         per_channel: whether weights have a scale for each output channel.
-
-    Raises:
-        ModelError: the model has no weights, cannot be copied, raises, or gives nothing that errors
-            can be computed of.
-        InputError: `samples` are no inputs, or a layer cannot be quantised.
     """
 
-    def __init__(self, asked: Workload, run: Run, samples: Any, *, per_channel: bool) -> None:
-        self._name = asked.source.name
+    def __init__(self, asked: Workload, samples: Any, *, per_channel: bool) -> None:
+        self._name = asked.name
         self._per_channel = per_channel
         with seeded():
             # A model that is built here has random weights.
             built = real_model(asked)
-        self._model = _copied(built, run, self._name)
+        self._model = _copied(built, asked)
         given, self.inputs = _samples(asked, samples)
-        self._batch = arguments_of(given, run)
+        self._batch = arguments_of(given, asked.run)
         self._reference = self._outputs(self._model)
         if not self._reference or not all(bool(each.isfinite().all()) for each in self._reference):
             raise ModelError(
@@ -208,11 +194,7 @@ class OutputErrors:
     def of_each(
         self, wanted: Mapping[str, Sequence[LayerBits]], progress: Progress
     ) -> dict[tuple[str, LayerBits], float]:
-        """The relative L2 error of the outputs with one layer alone quantised.
-
-        Raises:
-            ModelError: outputs are no longer finite.
-        """
+        """The relative L2 error of the outputs with one layer alone quantised."""
         found: dict[tuple[str, LayerBits], float] = {}
         calls = sum(map(len, wanted.values()))
         for place in range(max(map(len, wanted.values()), default=0)):
@@ -228,11 +210,7 @@ class OutputErrors:
         return found
 
     def of_all(self, policy: Policy) -> float:
-        """The relative L2 error of the outputs with all of a policy.
-
-        Raises:
-            ModelError: outputs are no longer finite.
-        """
+        """The relative L2 error of the outputs with all of a policy."""
         known = {name: bits for name, bits in policy.layers.items() if name in self.layers}
         model = self._calibrated(replace(policy, layers=known))
         return self._error(self._outputs(model), "the proposed policy")
@@ -365,7 +343,7 @@ def _in_few_bits(
             del layer._modules["input_quantizer"]
 
 
-def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
+def _copied(model: torch.nn.Module, asked: Workload) -> torch.nn.Module:
     from roofline.workload.torch_dtypes import torch_dtype
 
     try:
@@ -373,7 +351,7 @@ def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
     # Locks, generators and tensors that were computed cannot be copied.
     except Exception as error:
         raise ModelError(
-            f"{name} cannot be copied, which {argument('sensitivity', True)} takes:"
+            f"{asked.name} cannot be copied, which {argument('sensitivity', True)} takes:"
             f" {type(error).__name__}: {printable(said_by(error)[:200])}"
         ) from error
-    return made.to(torch_dtype(run.dtype)) if run.dtype else made
+    return made.to(torch_dtype(asked.run.dtype)) if asked.run.dtype else made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -13,9 +13,9 @@ from roofline.foundation.files import cut, read_json, refused
 from roofline.foundation.progress import Progress, Say, onwards
 from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_bytes, parse_duration
-from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import known_machines, placed_on
-from roofline.pipeline.machines import is_this_machine, predictor_of
+from roofline.pipeline.machines import predictor_of
+from roofline.pipeline.measured_comparisons import check_here
 from roofline.pipeline.optimization_machine import check_bench
 from roofline.pipeline.runs import captured_pass
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
@@ -32,9 +32,7 @@ from roofline.run import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.pipeline.runs import Model
 
 
 _MOST_BYTE, _MOST_S = 2**60, 1e9
@@ -51,10 +49,6 @@ def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
             which the proposed policy is taken, or else the one that was asked for.
         parts: fields of `Policy`, None where they are not given. Where only one of ``weights`` and
             ``activations`` is, the other stays float, and with neither both are 2.
-
-    Raises:
-        InputError: a width that nothing can have, no policy, or one beside other options.
-        FileFormatError: the file cannot be read, or holds no policy.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if policy is None:
@@ -76,11 +70,7 @@ def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a JSON file: its own, or that of a saved result (the proposed one, if any).
-
-    Raises:
-        FileFormatError: the file cannot be read, or holds none.
-    """
+    """The policy of a JSON file: its own, or that of a saved result (the proposed one, if any)."""
     file, data = str(path), read_json(path, fix=_FIX)
     if not isinstance(data, Mapping):
         raise refused(file, "is no policy: it must be a table", _FIX)
@@ -100,11 +90,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
-    """The widths of a sweep, in the order in which they were given.
-
-    Raises:
-        InputError: one that nothing can have, or twice.
-    """
+    """The widths of a sweep, in the order in which they were given."""
     if isinstance(sweep, (str, bytes)) or not isinstance(sweep, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         given = argument("sweep", sweep)
         raise InputError(f"{given}: expected widths in bits, such as [2, 3, 4, 8, 16]")
@@ -126,9 +112,6 @@ def budget_of(
     Args:
         size: bytes, or as text (``"1MB"``).
         time: seconds, or as text (``"5ms"``).
-
-    Raises:
-        InputError: none that can be held, both, or one without the ranking.
     """
     if size is None and time is None:
         return None
@@ -239,22 +222,17 @@ def quantize(
                 " add it"
             )
     hardware = options.hardware
-    if measure and not is_this_machine(hardware):
-        name = hardware.name if isinstance(hardware, HardwareProfile) else hardware
-        raise InputError(
-            f"{argument('measure', True)} times the model on this machine, and"
-            f" {argument('hardware', name)} is another: leave one of both out"
-        )
+    if measure:
+        check_here(hardware, "measure")
     (known,) = known_machines([hardware], options.threads)
-    task = options.run(known.device)
     tell = onwards(progress)
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
     # A pass may not tell of modules that are quantised already.
     check_model(captured.model.source.module, wanted)
-    analysis = placed_on(captured, known, threads=options.threads, cold=False, progress=tell)
-    predictor = predictor_of(analysis.hardware, hardware, task)
+    analysis = placed_on(captured, known, options, tell)
+    predictor = predictor_of(analysis.hardware, hardware, captured.model.run)
     asked = what_ifs(analysis, wanted, widths, predictor)
     if measure:
         # Before minutes go into errors of layers beside which nothing could be timed.
@@ -270,7 +248,6 @@ def quantize(
         share = 0.5 if measure else 1.0
         ranking = sensitivity_of(
             captured.model,
-            task,
             asked[0],
             ask=another,
             samples=samples,
@@ -285,13 +262,13 @@ def quantize(
         found, conditions = native_variants(
             model,
             inputs,
+            options=options,
             analysis=analysis,
             what_if_of=another,
             rounds=rounds,
             force=force,
             progress=lambda done, what: tell(begin + (1 - begin) * done, what),
             say=say,
-            **options.keywords("batch", "seq"),
         )
     return Quantization(
         model=analysis.model,

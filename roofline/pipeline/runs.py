@@ -1,14 +1,37 @@
-"""A run as a user declares it, made what the capture takes, and captured."""
+"""A run as a user declares it, made what the capture takes, captured, and kept on disk.
+
+Captures of library models are kept: the second analysis of a name imports no torch. Only models of
+torchvision, timm and transformers by name are kept, never files of the user. The key of a capture
+is a digest of all that it follows from: the sources of this package, the installed files of torch
+and the model libraries, the run, the environment and the CPU. What cannot be described so (inputs
+that are tensors, functions, formulas of the user, settings of torch that are not at their defaults,
+editable or patched packages) is captured again each time.
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import io
+import os
+import pickle
+import platform
+import re
+import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from roofline.analysis import InputSpec
-from roofline.pipeline import capture_cache
+from roofline.errors import InputError
+from roofline.foundation.files import write_atomically
 from roofline.run import Run, RunOptions
 from roofline.workload.operators import Capture
 from roofline.workload.residency import Residency, residency
@@ -16,7 +39,6 @@ from roofline.workload.residency import Residency, residency
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture.training import Teaching
     from roofline.workload.inputs import Inputs
     from roofline.workload.models.building import Source
 
@@ -25,45 +47,66 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model and the inputs that it is called with; ``notes`` say what was decided for them."""
+    """A model, the inputs that it is called with, and how it is run.
+
+    ``notes`` say what was decided for model and inputs.
+    """
 
     source: Source
     given: Inputs
     specs: tuple[InputSpec, ...]
     notes: tuple[str, ...]
+    options: RunOptions
+    run: Run
 
-    def capture(self, run: Run, teaching: Teaching | None = None, **how: Any) -> Capture:
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.source.name
+
+    def capture(self, **how: Any) -> Capture:
         """Capture a pass; `how` is what else `roofline.workload.capture.passes.capture` takes."""
         from roofline.workload.capture.passes import capture
 
-        source = self.source
-        options = {"name": source.name, "rebuild": source.rebuild, **how}
-        return capture(source.module, self.given, run=run, teaching=teaching, **options)
+        given = {"name": self.name, "rebuild": self.source.rebuild, **how}
+        teaching = self.options.teaching()
+        return capture(self.source.module, self.given, run=self.run, teaching=teaching, **given)
+
+    def captured(self, **how: Any) -> CapturedPass:
+        """The same, with what is alive when."""
+        found = self.capture(**how)
+        return CapturedPass(
+            name=self.name,
+            inputs=self.specs,
+            capture=found,
+            reuse=residency(found.records),
+            notes=(*self.notes, *found.notes),
+            workload=self,
+        )
 
 
-def workload_of(
-    model: Model, inputs: Any, *, run: Run, batch: int | None, seq: int | None
-) -> Workload:
-    """The model that is meant, and what it is called with.
-
-    Raises:
-        ModelError: the model is unknown, or cannot be built.
-        InputError: the inputs are wrong.
-    """
+def workload_of(model: Model, inputs: Any, options: RunOptions, *, on: str = "cpu") -> Workload:
+    """The model that is meant, what it is called with, and how it is run on a device."""
+    run = options.run(on)
     from roofline.workload.inputs import inputs_for, inputs_of
     from roofline.workload.models import sources
     from roofline.workload.torch_dtypes import input_specs, torch_dtype
 
     given = inputs_of(inputs)
+    seq = options.seq
     source = (
         sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
     )
-    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
+    given = inputs_for(
+        source.module, given, source.default_inputs, name=source.name, batch=options.batch
+    )
     return Workload(
         source=source,
         given=given,
         specs=input_specs(given, torch_dtype(run.dtype) if run.dtype else None),
         notes=(*source.notes, *(source.input_notes if inputs is None else ())),
+        options=options,
+        run=run,
     )
 
 
@@ -95,62 +138,23 @@ def captured_pass(
     """The model, run once on fake tensors, or as it is known from an earlier run.
 
     Args:
-        model, inputs: as for `analyze`.
-        options: how it is run.
         on: the device of the machine, whose operators are called unless `options` name one.
         with_model: whether the model itself is needed, for which a library model is built again.
-
-    Raises:
-        ModelError: the model is unknown, cannot be built, or rejects its inputs.
-        InputError: inputs are wrong.
     """
     file = None
     guess = options.run(on, is_known=False)
     if not with_model:
-        file = capture_cache.file_of(model, inputs, options, guess)
-        kept = capture_cache.read(file) if file else None
+        file = file_of(model, inputs, options, guess)
+        kept = read(file) if file else None
         if kept is not None:
-            return CapturedPass(
-                name=kept.name,
-                inputs=kept.specs,
-                capture=kept.capture,
-                reuse=residency(kept.capture.records),
-                notes=kept.notes,
-            )
-    run = options.run(on)
-    asked = workload_of(model, inputs, run=run, batch=options.batch, seq=options.seq)
-    found = captured_workload(asked, options, run=run)
+            name, specs, notes, capture = kept
+            reuse = residency(capture.records)
+            return CapturedPass(name=name, inputs=specs, capture=capture, reuse=reuse, notes=notes)
+    found = workload_of(model, inputs, options, on=on).captured()
     # Libraries that were imported meanwhile may have changed what torch does.
-    if file and run == guess and capture_cache.has_defaults():
-        capture_cache.keep(
-            file,
-            capture_cache.Kept(
-                name=found.name, specs=found.inputs, notes=found.notes, capture=found.capture
-            ),
-        )
+    if file and found.model.run == guess and has_defaults():
+        keep(file, (found.name, found.inputs, found.notes, found.capture))
     return found
-
-
-def captured_workload(
-    asked: Workload, options: RunOptions, *, run: Run, is_rebuilt: bool = True
-) -> CapturedPass:
-    """A workload, run once on fake tensors.
-
-    Raises:
-        ModelError: the model rejects its inputs.
-    """
-    source = asked.source
-    captured = asked.capture(
-        run, options.teaching(), rebuild=source.rebuild if is_rebuilt else None
-    )
-    return CapturedPass(
-        name=source.name,
-        inputs=asked.specs,
-        capture=captured,
-        reuse=residency(captured.records),
-        notes=(*asked.notes, *captured.notes),
-        workload=asked,
-    )
 
 
 @contextmanager
@@ -172,3 +176,255 @@ def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, An
     change = torch_dtype(run.dtype) if run.dtype else None
     with seeded():
         return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
+
+
+# Captures on disk
+
+Kept = tuple[str, tuple[InputSpec, ...], tuple[str, ...], Capture]
+"""What stays of a model after its capture: its name, its inputs, notes, and its records."""
+
+MAX_BYTES = 256 * 2**20
+"""Size of the folder, above which the captures go that were not used for the longest time."""
+
+_PACKAGES = ("torch", "torchvision", "timm", "transformers")
+_NAME = re.compile(r"(?:(?:torchvision|timm|hf):[\w.-]+|[\w-]+)", re.ASCII)
+"""Names of library models. Bare ones with a dot could be files."""
+
+_ENVIRONMENT = re.compile(
+    # Importing torch sets where its own caches lie.
+    r"(?!\w*CACHE)(?:TORCH|PYTORCH|ATEN|DNNL|ONEDNN|MKL|TIMM|TRANSFORMERS|CUDA)\w*"
+)
+_DEFINED_BY = ("workload", "foundation", "run.py", "errors.py", "pipeline/runs.py")
+"""Sources of this package that a capture follows from."""
+
+
+def folder() -> Path:
+    """Return where captures are kept."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("roofline", appauthor=False)) / "captures"
+
+
+def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Path | None:
+    """Return the file of a capture, which need not exist; None: it must not be kept.
+
+    Imports none of the libraries. That installed files are what their packages brought is only
+    checked when a capture is written (`keep`).
+    """
+    is_declared = options.loss is None and not callable(options.optimizer)
+    if (
+        options.no_cache
+        or os.environ.get("ROOFLINE_NO_CACHE")
+        or type(model) is not str
+        or not _NAME.fullmatch(model)
+        or not is_declared
+        or not _is_plain(inputs)
+        or not has_defaults()
+    ):
+        return None
+    packages = _installed()
+    if packages is None:
+        return None
+    sizes = (options.batch, options.seq, options.scale_gradients)
+    environment = sorted(each for each in os.environ.items() if _ENVIRONMENT.fullmatch(each[0]))
+    parts = (model, inputs, sizes, run, environment, packages, _own_sources(), _processor())
+    digest = hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()
+    return folder() / f"{digest}.capture"
+
+
+def read(file: Path) -> Kept | None:
+    """Return the capture in a file; None where there is none that is whole."""
+    try:
+        data = file.read_bytes()
+        digest, packed = data[:32], data[32:]
+        if hashlib.sha256(packed).digest() != digest:
+            return None
+        found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
+    # A file may hold anything, and fail in any way.
+    except Exception:
+        return None
+    with contextlib.suppress(OSError):
+        # The newest are the last to go.
+        os.utime(file)
+    is_kept = isinstance(found, tuple) and isinstance(found[-1], Capture)
+    return cast("Kept", found) if is_kept else None
+
+
+def keep(file: Path, kept: Kept) -> None:
+    """Write a capture, where the installed packages are as they were published.
+
+    A capture that cannot be written is not kept, without a word: the next one takes its time.
+    """
+    if not all(map(_is_unchanged, _PACKAGES)):
+        return
+    content = pickle.dumps(kept, protocol=5)
+    try:
+        _Reader(io.BytesIO(content)).load()
+    except pickle.UnpicklingError:
+        # It holds what could not be read again without torch.
+        return
+    packed = zlib.compress(content, 1)
+    with contextlib.suppress(OSError, InputError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(file, hashlib.sha256(packed).digest() + packed, overwrite=True)
+        _make_room(file.parent)
+
+
+def _make_room(place: Path) -> None:
+    """Remove the captures that were not used for the longest time, above `MAX_BYTES`."""
+    found = [(each.stat(), each) for each in place.glob("*.capture")]
+    total = sum(state.st_size for state, _ in found)
+    for state, each in sorted(found, key=lambda pair: pair[0].st_mtime_ns):
+        if total <= MAX_BYTES:
+            return
+        each.unlink(missing_ok=True)
+        total -= state.st_size
+
+
+_RECORDS = frozenset(
+    (
+        *("roofline.foundation.dtypes", "roofline.run"),
+        *("roofline.workload.operators", "roofline.workload.tensors", "roofline.workload.work"),
+    )
+)
+"""Modules of the classes that captures are made of, which do nothing when they are made."""
+
+
+class _Reader(pickle.Unpickler):
+    """Reads records alone: a file that names anything else is refused."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module in _RECORDS and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type):
+                return cast("Any", found)
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is text, numbers, and lists or dictionaries of these."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, cast("list[object]", value)))
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*cast("Any", value), *cast("Any", value).values())))
+    return value is None or type(value) in (str, int, bool)
+
+
+def has_defaults() -> bool:
+    """Return whether no formula is a user's, and no setting of torch changes which operators run.
+
+    Before its import torch is at its defaults.
+    """
+    registry = sys.modules.get("roofline.workload.formulas.registry")
+    formulas = registry.known().values() if registry else ()
+    if any(not each.function.__module__.startswith("roofline.") for each in formulas):
+        return False
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return True
+    backends = torch.backends
+    return (
+        torch.get_default_dtype() is torch.float32
+        and torch.get_default_device().type == "cpu"
+        and torch.is_grad_enabled()
+        and not torch.is_inference_mode_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.are_deterministic_algorithms_enabled()
+        and backends.mkldnn.enabled
+        and backends.mkldnn.is_available()
+        and backends.mha.get_fastpath_enabled()
+        and backends.cuda.flash_sdp_enabled()
+        and backends.cuda.mem_efficient_sdp_enabled()
+        and backends.cuda.math_sdp_enabled()
+        and backends.cuda.cudnn_sdp_enabled()
+        and not torch._C._len_torch_function_stack()
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+@functools.cache
+def _own_sources() -> str:
+    """Return a digest of the sources that captures follow from."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for part in _DEFINED_BY:
+        place = package / part
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.relative_to(package).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _processor() -> tuple[str, ...]:
+    """Return what torch chooses kernels by, and this Python."""
+    flags = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        flags = next((line for line in text.splitlines() if line.startswith(("flags", "Feat"))), "")
+    return (platform.machine(), platform.processor(), platform.system(), flags, sys.version)
+
+
+@functools.cache
+def _installed() -> tuple[object, ...] | None:
+    """Return what identifies the installed libraries; None where one is editable or shadowed."""
+    found: list[object] = []
+    for name in _PACKAGES:
+        spec = find_spec(name)
+        if spec is None:
+            found.append(name)
+            continue
+        record = _record(name)
+        if record is None or spec.origin not in record.sources:
+            return None
+        states = hashlib.sha256(record.text.encode())
+        for file in record.sources:
+            try:
+                state = os.stat(file)  # noqa: PTH116  of five thousand files, in 20 ms
+            except OSError:
+                return None
+            states.update(b"%d %d " % (state.st_size, state.st_mtime_ns))
+        found.append((name, spec.origin, states.hexdigest()))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """The Python files that a package brought, with their digests, and its list as written."""
+
+    sources: dict[str, str]
+    text: str
+
+
+@functools.cache
+def _record(name: str) -> _Record | None:
+    """Return what a package brought; None where it has no list, or is editable."""
+    try:
+        found = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    text = found.read_text("RECORD")
+    if text is None or '"editable"' in (found.read_text("direct_url.json") or ""):
+        return None
+    root = os.path.join(str(found.locate_file("")), "")  # noqa: PTH118
+    return _Record(
+        sources={root + file: digest for file, digest in _LISTED.findall(text)}, text=text
+    )
+
+
+_LISTED = re.compile(r"^\"?([^,\n\"]+\.py)\"?,([^,\n]*),", re.MULTILINE)
+
+
+def _is_unchanged(name: str) -> bool:
+    """Return whether the Python files of a package are those that its list has digests of."""
+    record = _record(name)
+    if record is None:
+        return find_spec(name) is None
+    for file, expected in record.sources.items():
+        try:
+            found = hashlib.sha256(Path(file).read_bytes()).digest()
+        except OSError:
+            return False
+        if expected != "sha256=" + base64.urlsafe_b64encode(found).rstrip(b"=").decode():
+            return False
+    return True

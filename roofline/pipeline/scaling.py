@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,7 +18,7 @@ from roofline.pipeline.analyses import (
     placed_on,
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
-from roofline.pipeline.runs import CapturedPass, Workload, captured_workload, workload_of
+from roofline.pipeline.runs import CapturedPass, Workload, workload_of
 from roofline.run import Run, RunKeywords, RunOptions, StepKeywords, takes
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step, scaling_of, times_of
@@ -35,9 +35,7 @@ from roofline.scaling.settings import (
 from roofline.workload.tensors import Role
 
 if TYPE_CHECKING:
-    import torch
-
-    Model = torch.nn.Module | Callable[..., Any] | str
+    from roofline.pipeline.runs import Model
 
 
 _MOST = 2**20
@@ -126,8 +124,9 @@ def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]
         )
     elif is_in_host:
         yield (
-            "ranks of one host slow each other down, which is not in these times; --measured with"
-            " a model by its name, and --threads 1, say, finds out by how much"
+            "ranks of one host slow each other down, which is not in these times;"
+            f" {argument('measured', True)} with a model by its name, and {argument('threads', 1)},"
+            " say, finds out by how much"
         )
     if is_in_host and settings.ranks > 2:
         yield (
@@ -238,7 +237,6 @@ def scale(
                 " as it is, again and again; leave one of them out"
             )
     (known,) = known_machines([options.hardware], options.threads)
-    on_rank = options.run(known.device)
     if given is None and settings.ranks > 1:
         # Before the model is built, and a machine measured for nothing.
         if known.found is None:
@@ -247,12 +245,10 @@ def scale(
                 f" measure` and `roofline measure --links`, or give {example_link()}"
             )
         wire_of(known.found[0], at_best=True)
-    asked = workload_of(model, inputs, run=on_rank, batch=options.batch, seq=options.seq)
-    passed, paths = _captured(asked, options, on_rank, checkpoint)
+    asked = workload_of(model, inputs, options, on=known.device)
+    passed, paths = _captured(asked, checkpoint)
     captured = passed.capture
-    analysis = placed_on(
-        passed, known, threads=options.threads, cold=options.cold, progress=progress
-    )
+    analysis = placed_on(passed, known, options, progress)
     if measured:
         from roofline.pipeline.profiles import profile
 
@@ -276,7 +272,7 @@ def scale(
     wire = given
     if wire is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
         wire = wire_of(analysis.hardware, at_best=kind == "bound")
-    task = _task(model, inputs, options, on_rank, accumulate) if measured else None
+    task = _task(model, inputs, options, asked.run, accumulate) if measured else None
     step = Step(
         analysis=analysis,
         gradients=captured.gradients,
@@ -288,9 +284,7 @@ def scale(
     return scaling_of(step, settings, wire, notes=tuple(notes_on(step, settings, wire)))
 
 
-def _captured(
-    asked: Workload, options: RunOptions, run: Run, checkpoint: str | None
-) -> tuple[CapturedPass, tuple[str, ...]]:
+def _captured(asked: Workload, checkpoint: str | None) -> tuple[CapturedPass, tuple[str, ...]]:
     """The step, and the paths of the modules that run again in it."""
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.training import checkpointed, chosen_modules
@@ -299,7 +293,7 @@ def _captured(
     paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()
     with one_at_a_time, checkpointed(module, paths) if paths else nullcontext():
         # Built anew it would keep what it computes.
-        return captured_workload(asked, options, run=run, is_rebuilt=not paths), paths
+        return (asked.captured(rebuild=None) if paths else asked.captured()), paths
 
 
 def _task(

@@ -28,16 +28,13 @@ from roofline.machine.system.exclusive import alone_on_this_machine
 from roofline.machine.system.situation import circumstances, read_situation
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
-from roofline.pipeline.runs import Workload
+from roofline.pipeline.runs import CapturedPass, Workload
 from roofline.placement import Placement, Roof, place
 from roofline.run import Run
-from roofline.workload.residency import Residency, residency
+from roofline.workload.residency import residency
 
 if TYPE_CHECKING:
     import torch
-
-    from roofline.workload.capture.training import Teaching
-    from roofline.workload.operators import Capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +51,7 @@ class Bench:
 class MeasuredPass:
     """What a model asked for, where its operators stand under the roof, and how long they took."""
 
-    capture: Capture
-    reuse: Residency
+    passed: CapturedPass
     roof: Roof
     placements: tuple[Placement, ...]
     timed: Timed
@@ -90,9 +86,6 @@ def bench(
     Args:
         of_device: the profile of the device that is timed; None: this machine's CPU.
         progress: told how far the measurement of the machine itself is, where it never was.
-
-    Raises:
-        MeasurementError: others compute, and `force` is not set.
     """
     profile, notes = (of_device, ()) if of_device else host_hardware(progress)
     with alone_on_this_machine(say):
@@ -122,14 +115,12 @@ def real_model(workload: Workload) -> torch.nn.Module:
     # They are there twice: a pass runs on copies.
     if 2 * byte > psutil.virtual_memory().available:
         raise ModelError(
-            f"{workload.source.name} has {format_bytes(byte)} of weights, and a pass takes them"
+            f"{workload.name} has {format_bytes(byte)} of weights, and a pass takes them"
             " twice: that is more than the free memory"
         )
     model = with_weights(workload.source.module, workload.source.rebuild)
     if model is None:
-        raise ModelError(
-            f"{workload.source.name} cannot be built with its weights, so it cannot be run"
-        )
+        raise ModelError(f"{workload.name} cannot be built with its weights, so it cannot be run")
     return model
 
 
@@ -138,20 +129,13 @@ def measure(
     workload: Workload,
     model: torch.nn.Module,
     *,
-    run: Run,
     threads: int,
     effort: Effort,
-    teaching: Teaching | None = None,
     compiled: bool = False,
     gauges: Gauges | None = None,
     progress: Progress | None = None,
 ) -> MeasuredPass:
-    """Runs a model in place, and places what it called under this machine's roof.
-
-    Raises:
-        ModelError: the model raised.
-        MeasurementError: its operators cannot be timed.
-    """
+    """Runs a model in place, and places what it called under this machine's roof."""
     from roofline.latency.measuring.in_place import measure_in_place
     from roofline.latency.measuring.rounds import team
 
@@ -161,7 +145,7 @@ def measure(
             f" {on.profile.threads}"
         )
     cpus = on.topology.allowed_cpus or on.topology.cores
-    gauges = gauges or Gauges()
+    gauges, device = gauges or Gauges(), workload.run.device
     before, begin = read_activity(cpus=cpus), gauges.wall()
     with (
         team(threads, on.topology.cores),
@@ -170,12 +154,12 @@ def measure(
         found = measure_in_place(
             model,
             workload.given,
-            name=workload.source.name,
-            run=run,
+            name=workload.name,
+            run=workload.run,
             effort=effort,
-            teaching=teaching,
+            teaching=workload.options.teaching(),
             compiled=compiled,
-            gauges=None if run.device == "cuda" else replace(gauges, pace=pace),
+            gauges=None if device == "cuda" else replace(gauges, pace=pace),
             progress=progress,
         )
     noticed = disturbances(
@@ -188,7 +172,13 @@ def measure(
     allocator = allocator_here()
     costs = on.profile.page_fault_s(huge=allocator.has_huge_pages)
     roof = Roof(on.profile, threads)
-    reuse = residency(capture.records)
+    passed = CapturedPass(
+        name=workload.name,
+        inputs=workload.specs,
+        capture=capture,
+        reuse=residency(capture.records),
+        notes=(*workload.notes, *capture.notes),
+    )
     conditions = [*on.conditions, *(each for each in noticed if not each.startswith("load:"))]
     timed = Timed(
         run=RunMeasurement(
@@ -196,7 +186,7 @@ def measure(
             operators_s=sum(each.median_s for each in found.operators),
             page_faults=found.page_faults,
             page_fault_s=costs.get(threads),
-            allocator=allocator.name if run.device == "cpu" else "",
+            allocator=allocator.name if device == "cpu" else "",
             rounds=len(found.end_to_end.times_s),
             discarded=found.discarded,
             are_disturbed=found.are_disturbed,
@@ -210,10 +200,9 @@ def measure(
         page_faults=found.operator_faults,
     )
     return MeasuredPass(
-        capture=capture,
-        reuse=reuse,
+        passed=passed,
         roof=roof,
-        placements=place(capture.records, reuse, roof, cache="steady"),
+        placements=place(capture.records, passed.reuse, roof, cache="steady"),
         timed=timed,
     )
 
@@ -223,7 +212,6 @@ def measure_again(
     workload: Workload,
     model: torch.nn.Module,
     *,
-    run: Run,
     threads: int,
     effort: Effort,
 ) -> MeasuredAgain:
@@ -238,8 +226,8 @@ def measure_again(
         rounds = measure_whole(
             model,
             workload.given,
-            name=workload.source.name,
-            run=run,
+            name=workload.name,
+            run=workload.run,
             effort=effort,
             gauges=replace(Gauges(), pace=pace),
         )

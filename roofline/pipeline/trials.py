@@ -197,10 +197,7 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole(Candidate):
-    """A model, and how it is run.
-
-    ``folds`` are the modules of convolutions and of the batch norms that they take in.
-    """
+    """A model; ``folds`` are modules of convolutions and of the batch norms that they take in."""
 
     folds: tuple[tuple[str, str], ...] = ()
 
@@ -211,7 +208,7 @@ def round_of(here: Bench, whole: Whole, effort: Effort) -> RoundTime:
     model = real_model(asked)
     if whole.folds:
         model = folded(model, whole.folds)
-    found = measure_again(here, asked, model, run=whole.run, threads=whole.threads, effort=effort)
+    found = measure_again(here, asked, model, threads=whole.threads, effort=effort)
     return RoundTime(times_s=found.sample.times_s, clock_hz=found.pace.clock_hz)
 
 
@@ -263,7 +260,7 @@ class Measured:
 def tried(
     model: Any,
     inputs: Any,
-    options: dict[str, Any],
+    options: RunOptions,
     *,
     analysis: Analysis,
     proposals: Sequence[Proposal],
@@ -291,12 +288,9 @@ def tried(
             name=analysis.model,
             model=model,
             inputs=inputs,
-            batch=options.get("batch"),
-            seq=options.get("seq"),
-            run=analysis.run,
-            threads=analysis.threads,
+            options=replace(options, threads=analysis.threads),
         )
-        trial = Trial(process, here, whole, options, analysis, is_quick=quick)
+        trial = Trial(process, here, whole, analysis, is_quick=quick)
         steps = [each.finding.rule for each in proposals] + [e.variant.name for e in outcomes]
         told = iter(enumerate(steps))
 
@@ -323,7 +317,6 @@ class Trial:
     process: Runs
     here: Bench
     as_it_is: Whole
-    options: Mapping[str, Any]
     analysis: Analysis
     is_quick: bool
 
@@ -360,18 +353,7 @@ class Trial:
     def of_model(self, outcome: Outcome) -> Outcome:
         """The outcome with its variant tried, and a finding of it where only that confirms it."""
         variant, finding = outcome.variant, outcome.finding
-        changed = {**self.options, **variant.options}
-        run = RunOptions(
-            dtype=changed.get("dtype"),
-            channels_last=changed.get("channels_last", False),
-            autocast=changed.get("autocast"),
-        ).run()
-        other = replace(
-            self.as_it_is,
-            batch=changed.get("batch"),
-            run=run,
-            threads=changed.get("threads") or self.analysis.threads,
-        )
+        other = replace(self.as_it_is, options=replace(self.as_it_is.options, **variant.options))
         try:
             measured = self._whole(other, samples=variant.samples, environment=variant.environment)
         except (RooflineError, MemoryError) as error:

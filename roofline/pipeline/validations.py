@@ -8,10 +8,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from roofline.analysis import InputSpec, MinTimes, minimum_times_of
+from roofline.analysis import MinTimes, minimum_times_of
 from roofline.errors import RooflineError
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.rows import sum_known
@@ -19,7 +18,7 @@ from roofline.foundation.text import counted
 from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
-from roofline.latency.calibration_set import DESIGN, family_of, grid
+from roofline.latency.calibration_set import DESIGN, Subject, family_of, grid
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
@@ -30,6 +29,7 @@ from roofline.minimum import minimum_times
 from roofline.pipeline.calibrations import DESIGN_EFFORT, problem_of, subject_workload
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
+from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.predictions import OneByOne
 from roofline.pipeline.runs import Workload, workload_of
 from roofline.pipeline.timing import (
@@ -43,7 +43,7 @@ from roofline.pipeline.timing import (
     type_of,
 )
 from roofline.placement import Roof, place
-from roofline.run import Run, RunOptions
+from roofline.run import RunOptions, ValidateKeywords, takes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.rewritings import model_work
@@ -68,8 +68,6 @@ def predictors_without(calibration: Calibration, lanes: int) -> Callable[[str, P
 class Measured:
     """A run that was measured, and its whole once more (None: it failed the second time)."""
 
-    name: str
-    specs: tuple[InputSpec, ...]
     dtype: str
     found: MeasuredPass
     again: MeasuredAgain | None = None
@@ -90,8 +88,9 @@ def judged_pass(
         index for index, each in enumerate(placements) if each.record.state is not State.FREE
     ]
     # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
-    roof, records = found.roof_at_clock, found.capture.records
-    limits = place(records, found.reuse, roof, cache="steady")
+    passed, roof = found.passed, found.roof_at_clock
+    records = passed.capture.records
+    limits = place(records, passed.reuse, roof, cache="steady")
     errors: list[float] = []
     bounded = below = 0
     for index in at_work:
@@ -104,16 +103,16 @@ def judged_pass(
             errors.append(abs(prediction.predicted_s - took_s))
     eager_min_time_s = sum_known(limits[index].eager_min_time_s for index in at_work)
     minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
-    shapes = [each.shape for each in measured.specs if each.shape]
+    shapes = [each.shape for each in passed.inputs if each.shape]
     run = predicted.run
     usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
     return ModelValidation(
-        model=measured.name,
-        family=family_of(measured.name),
+        model=passed.name,
+        family=family_of(passed.name),
         batch=shapes[0][0] if shapes else None,
         dtype=measured.dtype,
         threads=found.roof.threads,
-        channels_last=found.capture.run.channels_last,
+        channels_last=passed.capture.run.channels_last,
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,
         predicted_high_s=run.high_s if run else None,
@@ -151,34 +150,27 @@ _EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=1.0)
 _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
 
 
+@takes(ValidateKeywords)
 def validate(
     models: Sequence[str | tuple[str, Any]] | None = None,
     *,
-    batches: Sequence[int] | None = None,
-    threads: Sequence[int] | None = None,
-    dtypes: Sequence[str] | None = None,
-    channels_last: bool = False,
-    seq: int | None = None,
     operators_measured: bool = False,
     designs: bool = False,
     quick: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    **run: Unpack[ValidateKeywords],
 ) -> Validation:
     """Predicts models without what was learned from their families, then measures them, twice.
 
     Nothing that is measured here is learned from. A model that raises or runs out of memory is
-    skipped, and the rest is done all the same.
+    skipped, and the rest is done all the same. Models run once for each batch, number of threads,
+    data type and layout.
 
     Args:
         models: names, or names with the inputs that `analyze` takes; None: one or two of each
             family of torchvision.
-        batches: sizes of the first dimension, each on its own; None: 1.
-        threads: numbers of threads, each on its own; None: as many as there are cores.
-        dtypes: types, each on its own; None: as models are.
-        channels_last: images and weights with their channels last.
-        seq: how many tokens models of transformers are given.
         operators_measured: judges also the sum of operators that were timed on their own.
         designs: judges also how many times faster separable convolutions are than standard ones.
         quick: fewer passes.
@@ -190,10 +182,10 @@ def validate(
         MeasurementError: the machine is busy.
         InputError: options are wrong.
     """
-    RunOptions(seq=seq)
-    for name, values in (("batch", batches), ("dtype", dtypes), ("threads", threads)):
-        for each in values or ():
-            RunOptions.of(**{name: each})
+    runs = [
+        replace(each, dtype=None) if each.dtype_name == "float32" else each
+        for each in RunOptions.every(**run)
+    ]
     tell = say or silent
     names = tuple(models) if models else DEFAULT_MODELS if not designs else ()
     effort = _QUICK if quick else _EFFORT
@@ -203,11 +195,11 @@ def validate(
     with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store(host_latency_file(), host_environment()) as store:
             calibration, notes = calibration_of(store.runs(), here.profile), store.unused()
-        teams = tuple(threads or (here.profile.threads,))
-        for each in teams:
-            here.profile.check_threads(each)
+        runs = [replace(each, threads=each.threads or here.profile.threads) for each in runs]
+        teams = tuple(dict.fromkeys(here.profile.check_threads(each.threads or 0) for each in runs))
+        by_type = [list(some) for _, some in itertools.groupby(runs, lambda each: each.dtype_name)]
         predictor_without = predictors_without(calibration, lanes_of(here.profile))
-        total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
+        total = len(names) * len(by_type) + (len(grid()) if designs else 0)
         done = 0
 
         def measured(name: str, cases: list[Case]) -> list[Measured | Skipped]:
@@ -220,26 +212,19 @@ def validate(
                 # All of it ended with its process.
                 return [case.skipped(error) for case in cases]
 
-        for each, dtype in itertools.product(names, dtypes or ("",)):
+        for each, of_type in itertools.product(names, by_type):
             name, inputs = each if isinstance(each, tuple) else (each, None)
-            run = Run(dtype=dtype if dtype != "float32" else "", channels_last=channels_last)
             cases = [
-                Case(
-                    name=name,
-                    workload=partial(workload_of, name, inputs, run=run, batch=batch, seq=seq),
-                    run=run,
-                    batch=batch,
-                    threads=team,
-                    effort=effort,
-                )
-                for batch, team in itertools.product(batches or (None,), teams)
+                Case(name=name, model=name, inputs=inputs, options=each, effort=effort)
+                for each in of_type
             ]
             for case, outcome in zip(cases, measured(name, cases), strict=True):
                 if isinstance(outcome, Skipped):
                     tell(f"{outcome.model} is skipped: {outcome.problem}")
                     skipped.append(outcome)
                     continue
-                predictor = predictor_without(family_of(outcome.name), outcome.found.timed.run.pace)
+                family = family_of(outcome.found.passed.name)
+                predictor = predictor_without(family, outcome.found.timed.run.pace)
                 said = None
                 if operators_measured:
                     # It was measured, and that is judged all the same.
@@ -255,18 +240,13 @@ def validate(
                 )
             done += 1
         for pair in grid() if designs else ():
-            for team, dtype in itertools.product(teams, dtypes or ("float32",)):
-                run = Run(dtype=dtype if dtype != "float32" else "")
+            for team, of_type in itertools.product(teams, by_type):
+                asked = RunOptions(dtype=of_type[0].dtype, threads=team, batch=1)
                 cases = [
                     Case(
-                        name=subject.name,
-                        workload=partial(subject_workload, subject, run, None),
-                        run=run,
-                        batch=1,
-                        threads=team,
-                        effort=DESIGN_EFFORT,
+                        name=each.name, model=each, inputs=None, options=asked, effort=DESIGN_EFFORT
                     )
-                    for subject in pair
+                    for each in pair
                 ]
                 outcomes = measured(pair[0].name, cases)
                 failed = [each for each in outcomes if isinstance(each, Skipped)]
@@ -275,6 +255,7 @@ def validate(
                     skipped.append(replace(failed[0], model=pair[0].name))
                     continue
                 size = pair[0].shape
+                dtype = asked.dtype_name or "float32"
                 name = f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}"
                 both = [each for each in outcomes if isinstance(each, Measured)]
                 ratios.append(_ratio(f"{name}, {counted(team, 'thread')}", calibration, *both))
@@ -300,22 +281,23 @@ def validate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A model or a design that is to be measured; ``workload`` makes it, where it will run."""
+class Case(Candidate):
+    """A model, or a design of the calibration set, that is to be measured with some effort."""
 
-    name: str
-    workload: Callable[[], Workload]
-    run: Run
-    batch: int | None
-    threads: int
     effort: Effort
+
+    def workload(self) -> Workload:
+        """The model or design, and its inputs."""
+        if isinstance(self.model, Subject):
+            return subject_workload(self.model, self.options)
+        return workload_of(self.model, self.inputs, self.options)
 
     def skipped(self, error: BaseException, dtype: str = "") -> Skipped:
         """Why it could not be judged."""
         return Skipped(
             model=self.name,
-            batch=self.batch,
-            dtype=dtype or self.run.dtype or "float32",
+            batch=self.options.batch,
+            dtype=dtype or self.options.dtype_name or "float32",
             threads=self.threads,
             problem=problem_of(error),
         )
@@ -331,7 +313,7 @@ def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skippe
     models: dict[str, torch.nn.Module] = {}
 
     def passes(of: Callable[..., T], position: int, case: Case) -> T:
-        how = {"run": case.run, "threads": case.threads, "effort": case.effort}
+        how = {"threads": case.threads, "effort": case.effort}
         return of(here, workloads[position], models[case.name], **how)
 
     for position, case in enumerate(cases):
@@ -341,8 +323,6 @@ def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skippe
                 models[case.name] = real_model(workload)
             outcomes.append(
                 Measured(
-                    name=workload.source.name,
-                    specs=workload.specs,
                     dtype=type_of(models[case.name], case.run),
                     found=passes(measure, position, case),
                 )
@@ -361,7 +341,7 @@ def measured_twice(here: Bench, cases: Sequence[Case]) -> list[Measured | Skippe
 
 def measured_alone(here: Bench, case: Case, roof: Roof) -> OneByOne:
     """The operators of a model, each unique one timed on its own."""
-    return OneByOne(case.workload(), run=case.run, roof=roof, topology=here.topology, say=silent)
+    return OneByOne(case.workload(), roof=roof, topology=here.topology, say=silent)
 
 
 def _ratio(

@@ -166,21 +166,23 @@ def test_saved_analyses_are_not_measured(
 def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[str, Any] = {}
 
-    def run_sweep(models: tuple[str, ...], **options: Any) -> Comparison:
+    def sweep(*models: str, **options: Any) -> Comparison:
         given.update(models=models, **options)
         return Comparison.of([small(), small()], names=models)
 
-    monkeypatch.setattr("roofline.cli.compare.run_sweep", run_sweep)
+    monkeypatch.setattr("roofline.pipeline.sweeps.sweeping.sweep", sweep)
     spec, file = "channels=16:64:x2", tmp_path / "s.csv"
     line = ["compare", "a", "b", "--sweep", spec, "--jobs", "2", "--yes", "--dtype", "float32"]
     assert run([*line, "--hardware", "v100", "--reference", "b", "-o", str(file)]) == 0
     assert file.read_text().startswith("model,")
     assert given["models"] == ("a", "b")
-    assert (given["spec"], given["jobs"], given["yes"], given["executor"]) == (spec, 2, True, None)
+    assert (given["axes"], given["jobs"], given["executor"]) == (spec, 2, None)
+    # With --yes, nothing is asked.
+    given["ask"]("a million points")
     assert given["reference"] == "b"
-    assert given["run"]["hardware"] == "v100"
-    assert given["run"]["dtype"] == "float32"
-    assert given["run"]["channels_last"] is False
+    assert given["hardware"] == "v100"
+    assert given["dtype"] == "float32"
+    assert given["channels_last"] is False
 
 
 def test_measuring_is_handed_on(

@@ -80,9 +80,9 @@ def test_nothing_given_leaves_all_to_the_pipeline(fake: Fake) -> None:
         (
             None,
             {
-                "batches": None,
+                "batch": None,
                 "threads": None,
-                "dtypes": None,
+                "dtype": None,
                 "channels_last": False,
                 "seq": None,
                 "operators_measured": False,
@@ -102,9 +102,9 @@ def test_every_option_reaches_the_pipeline(fake: Fake) -> None:
         (
             ["a", "b"],
             {
-                "batches": [1, 8],
-                "threads": [2],
-                "dtypes": ["float32", "bfloat16"],
+                "batch": [1, 8],
+                "threads": 2,
+                "dtype": ["float32", "bfloat16"],
                 "channels_last": True,
                 "seq": 64,
                 "operators_measured": True,

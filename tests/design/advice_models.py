@@ -10,7 +10,7 @@ from roofline.analysis import Analysis, Finding
 from roofline.design.advice.rules import findings_of
 from roofline.latency.prediction import Predicted, Prediction, RunPrediction
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.assembly import assemble
+from roofline.pipeline.analyses import assemble
 from roofline.pipeline.runs import captured_pass
 from roofline.placement import Placement, Roof
 from roofline.run import RunOptions
@@ -71,16 +71,7 @@ def analysed(
     chosen = RunOptions(**options)
     captured = captured_pass(model, shape, chosen, on="cpu")
     machine = profile or full_profile()
-    return assemble(
-        captured.name,
-        captured.inputs,
-        captured.capture,
-        captured.reuse,
-        Roof(machine, machine.threads),
-        cold=False,
-        notes=(),
-        predictor=clock,
-    )
+    return assemble(captured, Roof(machine, machine.threads), notes=(), predictor=clock)
 
 
 def found_in(

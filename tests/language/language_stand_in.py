@@ -18,6 +18,7 @@ from roofline.analysis import Analysis
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline import language
 from roofline.pipeline.language import LanguageModel
+from roofline.run import RunOptions, StageKeywords
 from tests.language.language_examples import TINY
 
 
@@ -71,14 +72,15 @@ class StandIn:
         """The configuration, whatever is asked for."""
         return LanguageModel(name=name, configuration=self.configuration, notes=("a stand-in",))
 
-    def analyze_stage(self, name: str, **options: Any) -> Analysis:
+    def analyze_stage(self, name: str, run: RunOptions, **stage: Any) -> Analysis:
         """A pass over the tokens of the stage; decode has no cache."""
         from dataclasses import replace
 
         import roofline
 
+        options = {**run.keywords(*StageKeywords.__annotations__), **stage}
         self.asked.append(options)
-        batch = options["batch"]
+        batch = options["batch"] or 1
         tokens = options["context"] if options["stage"] == "prefill" else 1
         found = roofline.analyze(
             TinyLlama().eval(),

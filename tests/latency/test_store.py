@@ -34,7 +34,7 @@ from roofline.latency.samples import (
     OperatorSample,
     RunSample,
 )
-from roofline.latency.store import STORE_VERSION, Environment, Store, latency_file, read_runs
+from roofline.latency.store import STORE_VERSION, Environment, Store, read_runs
 from roofline.machine.hardware import Host
 from roofline.machine.pace import Pace
 from tests.latency.samples import run_of
@@ -112,11 +112,6 @@ def changed(path: Path, statement: str, *values: str) -> int:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "host.latency.sqlite"
-
-
-def test_the_file_lies_beside_the_profile() -> None:
-    assert latency_file(Path("a/host.toml")) == Path("a/host.latency.sqlite")
-    assert latency_file(Path("my.machine.toml")) == Path("my.machine.latency.sqlite")
 
 
 # What is kept

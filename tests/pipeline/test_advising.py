@@ -22,7 +22,8 @@ from roofline.design.advice.whole_model import (
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
-from roofline.pipeline.advising import advise, with_findings
+from roofline.pipeline.advising import advise
+from roofline.pipeline.analyses import with_findings
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import (
     SwapTimes,
@@ -36,6 +37,7 @@ from roofline.pipeline.trials import (
     together,
     with_measured,
 )
+from roofline.run import RunOptions
 from roofline.workload.tensors import TensorSpec
 from tests.analysis.examples import dram_profile, full_profile
 from tests.design.advice_models import Clock, analysed
@@ -348,14 +350,10 @@ class Machine:
 
 
 def trial(machine: Machine, analysis: Analysis) -> Trial:
-    names = ("dtype", "batch", "seq", "threads", "channels_last", "autocast")
-    options: dict[str, Any] = {**dict.fromkeys(names), "channels_last": False}
     here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
-    whole = Whole(
-        name="small", model=small(), inputs=None, batch=options["batch"], seq=options["seq"],
-        run=analysis.run, threads=analysis.threads,
-    )  # fmt: skip
-    return Trial(machine, here, whole, options, analysis, is_quick=True)
+    options = RunOptions(threads=analysis.threads)
+    whole = Whole(name="small", model=small(), inputs=None, options=options)
+    return Trial(machine, here, whole, analysis, is_quick=True)
 
 
 def test_a_fold_is_tried_in_the_whole_model() -> None:

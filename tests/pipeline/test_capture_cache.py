@@ -18,8 +18,8 @@ import torch
 
 import roofline
 from roofline.latency.store import Store
-from roofline.pipeline import capture_cache, runs
-from roofline.pipeline.capture_cache import file_of
+from roofline.pipeline import runs
+from roofline.pipeline.runs import file_of
 from roofline.run import RunOptions
 from roofline.workload.formulas import registry
 from roofline.workload.models.files.formats import StoredModel
@@ -31,8 +31,8 @@ MACHINE = "10980xe"
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep captures, which tests of everything else do not."""
     monkeypatch.delenv("ROOFLINE_NO_CACHE")
-    capture_cache._installed.cache_clear()
-    capture_cache._record.cache_clear()
+    runs._installed.cache_clear()
+    runs._record.cache_clear()
 
 
 def place(model: object = "resnet18", inputs: object = None, **options: Any) -> Path | None:
@@ -71,10 +71,10 @@ print(text)
 
 def test_no_cache_reads_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     roofline.analyze("alexnet", hardware=MACHINE, no_cache=True)
-    assert not capture_cache.folder().exists()
+    assert not runs.folder().exists()
     roofline.analyze("alexnet", hardware=MACHINE)
-    assert len(list(capture_cache.folder().iterdir())) == 1
-    monkeypatch.setattr(capture_cache, "read", lambda _: pytest.fail("was read"))
+    assert len(list(runs.folder().iterdir())) == 1
+    monkeypatch.setattr(runs, "read", lambda _: pytest.fail("was read"))
     roofline.analyze("alexnet", hardware=MACHINE, no_cache=True)
 
 
@@ -98,7 +98,7 @@ def test_every_part_of_a_run_has_its_own_capture(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     places.append(place())
     monkeypatch.delenv("ATEN_CPU_CAPABILITY")
-    monkeypatch.setattr(capture_cache, "_processor", lambda: ("another",))
+    monkeypatch.setattr(runs, "_processor", lambda: ("another",))
     places.append(place())
     monkeypatch.undo()
     monkeypatch.delenv("ROOFLINE_NO_CACHE", raising=False)
@@ -202,25 +202,25 @@ def test_only_packages_as_they_were_published_are_kept(
     package: dict[str, str], is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _installed_package(tmp_path, **package)
-    monkeypatch.setattr(capture_cache, "_PACKAGES", ("timm",))
+    monkeypatch.setattr(runs, "_PACKAGES", ("timm",))
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    known = capture_cache._installed()
-    assert (known is not None and capture_cache._is_unchanged("timm")) == is_kept
+    known = runs._installed()
+    assert (known is not None and runs._is_unchanged("timm")) == is_kept
 
 
 def test_a_changed_file_of_a_package_has_another_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _installed_package(tmp_path)
-    monkeypatch.setattr(capture_cache, "_PACKAGES", ("timm",))
+    monkeypatch.setattr(runs, "_PACKAGES", ("timm",))
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     before = place()
     source.write_text("value = 2\n")
-    capture_cache._installed.cache_clear()
+    runs._installed.cache_clear()
     assert before != place() is not None
-    assert not capture_cache._is_unchanged("timm")
+    assert not runs._is_unchanged("timm")
 
 
 class _Hostile:
@@ -246,33 +246,33 @@ def _packed(value: object) -> bytes:
 )
 def test_damaged_and_hostile_files_are_captured_again(content: bytes) -> None:
     fresh = roofline.analyze("alexnet", hardware=MACHINE)
-    (file,) = capture_cache.folder().iterdir()
+    (file,) = runs.folder().iterdir()
     good = file.read_bytes()
     file.write_bytes(content)
-    assert capture_cache.read(file) is None
+    assert runs.read(file) is None
     file.write_bytes(good[: len(good) // 2])
-    assert capture_cache.read(file) is None
+    assert runs.read(file) is None
     assert roofline.analyze("alexnet", hardware=MACHINE) == fresh
     assert file.read_bytes() == good
 
 
 def test_no_class_is_read_that_does_something_when_it_is_made() -> None:
     with pytest.raises(pickle.UnpicklingError, match=r"roofline\.latency\.store\.Store"):
-        capture_cache._Reader(io.BytesIO(pickle.dumps(Store))).load()
+        runs._Reader(io.BytesIO(pickle.dumps(Store))).load()
 
 
 def test_the_folder_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     roofline.analyze("resnet18", hardware=MACHINE)
-    (first,) = capture_cache.folder().iterdir()
-    monkeypatch.setattr(capture_cache, "MAX_BYTES", first.stat().st_size)
+    (first,) = runs.folder().iterdir()
+    monkeypatch.setattr(runs, "MAX_BYTES", first.stat().st_size)
     roofline.analyze("alexnet", hardware=MACHINE)
-    (second,) = capture_cache.folder().iterdir()
+    (second,) = runs.folder().iterdir()
     assert first != second
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    capture_cache.folder().parent.mkdir(parents=True)
-    capture_cache.folder().write_text("a file")
+    runs.folder().parent.mkdir(parents=True)
+    runs.folder().write_text("a file")
     assert roofline.analyze("alexnet", hardware=MACHINE).operators
 
 

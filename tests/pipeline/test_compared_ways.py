@@ -17,14 +17,14 @@ from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.comparisons import names_of, reference_among, variants_of
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
-from roofline.run import Run, RunOptions
+from roofline.run import RunOptions
 
 SHEET = "10980xe"
 IMAGE = (1, 8, 10, 10)
 
 
 def ways(models: int = 1, **options: Any) -> Any:
-    return variants_of(models, RunOptions(), **options)
+    return variants_of(models, RunOptions.every(**options))
 
 
 def test_variants_are_the_cross_product_named_by_what_varies() -> None:
@@ -66,9 +66,9 @@ def test_a_reference_is_a_model_in_its_first_way_or_one_way() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dtype": []}, "--dtype: an empty list"),
-        ({"dtype": ["float32", "float32"]}, "--dtype float32 is given twice"),
-        ({"channels_last": [True, True]}, "--layout channels-last is given twice"),
+        ({"dtype": []}, "dtype: an empty list"),
+        ({"dtype": ["float32", "float32"]}, "dtype='float32' is given twice"),
+        ({"channels_last": [True, True]}, "channels_last=True is given twice"),
     ],
 )
 def test_lists_that_are_none(options: dict[str, Any], words: str) -> None:
@@ -140,18 +140,19 @@ def test_other_inputs_are_told_and_equal_things_too() -> None:
         ({"dtype": ["float32", "int8"]}, "floating type"),
         ({"batch": [1, 0]}, "batch=0"),
         ({"threads": [1, 17]}, "choose 1 to 16"),
-        ({"batch": [1, 2], "rounds": 3}, "--rounds 3 has no effect without --measure"),
-        ({"batch": [1, 2], "measure": True}, "--measure times the models on this machine, and"),
-        ({"batch": [1, 2], "measure": True, "hardware": None, "train": True}, "--measure --train"),
-        ({"batch": [1, 2], "measure": True, "hardware": None, "device": "cuda"}, "on the CPU only"),
-        ({"batch": [1, 2], "measure": True, "hardware": None, "cold": True}, "leave --cold out"),
-        ({"batch": [1, 2], "measure": True, "hardware": None, "rounds": 0}, "rounds=0"),
+        ({"batch": [1, 2], "rounds": 3}, "rounds=3 has no effect without measure=True"),
+        ({"batch": [1, 2], "measure": True}, "measure=True times the models on this machine, and"),
+        ({"batch": [1, 2], "measure": True, "train": True}, "measure=True train=True"),
+        ({"batch": [1, 2], "measure": True, "device": "cuda"}, "on the CPU only"),
+        ({"batch": [1, 2], "measure": True, "cold": True}, "leave cold=True out"),
+        ({"batch": [1, 2], "measure": True, "rounds": 0}, "rounds=0"),
         ({"batch": [1, 2], "reference": 2}, "there are models 0 to 1"),
         ({"batch": [1, 2], "names": ["a", "b", "c"]}, "3 names for 1 models"),
     ],
 )
 def test_what_cannot_be_asked(options: dict[str, Any], words: str) -> None:
-    asked: dict[str, Any] = {"inputs": IMAGE, "hardware": SHEET, **options}
+    hardware = None if "measure" in options and len(options) > 2 else SHEET
+    asked: dict[str, Any] = {"inputs": IMAGE, "hardware": hardware, **options}
     with pytest.raises(roofline.RooflineError, match=words):
         roofline.compare(torch.nn.ReLU(), **asked)
 
@@ -173,7 +174,7 @@ def test_saved_analyses_are_what_they_are() -> None:
 
 
 def candidate(name: str) -> Candidate:
-    return Candidate(name=name, model=name, inputs=None, batch=None, seq=None, run=Run(), threads=1)
+    return Candidate(name=name, model=name, inputs=None, options=RunOptions(threads=1))
 
 
 @contextmanager
@@ -282,7 +283,8 @@ def test_what_was_measured_stands_beside_what_was_predicted(
 
     def measured(candidates: Sequence[Candidate], **_: object) -> Any:
         asked.extend(candidates)
-        times = {each.name: [4.0, 4.0] if each.batch == 8 else [1.0, 1.0] for each in candidates}
+        seconds = {1: [1.0, 1.0], 8: [4.0, 4.0]}
+        times = {each.name: seconds[each.options.batch or 0] for each in candidates}
         return in_turn(times, [], rounds=2)
 
     def is_fine(*_: object, **__: object) -> None:
@@ -294,7 +296,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
         torch.nn.ReLU(), inputs=IMAGE, batch=[1, 8], threads=2, hardware=SHEET, measure=True
     )
     assert isinstance(found, Comparison)
-    assert [(each.name, each.batch, each.threads) for each in asked] == [
+    assert [(each.name, each.options.batch, each.threads) for each in asked] == [
         ("ReLU · batch 1", 1, 2),
         ("ReLU · batch 8", 8, 2),
     ]

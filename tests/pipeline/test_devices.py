@@ -140,11 +140,12 @@ def test_sweeps_over_machines_of_both_kinds() -> None:
 
 def test_stages_and_gates_and_predictions() -> None:
     config = "hidden_size=64,intermediate_size=128,num_hidden_layers=1,num_attention_heads=4"
-    stage: dict[str, Any] = {"config": config, "stage": "prefill", "context": 8, "batch": 1}
+    stage: dict[str, Any] = {"config": config, "stage": "prefill", "context": 8}
     for name, device in ((CPU, "cpu"), (GPU, "cuda")):
-        assert analyze_stage("hf:llama", hardware=name, **stage).run.device == device
+        options = RunOptions(hardware=name)
+        assert analyze_stage("hf:llama", options, **stage).run.device == device
         # A prompt before it fills the cache.
-        decode = analyze_stage("hf:llama", hardware=name, **{**stage, "stage": "decode"})
+        decode = analyze_stage("hf:llama", options, **{**stage, "stage": "decode"})
         assert decode.run.device == device
         assert kernels(decode) == {ON_GPU if device == "cuda" else ON_CPU}
         assert roofline.predict(Attention(), SHAPE, hardware=name).run.device == device

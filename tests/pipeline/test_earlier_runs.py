@@ -15,22 +15,38 @@ from roofline.analysis import Analysis, read_analysis
 from roofline.foundation.sampling import Sample
 from roofline.latency.features import run_sample
 from roofline.latency.samples import Origin, RunMeasurement, Timed
-from roofline.latency.store import Store, latency_file
+from roofline.latency.store import Store
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.analyses import analyze, compare_machines
-from roofline.pipeline.assembly import assemble
-from roofline.pipeline.machines import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.analyses import analyze, assemble, compare_machines
+from roofline.pipeline.machines import (
+    host_environment,
+    host_latency_file,
+    latency_file,
+    predictor_of,
+)
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
+from roofline.pipeline.runs import CapturedPass
 from roofline.placement import Roof, place
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
+from roofline.workload.operators import Capture
 from roofline.workload.residency import residency
 from tests import builders
 
 SHAPE = (1, 4, 8, 8)
+
+
+def test_the_file_lies_beside_the_profile() -> None:
+    assert latency_file(Path("a/host.toml")) == Path("a/host.latency.sqlite")
+    assert latency_file(Path("my.machine.toml")) == Path("my.machine.latency.sqlite")
+
+
+def passed_of(captured: Capture) -> CapturedPass:
+    reuse = residency(captured.records)
+    return CapturedPass(name="net", inputs=(), capture=captured, reuse=reuse, notes=())
 
 
 def hardware(read: float = 1e10, cache_bytes: int = 32768) -> HardwareProfile:
@@ -172,12 +188,8 @@ def test_a_measured_pass_needs_no_earlier_one(machine: HardwareProfile) -> None:
 
     def assembled(times: Timed | None) -> Analysis:
         return assemble(
-            "net",
-            (),
-            captured,
-            residency(captured.records),
+            passed_of(captured),
             Roof(machine, 1),
-            cold=False,
             notes=(),
             timed=times,
             runs=runs,
@@ -199,12 +211,8 @@ def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareP
 
     def assembled(clock_hz: float | None) -> Analysis:
         return assemble(
-            "net",
-            (),
-            captured,
-            residency(captured.records),
+            passed_of(captured),
             Roof(slow, 1),
-            cold=False,
             notes=(),
             timed=replace(times, run=replace(times.run, clock_hz=clock_hz)),
         )

@@ -12,6 +12,7 @@ import roofline
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.language import LanguageModel, analyze_stage, language_model
+from roofline.run import RunOptions
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.tensors import Role
 from tests import builders
@@ -46,15 +47,8 @@ MIXTURE = (
 def stage_of(
     config: str, stage: Stage, context: int, batch: int, name: str = "hf:llama", **options: Any
 ) -> Analysis:
-    return analyze_stage(
-        name,
-        config=config,
-        stage=stage,
-        context=context,
-        batch=batch,
-        hardware=MACHINE,
-        **options,
-    )
+    asked = RunOptions(batch=batch, hardware=MACHINE, **options)
+    return analyze_stage(name, asked, config=config, stage=stage, context=context)
 
 
 def of_ops(analysis: Analysis, *ops: str) -> list[Any]:
@@ -221,9 +215,10 @@ def test_a_published_model_is_counted_without_its_memory() -> None:
     ],
 )
 def test_what_is_refused(name: str, options: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"config": None, "stage": "decode", "context": 4, "batch": 1, **options}
+    given: dict[str, Any] = {"config": None, "stage": "decode", "context": 4, **options}
     with pytest.raises(InputError, match=message) as raised:
-        analyze_stage(name, hardware=MACHINE, **given)
+        run = {each: given.pop(each) for each in ("batch", "dtype") if each in given}
+        analyze_stage(name, RunOptions(hardware=MACHINE, **run), **given)
     assert "\n" not in str(raised.value)
 
 

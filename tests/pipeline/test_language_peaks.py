@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roofline.pipeline.language import analyze_stage
+from roofline.run import RunOptions
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
 from tests import builders
@@ -112,9 +113,8 @@ def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
     ],
 )
 def test_peak_memory_is_that_of_a_real_pass(name: str, stage: Literal["prefill", "decode"]) -> None:
-    found = analyze_stage(
-        name, config=MODELS[name], stage=stage, context=40, batch=BATCH, hardware=MACHINE
-    )
+    options = RunOptions(batch=BATCH, hardware=MACHINE)
+    found = analyze_stage(name, options, config=MODELS[name], stage=stage, context=40)
     assert found.totals.peak_memory_bytes == real_peak_bytes(name, MODELS[name], stage, 40)
 
 
@@ -122,7 +122,7 @@ def test_a_decode_pass_holds_its_cache_once() -> None:
     """So long a context that the cache is nearly all there is."""
     context = 4000
     found = analyze_stage(
-        "hf:llama", config=GROUPED, stage="decode", context=context, batch=1, hardware=MACHINE
+        "hf:llama", RunOptions(hardware=MACHINE), config=GROUPED, stage="decode", context=context
     )
     # 3 layers, 2 heads of 8, keys and values, 4 B; the keys of one layer twice.
     cache_bytes = context * 3 * 2 * 2 * 8 * 4

@@ -23,7 +23,7 @@ from roofline.errors import HardwareError, InputError, MeasurementError, ModelEr
 from roofline.latency.calibration_set import Subject
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunSample
-from roofline.latency.store import Store, latency_file
+from roofline.latency.store import Store
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hardware.profiles import profile_to_toml
@@ -37,7 +37,7 @@ from roofline.pipeline import (
 from roofline.pipeline.analyses import analyze
 from roofline.pipeline.calibrations import Step, calibrate
 from roofline.pipeline.fresh_processes import here
-from roofline.pipeline.machines import host_environment, host_latency_file
+from roofline.pipeline.machines import host_environment, host_latency_file, latency_file
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.predictions import predict
 from roofline.pipeline.profiles import profile

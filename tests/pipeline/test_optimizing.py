@@ -33,7 +33,7 @@ from roofline.pipeline.optimization_machine import (
     eager_trials,
 )
 from roofline.pipeline.optimizing import optimize
-from roofline.run import Run
+from roofline.run import RunOptions
 from roofline.substitution.costs import Cost
 from roofline.substitution.graphs.graph import Editor, Graph, Value
 from roofline.substitution.result import Rounds
@@ -442,9 +442,9 @@ def test_a_users_rule_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 def subjects_of(*names: str) -> tuple[Candidate, ...]:
     model = Norms()
-    given, run = Inputs("2x3x8x8"), Run()
+    given, options = Inputs("2x3x8x8"), RunOptions(threads=1)
     return tuple(
-        Candidate(name=each, model=model, inputs=given, batch=None, seq=None, run=run, threads=1)
+        Candidate(name=each, model=model, inputs=given, options=options)
         for each in ("original", *names)
     )
 
@@ -502,10 +502,10 @@ def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"cost": "measured"}, InputError, "--hardware test is another"),
-        ({"measure": True}, InputError, "--hardware test is another"),
+        ({"cost": "measured"}, InputError, "hardware='test' is another"),
+        ({"measure": True}, InputError, "hardware='test' is another"),
         ({"cost": "predicted"}, HardwareError, "nothing was learned of hardware 'test'"),
-        ({"cost": "guessed"}, InputError, "--cost guessed: choose bound, predicted or measured"),
+        ({"cost": "guessed"}, InputError, "cost='guessed': choose bound, predicted or measured"),
         ({"cost": "predicted", "fused": True}, InputError, "only bounds are known of fused"),
         ({"baseline": "tvm"}, InputError, "baseline='tvm': choose eager or compile"),
         ({"rounds": 0}, InputError, "rounds=0"),

@@ -16,7 +16,7 @@ from roofline.pipeline.quantization_sensitivity import OutputErrors
 from roofline.pipeline.runs import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.run import Run
+from roofline.run import RunOptions
 from roofline.workload.inputs import Inputs
 from tests import builders
 
@@ -28,8 +28,8 @@ MACHINE = builders.profile(
 def errors_for(
     model: Any, x: Any, *, samples: Any = None, per_channel: bool = False
 ) -> OutputErrors:
-    asked = workload_of(model, x, run=Run(), batch=None, seq=None)
-    return OutputErrors(asked, Run(), samples, per_channel=per_channel)
+    asked = workload_of(model, x, RunOptions())
+    return OutputErrors(asked, samples, per_channel=per_channel)
 
 
 def small() -> nn.Module:

@@ -19,7 +19,7 @@ from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
 from roofline.quantization.sensitivity import Budget
 from roofline.quantization.what_ifs import what_if
-from roofline.run import Run
+from roofline.run import RunOptions
 
 XEON = Path(__file__).parents[2] / "hwprofiles" / "xeon-8592plus.toml"
 
@@ -74,7 +74,7 @@ def found_for(
     model: nn.Module, x: Any, policy: Policy, **options: Any
 ) -> tuple[Sensitivity, WhatIf]:
     """What is found, and the what-if that was asked for."""
-    asked = workload_of(model, x, run=Run(), batch=None, seq=None)
+    asked = workload_of(model, x, RunOptions())
     if isinstance(model, Small):
         analysis = analysis_of_small()
     else:
@@ -84,7 +84,7 @@ def found_for(
         return what_if(analysis, policy, None)
 
     first = ask(policy)
-    return sensitivity_of(asked, Run(), first, ask=ask, **options), first
+    return sensitivity_of(asked, first, ask=ask, **options), first
 
 
 def relative_error(model: nn.Module, other: nn.Module, x: torch.Tensor) -> float:

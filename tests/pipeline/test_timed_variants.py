@@ -30,7 +30,7 @@ from roofline.pipeline.native_variants import (
 from roofline.quantization.native_variants import VariantKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant
-from roofline.run import Run
+from roofline.run import RunOptions
 
 SHEET = "10980xe"
 SHAPE = (1, 3, 8, 8)
@@ -113,6 +113,7 @@ def found(
     result, conditions = native_variants(
         Net(),
         torch.zeros(SHAPE),
+        options=RunOptions(),
         analysis=options.pop("analysis", ANALYSIS),
         what_if_of=what_if_of,
         processes=processes_of(answer),
@@ -234,6 +235,7 @@ def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> Non
 
     result, _ = native_variants(
         "conv2d(3,4,3)@1x3x8x8",
+        options=RunOptions(),
         analysis=convolution,
         what_if_of=no_linear_layers,
         processes=processes_of(answer),
@@ -297,9 +299,7 @@ def test_models_are_really_run(kind: VariantKind, quickly: None) -> None:
 
 
 def original(model: Any, inputs: Any = SHAPE) -> Candidate:
-    return Candidate(
-        name="model", model=model, inputs=inputs, batch=None, seq=None, run=Run(), threads=1
-    )
+    return Candidate(name="model", model=model, inputs=inputs, options=RunOptions(threads=1))
 
 
 def test_the_same_model_has_the_same_error_every_time(quickly: None) -> None:
@@ -325,6 +325,7 @@ def test_a_model_that_other_processes_cannot_load_is_timed_in_this_one(
     result, conditions = native_variants(
         Local(),
         torch.zeros(SHAPE),
+        options=RunOptions(),
         analysis=ANALYSIS,
         what_if_of=what_if_of,
         ways=WAYS[:1],
@@ -347,6 +348,7 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pipeline, "fresh_processes", processes)
     _, conditions = native_variants(
         "linear(8,8)@2x8",
+        options=RunOptions(),
         analysis=ANALYSIS,
         what_if_of=what_if_of,
         ways=WAYS[:1],

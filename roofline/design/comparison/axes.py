@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.places import PlacedError
 from roofline.foundation.text import printable
 
@@ -185,7 +185,7 @@ def grid_of(axes: str | Mapping[str, object]) -> Grid:
 
 
 def _wrong(text: str, at: int, why: str) -> PlacedError:
-    return PlacedError(f"--sweep: {why}", text, at)
+    return PlacedError(f"{argument('axes')}: {why}", text, at)
 
 
 def _given(name: str, values: object) -> Axis:

@@ -28,8 +28,8 @@ from roofline.foundation.places import PlacedError
 from roofline.foundation.text import printable
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.assembly import assemble
-from roofline.pipeline.runs import CapturedPass, Workload, captured_workload, workload_of
+from roofline.pipeline.analyses import assemble
+from roofline.pipeline.runs import CapturedPass, Workload, workload_of
 from roofline.placement import Roof
 from roofline.run import RunOptions
 
@@ -170,10 +170,7 @@ class Context:
     def _cell(self, found: CapturedPass, machine: int) -> Cell:
         return cell_of(
             assemble(
-                found.name,
-                found.inputs,
-                found.capture,
-                found.reuse,
+                found,
                 self._roofs[machine],
                 cold=self.options.cold,
                 notes=(),
@@ -183,10 +180,9 @@ class Context:
 
     def captured(self, job: Job, on: str = "cpu") -> CapturedPass:
         """The design of a job, captured for the device that it is placed on."""
-        options = self._options(job)
-        return captured_workload(self.asked(job), options, run=options.run(on))
+        return self.asked(job, on).captured()
 
-    def asked(self, job: Job) -> Workload:
+    def asked(self, job: Job, on: str = "cpu") -> Workload:
         """The model and inputs of a job, before it is captured."""
         design, options = self.designs[job.design], self._options(job)
         model, values = design.model, dict(job.values)
@@ -196,9 +192,7 @@ class Context:
                 from roofline.workload.models.expressions.reading import bound
 
                 model = bound(model, {name: values[name] for name in design.variables})
-        return workload_of(
-            model, self.inputs, run=options.run(), batch=options.batch, seq=options.seq
-        )
+        return workload_of(model, self.inputs, options, on=on)
 
     def _options(self, job: Job) -> RunOptions:
         """The options at a point whose axes may be options."""

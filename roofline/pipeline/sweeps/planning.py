@@ -18,14 +18,14 @@ from roofline.design.comparison.axes import (
     point_text,
     text_of,
 )
-from roofline.errors import HardwareError, InputError, ModelError, nearest
+from roofline.errors import HardwareError, InputError, ModelError, argument, nearest
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine, shipped_for
-from roofline.run import RunOptions, check_counts
+from roofline.run import RunOptions, each_of, machine_name
 
 _OF_CAPTURES = ("batch", "seq", "dtype", "layout")
 """Axes that change what is captured; those of machines and threads do not."""
@@ -103,41 +103,39 @@ def plan_of(
     grid: Grid,
     *,
     names: Sequence[str] = (),
-    reference: int = 0,
+    reference: int | str = 0,
     hardware: Hardware | Sequence[Hardware] | None = None,
     inputs: Any = None,
     options: RunOptions,
     progress: Progress | None = None,
 ) -> Plan:
-    """The plan of a sweep; whatever is wrong with it is found here, before any work.
-
-    Raises:
-        InputError: designs, axes or options that do not fit together.
-        HardwareError: a machine that is not known, or has not so many threads.
-    """
+    """The plan of a sweep; whatever is wrong with it is found here, before any work."""
     designed = _designs(designs, names)
+    called = tuple(each.name for each in designed)
+    if isinstance(reference, str):
+        if reference not in called:
+            hint = nearest(reference, called) or f"; there are {', '.join(called)}"
+            raise InputError(f"{argument('reference', reference)} is none of the designs{hint}")
+        reference = called.index(reference)
     if not 0 <= reference < len(designed):
         raise InputError(f"reference {reference}: there are designs 0 to {len(designed) - 1}")
+    given = each_of("hardware", hardware)
     balances: tuple[float, ...] = ()
     if is_over_balance(grid, designed):
-        balances = _balances(grid, hardware, options)
+        balances = _balances(grid, given, options)
         rest = tuple(axis for axis in grid.axes if axis.name != BALANCE)
         grid = replace(grid, axes=rest)
-    _check_axes(grid, designed, hardware, options)
-    if isinstance(hardware, (list, tuple)) and len(hardware) > 1:
+    _check_axes(grid, designed, given, options)
+    if len(given) > 1:
         # Several machines are an axis like any other.
-        called = [
-            each.name if isinstance(each, HardwareProfile) else str(each) for each in hardware
-        ]
-        if len(set(called)) < len(called):
-            raise InputError("--hardware: a machine is given twice; name it once")
-        grid = replace(grid, axes=(*grid.axes, Axis(name="hardware", values=tuple(called))))
+        machines = each_of("hardware", [machine_name(each) for each in given])
+        grid = replace(grid, axes=(*grid.axes, Axis(name="hardware", values=machines)))
     _check_values(grid, designed, inputs)
-    machines, profiles, notes = _machines(grid, hardware, options, progress)
+    machines, profiles, notes = _machines(grid, given, options, progress)
     found = {each.threads for each in machines}
     return Plan(
         grid=grid,
-        names=tuple(each.name for each in designed),
+        names=called,
         reference=reference,
         context=Context(
             designs=designed,
@@ -192,15 +190,19 @@ def is_over_balance(grid: Grid, designs: Sequence[Design] = ()) -> bool:
     return BALANCE in {axis.name for axis in grid.axes} - variables
 
 
-def _balances(grid: Grid, hardware: object, options: RunOptions) -> tuple[float, ...]:
-    if isinstance(hardware, (list, tuple)) and len(hardware) > 1:  # pyright: ignore[reportUnknownArgumentType]  of anything
+def _balances(
+    grid: Grid, hardware: Sequence[Hardware | None], options: RunOptions
+) -> tuple[float, ...]:
+    sweep = argument("axes")
+    if len(hardware) > 1:
         raise InputError(
-            f"--hardware: a sweep over {BALANCE} makes its machines of one; name one"
+            f"{argument('hardware')}: a sweep over {BALANCE} makes its machines of one; name one"
             " (the known ones are marked anyway)"
         )
     if options.cold:
         raise InputError(
-            f"--cold has no effect on a sweep over {BALANCE}: every operand comes from memory"
+            f"{argument('cold', True)} has no effect on a sweep over {BALANCE}: every operand"
+            " comes from memory"
         )
     values: Sequence[object] = ()
     for axis in grid.axes:
@@ -208,23 +210,26 @@ def _balances(grid: Grid, hardware: object, options: RunOptions) -> tuple[float,
             values = axis.values
         elif len(axis.values) > 1 or axis.name in _OF_MACHINES:
             raise InputError(
-                f"--sweep: {BALANCE} is an axis of machines, and '{axis.name}' cannot vary beside"
+                f"{sweep}: {BALANCE} is an axis of machines, and '{axis.name}' cannot vary beside"
                 f" it; give {axis.name} one value"
             )
     found = [float(each) for each in values if isinstance(each, (int, float)) and each > 0]
     if len(found) < len(values) or len(found) < 2:
-        raise InputError(f"--sweep: {BALANCE} takes at least two numbers of FLOP/byte above 0")
+        raise InputError(f"{sweep}: {BALANCE} takes at least two numbers of FLOP/byte above 0")
     return tuple(found)
 
 
 def _check_axes(
-    grid: Grid, designs: Sequence[Design], hardware: object, options: RunOptions
+    grid: Grid,
+    designs: Sequence[Design],
+    hardware: Sequence[Hardware | None],
+    options: RunOptions,
 ) -> None:
     """Refuse axes that nothing uses, variables without an axis, and what is said twice."""
     given = [axis.name for axis in grid.axes]
     variables = list(dict.fromkeys(name for each in designs for name in each.variables))
     fixed: dict[str, object] = {
-        "hardware": hardware,
+        "hardware": hardware[0],
         "layout": options.channels_last or None,
         **options.keywords("batch", "seq", "threads", "dtype"),
     }
@@ -233,17 +238,17 @@ def _check_axes(
             known = (*variables, *OPTION_AXES)
             raise grid.refusal(
                 name,
-                f"--sweep: no design has a variable '{name}'{nearest(name, known)}"
+                f"{argument('axes')}: no design has a variable '{name}'{nearest(name, known)}"
                 f" (variables: {', '.join(variables) or 'none'};"
                 f" options: {', '.join(OPTION_AXES)})",
             )
         if name not in variables and fixed.get(name) is not None:
-            option = "--channels-last" if name == "layout" else f"--{name}"
-            raise grid.refusal(name, f"{option} is also an axis of --sweep; say it once")
+            option = argument("channels_last" if name == "layout" else name)
+            raise grid.refusal(name, f"{option} is also an axis of {argument('axes')}; say it once")
     for name in variables:
         if name not in given:
             raise InputError(
-                f"--sweep: the variable '{name}' of"
+                f"{argument('axes')}: the variable '{name}' of"
                 f" {next(each.name for each in designs if name in each.variables)} has no axis"
                 f"{nearest(name, given)} (write {name}=16:1024:x2)"
             )
@@ -256,35 +261,32 @@ def _check_values(grid: Grid, designs: Sequence[Design], inputs: Any) -> None:
         # A design may call one of its own variables so.
         if all(name in each.variables for each in designs):
             continue
+        said = f"{argument('axes')}: {name}"
         if name in ("batch", "seq", "threads"):
             ends = values if isinstance(values, tuple) else (values[0], values[-1])
             for each in ends:
                 if not isinstance(each, int) or each < 1:
-                    raise InputError(f"--sweep: {name} {text_of(each)}: takes whole numbers from 1")
+                    raise InputError(f"{said} {text_of(each)}: must be whole numbers from 1")
             if name == "seq":
-                check_counts(batch=None, seq=int(values[0]), threads=None, inputs=inputs)
+                RunOptions.of(inputs, seq=int(values[0]))
         for each in values if name in ("dtype", "layout") else ():
             if name == "dtype" and dtype_called(str(each)).kind != "float":
-                raise InputError(f"--sweep: dtype {each}: parameters take a floating type")
+                raise InputError(f"{said} {each}: parameters take a floating type")
             if name == "layout" and each not in LAYOUTS:
                 raise InputError(
-                    f"--sweep: layout {text_of(each)}: there are {' and '.join(LAYOUTS)}"
+                    f"{said} {text_of(each)}: there are {' and '.join(LAYOUTS)}"
                     f"{nearest(str(each), LAYOUTS)}"
                 )
 
 
 def _machines(
     grid: Grid,
-    hardware: Hardware | Sequence[Hardware] | None,
+    given: Sequence[Hardware | None],
     options: RunOptions,
     progress: Progress | None,
 ) -> tuple[tuple[Machine, ...], tuple[HardwareProfile, ...], tuple[str, ...]]:
     """A machine for each point of the axes of machines and threads, their profiles, and notes."""
-    given: list[Any] = [*hardware] if isinstance(hardware, (list, tuple)) else [hardware]
-    asked: dict[str, Hardware | None] = {
-        each.name if isinstance(each, HardwareProfile) else str(each or catalog.HOST): each
-        for each in given
-    }
+    asked = {machine_name(each or catalog.HOST): each for each in given}
     for axis in grid.axes:
         if axis.name == "hardware" and len(given) == 1:
             asked = {str(name): str(name) for name in axis.values}
@@ -306,7 +308,7 @@ def _machines(
     profiles = tuple(each for each, _ in loaded.values())
     if options.threads is not None and all(each.device != "cpu" for each in profiles):
         raise HardwareError(
-            f"--threads {options.threads}: none of these machines is a CPU; leave it out"
+            f"{argument('threads', options.threads)}: none of these machines is a CPU; leave it out"
         )
     return tuple(found), profiles, tuple(notes)
 
@@ -319,9 +321,6 @@ def probed(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float, ...]:
 
     The slower half of what was timed counts; the very first job loads libraries, and counts only
     where it is alone.
-
-    Raises:
-        ModelError: a design that cannot be built at any of these, always for the same reason.
     """
     found: list[float] = []
     for design in range(len(plan.names)):

@@ -17,18 +17,17 @@ from roofline.design.comparison.result import Comparison
 from roofline.errors import HardwareError, InputError, ModelError, RooflineError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.dtypes import dtype as dtype_called
-from roofline.foundation.progress import Progress
+from roofline.foundation.progress import Progress, Say
 from roofline.latency.calibrated import no_calibration
 from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
-from roofline.pipeline.assembly import memory_peak
-from roofline.pipeline.machines import Hardware
+from roofline.pipeline.analyses import memory_peak
 from roofline.pipeline.runs import CapturedPass
 from roofline.pipeline.sweeps.jobs import Job, inputs_text, notes_on_inputs, one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
 from roofline.pipeline.sweeps.where import Where, length_text, run_jobs
 from roofline.placement import Roof, arithmetic_dtype, classic_model_note, other_device_note, place
-from roofline.run import Device, OnMachinesKeywords, Run, RunOptions, takes
+from roofline.run import Device, Run, RunOptions, SweepKeywords, takes
 
 if TYPE_CHECKING:
     import torch
@@ -39,12 +38,7 @@ _HALVINGS = 50
 
 
 def balance_sweep(plan: Plan) -> Comparison:
-    """The bounds of designs, which a plan has at a single point, over its balances.
-
-    Raises:
-        HardwareError: the machine has no ceilings for the data type, or for some operators.
-        ModelError: a design that cannot be built.
-    """
+    """The bounds of designs, which a plan has at a single point, over its balances."""
     (machine, *_) = plan.context.machines
     base, threads = machine.profile, machine.threads
     options = plan.context.options
@@ -217,18 +211,18 @@ def _best(times_s: Sequence[float]) -> int:
     return min(range(len(times_s)), key=lambda i: (times_s[i], i))
 
 
-@takes(OnMachinesKeywords)
+@takes(SweepKeywords)
 def sweep(
     *designs: str | torch.nn.Module,
     axes: str | Mapping[str, object],
     inputs: Any = None,
-    reference: int = 0,
-    hardware: Hardware | Sequence[Hardware] | None = None,
+    reference: int | str = 0,
     executor: str | Executor | None = None,
     jobs: int | None = None,
     names: Sequence[str] = (),
     progress: Progress | None = None,
-    **run: Unpack[OnMachinesKeywords],
+    ask: Say | None = None,
+    **run: Unpack[SweepKeywords],
 ) -> Comparison:
     """Which design wins where: work, bound and predicted time of designs over a grid of sizes.
 
@@ -248,15 +242,16 @@ def sweep(
             (contiguous, channels-last) and hardware: ``{"c": [16, 32], "size": range(7, 57, 7)}``,
             or a text, ``"c=16:1024:x2,size=7:56:+7,dtype=float32|bfloat16"``. Beside ``balance``,
             all others have one value.
-        inputs: as for `analyze`, for all designs.
-        reference: the index of the design that ratios refer to.
-        hardware: as for `analyze`; several become an axis. Of one, hypothetical machines are made.
+        inputs: as for `analyze`, for all designs. Several machines of ``hardware`` become an axis;
+            of one, hypothetical machines are made.
+        reference: the index or the name of the design that ratios refer to.
         executor: where: ``"local"`` in this process, ``"processes"`` of this machine,
             ``"dask:ADDRESS"`` on a cluster, or any `concurrent.futures.Executor`. None: here if it
             takes less than about ten seconds, else in processes.
         jobs: how many processes; 1: this one.
         names: what to call the designs; by default their texts.
         progress: told how far it is.
+        ask: told of a sweep that is so long that its user should be asked; may raise.
 
     Raises:
         InputError: axes that no design uses, variables without one, balances that are no numbers
@@ -272,39 +267,29 @@ def sweep(
         grid,
         names=names,
         reference=reference,
-        hardware=hardware,
+        hardware=run.get("hardware"),
         inputs=inputs,
-        options=RunOptions.of(inputs, **run),
+        options=RunOptions.of(inputs, **{**run, "hardware": None}),
         progress=progress,
     )
-    return carry_out(plan, where, progress=progress)
+    return carry_out(plan, where, ask=ask, progress=progress)
 
 
 def carry_out(
     plan: Plan,
     where: Where,
     *,
-    warn: Callable[[str], None] | None = None,
+    ask: Say | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Carry out a plan, and put its cells where they belong.
-
-    Args:
-        plan: what to do.
-        where: where it runs.
-        warn: told of a sweep that is so long that its user should be asked; may raise.
-        progress: told how far it is.
-
-    Raises:
-        InputError: a design that cannot be built at any point; and as `sweep`.
-    """
+    """Carry out a plan, and put its cells where they belong; the arguments as of `sweep`."""
     if plan.balances:
         return balance_sweep(plan)
     with one_thread():
         plan = plan if plan.job_s else replace(plan, job_s=probed(plan))
         long = length_text(plan, where)
-        if warn and long:
-            warn(long)
+        if ask and long:
+            ask(long)
         total = plan.job_count
         cells: dict[Job, Sequence[Cell]] = {}
         for job, found in run_jobs(plan, where.settled(plan.job_mean_s * total)):

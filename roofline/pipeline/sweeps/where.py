@@ -15,7 +15,7 @@ from typing import Any
 
 from roofline.design.comparison.axes import BALANCE, Grid
 from roofline.design.comparison.cells import Cell
-from roofline.errors import InputError, MeasurementError, RooflineError, nearest, said_by
+from roofline.errors import InputError, MeasurementError, RooflineError, argument, nearest, said_by
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.sweeps.jobs import Job, work
 from roofline.pipeline.sweeps.planning import Plan, is_over_balance
@@ -53,17 +53,15 @@ class Where:
 
     @staticmethod
     def of(executor: str | Executor | None, jobs: int | None, *, grid: Grid | None = None) -> Where:
-        """What a user means for a sweep over a grid.
-
-        Raises:
-            InputError: there is no such executor, or `jobs` has no effect on it.
-        """
+        """What a user means for a sweep over a grid."""
         if grid and is_over_balance(grid):
-            for name, each in {"--executor": executor, "--jobs": jobs}.items():
+            for name, each in {"executor": executor, "jobs": jobs}.items():
                 if each is not None:
-                    raise InputError(f"{name} has no effect on a sweep over {BALANCE}: it is short")
+                    raise InputError(
+                        f"{argument(name)} has no effect on a sweep over {BALANCE}: it is short"
+                    )
         if jobs is not None and (type(jobs) is not int or jobs < 1):
-            raise InputError(f"--jobs {jobs}: takes a whole number from 1")
+            raise InputError(f"{argument('jobs', jobs)}: must be a whole number from 1")
         count = jobs or this_host().available_cpus
         match executor:
             case None:
@@ -77,7 +75,8 @@ class Where:
                 found = Where(kind=DASK, address=executor.removeprefix(DASK))
             case str():
                 raise InputError(
-                    f"--executor {executor}: there are {LOCAL}, {PROCESSES} and {DASK}ADDRESS"
+                    f"{argument('executor', executor)}: there are {LOCAL}, {PROCESSES} and"
+                    f" {DASK}ADDRESS"
                     f"{nearest(executor, (LOCAL, PROCESSES, DASK))}"
                 )
             case _ if callable(getattr(executor, "submit", None)):
@@ -89,8 +88,8 @@ class Where:
                 )
         if jobs is not None and not (found.kind == LOCAL and jobs == 1):
             raise InputError(
-                f"--jobs {jobs} is for processes of this machine; it has no effect beside"
-                f" {executor if isinstance(executor, str) else 'an executor'}"
+                f"{argument('jobs', jobs)} is for processes of this machine; it has no effect"
+                f" beside {executor if isinstance(executor, str) else 'an executor'}"
             )
         return found
 
@@ -142,10 +141,6 @@ def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
     """The cells of every job of a plan, as they are done.
 
     Jobs whose worker died run again, one by one, so that it is known who ends workers.
-
-    Raises:
-        InputError: a design that cannot be sent, or an executor that takes no work.
-        MeasurementError: a job that ends every worker that takes it.
     """
     if where.kind == LOCAL:
         for job in plan.jobs():
@@ -235,11 +230,7 @@ def _deaths_of_workers() -> tuple[type[BaseException], ...]:
 
 @contextlib.contextmanager
 def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
-    """Within it joblib runs in processes of this machine, or on the workers of a Dask scheduler.
-
-    Raises:
-        InputError: `distributed` is missing, nobody answers, or there are no workers.
-    """
+    """Within it joblib runs in processes of this machine, or on the workers of a Dask scheduler."""
     from joblib import parallel_config
 
     if where.kind == PROCESSES:
@@ -247,7 +238,7 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
         with parallel_config("loky", n_jobs=max(2, where.count)):
             yield
         return
-    name = f"--executor {DASK}{where.address}"
+    name = argument("executor", f"{DASK}{where.address}")
     try:
         from distributed import Client
     except ImportError as error:
