@@ -8,7 +8,7 @@ from roofline.latency.calibration_set import Subject, int8_designs
 from roofline.pipeline.calibrations import subject_workload
 from roofline.pipeline.timing import real_model
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
-from roofline.run import Run
+from roofline.run import RunOptions
 from roofline.workload.capture.passes import capture
 from roofline.workload.operators import OperatorRecord
 
@@ -16,11 +16,10 @@ pytestmark = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "th
 
 
 def records(subject: Subject) -> tuple[OperatorRecord, ...]:
-    run = Run(channels_last=subject.channels_last)
-    asked = subject_workload(subject, run, subject.batches[0])
+    asked = subject_workload(subject, RunOptions(channels_last=subject.channels_last))
     with int8_kernels():
         model = in_int8(real_model(asked), asked.given)
-        return capture(model, asked.given, name=subject.name, run=run).records
+        return capture(model, asked.given, name=subject.name, run=asked.run).records
 
 
 @pytest.mark.parametrize("kind", ["standard", "separable", "residual", "branches", "max_pool_of"])
