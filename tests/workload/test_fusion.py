@@ -73,11 +73,6 @@ def test_conv_bn_relu_is_one_kernel_whose_batch_norm_is_gone(inplace: bool) -> N
     assert ["batch_norm" in records[n].op for n in folded] == [True]
 
 
-def test_a_bias_takes_the_shift_of_the_batch_norm() -> None:
-    model = nn.Sequential(conv(bias=True), nn.BatchNorm2d(8))
-    assert [byte for *_, byte in chains(model, (1, 3, 10, 10))] == [X + W + C, Y]
-
-
 def test_conv_relu_bn_is_one_kernel_that_still_reads_its_batch_norm() -> None:
     model = nn.Sequential(conv(), nn.ReLU(), nn.BatchNorm2d(8))
     assert chains(model, (1, 3, 10, 10)) == [
@@ -138,16 +133,6 @@ def test_a_residual_is_added_in_the_epilogue_of_the_later_convolution() -> None:
     ]
 
 
-def test_linear_gelu_linear() -> None:
-    """The activation is done on the first product's tiles; the second reads them from memory."""
-    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
-    assert chains(model, (10, 16)) == [
-        ("addmm", 0, F * (10 * 16 + 16 * 64 + 64)),
-        ("gelu", 0, F * 10 * 64),
-        ("addmm", 1, F * (10 * 64 + 64 * 16 + 16 + 10 * 16)),
-    ]
-
-
 def test_attention_by_hand() -> None:
     """softmax(Q K^T / sqrt d + mask) V: scores cross after the mask, and again as shares."""
 
@@ -182,44 +167,6 @@ def test_layer_norm_takes_in_the_sum_before_it_and_what_comes_after() -> None:
     ]
 
 
-def test_rows_too_long_to_stay_on_chip_are_read_from_memory() -> None:
-    """A row of 32768 numbers: what makes it is done as it is read, what follows on the fly."""
-    model = nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.Sigmoid())
-    size = F * 2 * 32768
-    assert chains(model, (2, 32768)) == [
-        ("relu", 0, 0),
-        ("_softmax", 1, size),
-        ("sigmoid", 1, size),
-    ]
-
-
-def test_a_normalisation_in_parts_reads_its_operand_once() -> None:
-    """One kernel, as the row is on chip when its mean is known."""
-    size = F * 6 * 32
-    assert chains(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1), (6, 32)) == [
-        ("pow", 0, size),
-        ("mean", 0, 0),
-        ("add", 0, 0),
-        ("rsqrt", 0, 0),
-        ("mul", 0, size),
-    ]
-
-
-def test_channel_statistics_do_not_bring_the_image_back() -> None:
-    """A mean over the batch is taken in; who uses it computes the image again."""
-
-    def centred(x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(x)
-        return y - y.mean(0, keepdim=True)
-
-    size = F * 6 * 32
-    assert chains(centred, (6, 32)) == [
-        ("relu", 0, size),
-        ("mean", 0, F * 32),
-        ("sub", 1, size + F * 32 + size),
-    ]
-
-
 def test_a_gate_waits_for_its_input() -> None:
     """Squeeze and excite: the product needs the pooled image, so the image is read twice."""
 
@@ -236,21 +183,6 @@ def test_a_gate_waits_for_its_input() -> None:
         ("convolution", 1, pooled + 64 * F + pooled),
         ("sigmoid", 1, pooled),
         ("mul", 2, 2 * Y + pooled),
-    ]
-
-
-def test_a_value_that_others_read_in_another_order_is_computed_again() -> None:
-    """pool(relu(x)) + relu(x): the sum joins the pooling, whose windows compute relu(x)."""
-
-    def both(x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(x)
-        return torch.nn.functional.max_pool2d(y, 3, 1, 1) + y
-
-    # Who reads the same bytes a second time in a kernel finds them there.
-    assert chains(both, (1, 8, 8, 8)) == [
-        ("relu", 0, 0),
-        ("max_pool2d_with_indices", 1, Y),
-        ("add", 1, Y),
     ]
 
 
@@ -282,19 +214,6 @@ def test_a_draw_joins_what_uses_it_and_is_kept_for_the_way_back() -> None:
     assert sum(fused[n].traffic_bytes for n in chain) == size + F * (16 * 16 + 16) + 3 * size
 
 
-def test_views_between_are_transparent_and_what_is_kept_is_written() -> None:
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.exp(x)
-        z = torch.sin(y.view(4, 10).t())
-        return z * 2, y
-
-    assert chains(function, (40,)) == [("exp", 0, 320), ("sin", 0, 0), ("mul", 0, 160)]
-
-
-def test_an_operand_of_two_members_is_read_once() -> None:
-    assert chains(lambda x, y: (x + y) * x, (10,), (10,)) == [("add", 0, 80), ("mul", 0, 40)]
-
-
 def test_a_part_overwritten_in_place_is_done_in_memory() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = torch.exp(x)
@@ -304,14 +223,6 @@ def test_a_part_overwritten_in_place_is_done_in_memory() -> None:
     eager = [each for each in passed(function, (10,)).records if each.state is not State.FREE]
     assert chains(function, (10,)) == [
         (each.op.removeprefix("aten."), n, each.work.traffic_bytes) for n, each in enumerate(eager)
-    ]
-
-
-def test_a_batch_norm_after_a_linear_layer_is_folded_too() -> None:
-    model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
-    assert chains(model, (10, 16)) == [
-        ("addmm", 0, F * (10 * 16 + 16 * 8 + 8)),
-        ("batch_norm", 0, F * 10 * 8),
     ]
 
 
@@ -328,23 +239,6 @@ def test_an_update_in_parts_is_one_kernel() -> None:
     assert sum(records[n].work.traffic_bytes for n in big) > 2 * 7 * size
 
 
-def test_kernels_over_the_same_elements_read_a_shared_operand_once() -> None:
-    """Two results of one image: neither needs the other, and it is read for both."""
-    found = chains(lambda x, y: (torch.sin(x), x + y), (10,), (10,))
-    assert found == [("sin", 0, 80), ("add", 0, 80)]
-
-
-def test_a_product_shares_nothing_with_those_that_read_its_operand() -> None:
-    found = chains(lambda x, w: (x @ w, torch.sin(x)), (8, 8), (8, 8))
-    assert found == [("mm", 0, 3 * 256), ("sin", 1, 2 * 256)]
-
-
-def test_a_small_value_is_computed_again_for_each_of_its_many_readers() -> None:
-    """The sigmoid of 8 numbers, spread over 80."""
-    found = chains(lambda x, gate: x * torch.sigmoid(gate), (10, 8), (8,))
-    assert found == [("sigmoid", 0, 0), ("mul", 1, 2 * 320 + 32)]
-
-
 def test_what_is_read_of_a_value_is_all_that_is_computed_of_it_again() -> None:
     """The gates of a layer: one half of exp(x) is used, then both."""
 
@@ -355,27 +249,6 @@ def test_what_is_read_of_a_value_is_all_that_is_computed_of_it_again() -> None:
     half = chains(lambda x: torch.exp(x)[:4] * 2, (10,))
     assert half == [("exp", 0, 0), ("mul", 1, 2 * 16)]
     assert sum(byte for *_, byte in chains(halves, (10,))) == 40 + 20
-
-
-def test_a_value_of_two_operands_is_stored_where_a_product_reads_it_anyway() -> None:
-    def function(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        both = x + y
-        return both @ w + both
-
-    assert chains(function, *[(8, 8)] * 3) == [
-        ("add", 0, 3 * 256),
-        ("mm", 1, 2 * 256),
-        ("add", 1, 2 * 256),
-    ]
-
-
-def test_products_write_the_pieces_of_a_concatenation_where_they_end_up() -> None:
-    """The input is a piece, too, and is copied."""
-    assert chains(lambda x, w: torch.cat([x, torch.relu(x @ w)]), (8, 8), (8, 8)) == [
-        ("mm", 0, 2 * 256),
-        ("relu", 0, 256),
-        ("cat", 1, 2 * 256),
-    ]
 
 
 def test_what_follows_from_parameters_alone_is_computed_before_the_pass() -> None:
@@ -395,12 +268,99 @@ def test_what_follows_from_parameters_alone_is_computed_before_the_pass() -> Non
     assert fused_traffic(records)[tanh].traffic_bytes == 2 * 256
 
 
-def test_what_nobody_reads_is_not_done() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        torch.exp(x)
-        return torch.sin(x)
+N = F * 6 * 32
+"""Bytes of 6 rows of 32 numbers."""
+LONG = F * 2 * 32768
 
-    assert chains(function, (10,)) == [("exp", 0, 0), ("sin", 0, 80)]
+CHAINS: dict[str, tuple[Any, Sequence[tuple[int, ...]], list[tuple[str, int, int]]]] = {
+    "a bias takes the shift of the batch norm": (
+        nn.Sequential(conv(bias=True), nn.BatchNorm2d(8)),
+        [(1, 3, 10, 10)],
+        [("convolution", 0, X + W + C), ("batch_norm", 0, Y)],
+    ),
+    "a batch norm after a linear layer is folded too": (
+        nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)),
+        [(10, 16)],
+        [("addmm", 0, F * (10 * 16 + 16 * 8 + 8)), ("batch_norm", 0, F * 10 * 8)],
+    ),
+    "an activation is done on a product's tiles, and the next product reads it from memory": (
+        nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)),
+        [(10, 16)],
+        [
+            ("addmm", 0, F * (10 * 16 + 16 * 64 + 64)),
+            ("gelu", 0, F * 10 * 64),
+            ("addmm", 1, F * (10 * 64 + 64 * 16 + 16 + 10 * 16)),
+        ],
+    ),
+    "rows too long to stay on chip are read from memory, but what follows is done on the fly": (
+        nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.Sigmoid()),
+        [(2, 32768)],
+        [("relu", 0, 0), ("_softmax", 1, LONG), ("sigmoid", 1, LONG)],
+    ),
+    "of a normalization in parts, the row is on chip when its mean is known": (
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1),
+        [(6, 32)],
+        [("pow", 0, N), ("mean", 0, 0), ("add", 0, 0), ("rsqrt", 0, 0), ("mul", 0, N)],
+    ),
+    "a mean over the batch is taken in, and who uses it computes the image again": (
+        lambda x: (y := torch.relu(x)) - y.mean(0, keepdim=True),
+        [(6, 32)],
+        [("relu", 0, N), ("mean", 0, F * 32), ("sub", 1, N + F * 32 + N)],
+    ),
+    # Who reads the same bytes a second time in a kernel finds them there.
+    "a sum joins the pooling, whose windows compute the activation again": (
+        lambda x: nn.functional.max_pool2d(y := torch.relu(x), 3, 1, 1) + y,
+        [(1, 8, 8, 8)],
+        [("relu", 0, 0), ("max_pool2d_with_indices", 1, Y), ("add", 1, Y)],
+    ),
+    "views between are transparent, and what is kept is written": (
+        lambda x: (torch.sin((y := torch.exp(x)).view(4, 10).t()) * 2, y),
+        [(40,)],
+        [("exp", 0, 320), ("sin", 0, 0), ("mul", 0, 160)],
+    ),
+    "an operand of two members is read once": (
+        lambda x, y: (x + y) * x,
+        [(10,)] * 2,
+        [("add", 0, 80), ("mul", 0, 40)],
+    ),
+    "kernels over the same elements read a shared operand once": (
+        lambda x, y: (torch.sin(x), x + y),
+        [(10,)] * 2,
+        [("sin", 0, 80), ("add", 0, 80)],
+    ),
+    "a product shares nothing with those that read its operand": (
+        lambda x, w: (x @ w, torch.sin(x)),
+        [(8, 8)] * 2,
+        [("mm", 0, 3 * 256), ("sin", 1, 2 * 256)],
+    ),
+    "a small value is computed again for each of its many readers": (
+        lambda x, gate: x * torch.sigmoid(gate),
+        [(10, 8), (8,)],
+        [("sigmoid", 0, 0), ("mul", 1, 2 * 320 + 32)],
+    ),
+    "a value of two operands is stored where a product reads it anyway": (
+        lambda x, y, w: (both := x + y) @ w + both,
+        [(8, 8)] * 3,
+        [("add", 0, 3 * 256), ("mm", 1, 2 * 256), ("add", 1, 2 * 256)],
+    ),
+    "products write the pieces of a concatenation where they end up, and inputs are copied": (
+        lambda x, w: torch.cat([x, torch.relu(x @ w)]),
+        [(8, 8)] * 2,
+        [("mm", 0, 2 * 256), ("relu", 0, 256), ("cat", 1, 2 * 256)],
+    ),
+    "what nobody reads is not done": (
+        lambda x: (torch.exp(x), torch.sin(x))[1],
+        [(10,)],
+        [("exp", 0, 0), ("sin", 0, 80)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "shapes", "expected"), CHAINS.values(), ids=CHAINS)
+def test_by_hand(
+    model: Any, shapes: Sequence[tuple[int, ...]], expected: list[tuple[str, int, int]]
+) -> None:
+    assert chains(model, *shapes) == expected
 
 
 # -- whole models ----------------------------------------------------------------------------------

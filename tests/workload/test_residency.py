@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.tensors import Role
 from tests.builders import record
@@ -52,23 +52,6 @@ def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
     # In the steady state nothing is further back than the input: 8 of its own and two buffers.
     distances = [reuse.distance_bytes or 0 for reuses in found.steady for reuse in reuses]
     assert max(distances) == 24
-
-
-def test_peak_counts_what_a_residual_keeps_alive() -> None:
-    """x(4) -> a(4) -> b(4); add(a, b) -> c(4): a, b and c live together."""
-    image = i8(0, 4, Role.INPUT)
-    a, b, c = i8(1, 4), i8(2, 4), i8(3, 4)
-    kept = [record([image], [a]), record([a], [b]), record([a, b], [c], freed=[1, 2])]
-    assert residency(kept).peak_activation_bytes == 12
-    dropped = [record([image], [a]), record([a], [b], freed=[1]), record([b], [c], freed=[2])]
-    assert residency(dropped).peak_activation_bytes == 8
-
-
-def test_free_operators_take_memory_but_touch_nothing() -> None:
-    allocated = record([], [i8(0, 16)], state=State.FREE)
-    found = residency([allocated])
-    assert found.steady == ((),)
-    assert found.peak_activation_bytes == 16
 
 
 def test_halves_of_a_storage_are_touched_apart() -> None:

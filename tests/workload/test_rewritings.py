@@ -39,13 +39,13 @@ def linears(*widths: int) -> nn.Sequential:
 
 
 class Calls(nn.Module):
-    """Modules, and a function of them and the input."""
+    """Modules and parameters, and a function of them and the input."""
 
-    def __init__(self, forward: Any, **modules: nn.Module) -> None:
+    def __init__(self, forward: Any, **parts: Any) -> None:
         super().__init__()
         self.given = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
+        for name, part in parts.items():
+            setattr(self, name, part)
 
     def forward(self, *inputs: Tensor) -> Any:
         return self.given(self, *inputs)
@@ -260,8 +260,7 @@ def test_what_is_merged_with_a_stride_reads_what_the_stride_leaves():
 
 def test_a_product_with_a_constant_vector_is_merged_as_one_with_a_matrix():
     vector = nn.Parameter(torch.ones(64))
-    model = Calls(lambda m, x: m.w(x) @ vector, w=linears(48, 64)[0])
-    model.register_parameter("vector", vector)
+    model = Calls(lambda m, x: m.w(x) @ m.vector, w=linears(48, 64)[0], vector=vector)
     assert flop(work_of(model, (8, 48))) == 2 * 8 * 48
 
 
@@ -269,9 +268,13 @@ def test_scales_and_shifts_of_addcmul_and_lerp_leave_linear_maps_together():
     """A batch norm that is written out with constants."""
     scale, shift = nn.Parameter(torch.ones(1, 64)), nn.Parameter(torch.ones(1, 64))
     a, b = linears(32, 64), linears(64, 2)
-    model = Calls(lambda m, x: m.b(torch.addcmul(m.shift, m.a(x), m.scale)), a=a, b=b)
-    model.register_parameter("scale", scale)
-    model.register_parameter("shift", shift)
+    model = Calls(
+        lambda m, x: m.b(torch.addcmul(m.shift, m.a(x), m.scale)),
+        a=a,
+        b=b,
+        scale=scale,
+        shift=shift,
+    )
     assert flop(work_of(model, (8, 32))) == 2 * 8 * 32 * 2
     mixed = Calls(lambda m, x: m.b(torch.lerp(m.a(x), m.a(x), 0.25)), a=a, b=b)
     assert flop(work_of(mixed, (8, 32))) == 2 * 8 * 32 * 2
