@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import os
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -49,11 +50,17 @@ def script_content() -> bytes:
     """A TorchScript file as torch writes it."""
     jit: Any = torch.jit
     content = io.BytesIO()
-    with warnings.catch_warnings():
-        # torch calls TorchScript itself deprecated.
-        warnings.simplefilter("ignore")
+    # torch calls TorchScript itself deprecated.
+    with warnings.catch_warnings(action="ignore"):
         jit.save(jit.script(Small().eval()), content)
     return content.getvalue()
+
+
+class Evil:
+    """What makes a folder when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("MARK",)
 
 
 def written(folder: Path, suffix: str) -> Path:

@@ -1,8 +1,12 @@
-"""Programs in .pt2 files that would run code when torch reads or calls them."""
+"""Programs in .pt2 files that would run code or fill all memory when torch reads or calls them."""
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +15,42 @@ import torch
 
 from roofline.workload.models.files.programs import is_arithmetic, why_refused
 from roofline.workload.models.sources import load
-from tests.workload.hostile_files import Change, changed, edited, replaced, said_of, written
+from tests.workload.hostile_files import (
+    Change,
+    Evil,
+    changed,
+    edited,
+    program_content,
+    replaced,
+    said_of,
+    saved,
+    written,
+)
+
+MODEL = "models/model.json"
+WEIGHTS = "data/weights/model_weights_config.json"
+CONSTANTS = "data/constants/model_constants_config.json"
+RELU = "torch.ops.aten.relu.default"
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sound file, in a folder to stand in: what code would make in it would be seen."""
+    monkeypatch.chdir(tmp_path)
     return written(tmp_path, ".pt2")
-
-
-def _sizes(told: Any, text: str) -> None:
-    values = told["graph_module"]["graph"]["tensor_values"]
-    next(iter(values.values()))["sizes"][0] = {"as_expr": {"expr_str": text, "hint": None}}
 
 
 def _call(told: Any) -> Any:
     nodes = told["graph_module"]["graph"]["nodes"]
-    return next(each for each in nodes if each["target"] == _RELU)
+    return next(each for each in nodes if each["target"] == RELU)
+
+
+def _size(text: str) -> Change:
+    def edit(told: Any) -> None:
+        values = told["graph_module"]["graph"]["tensor_values"]
+        next(iter(values.values()))["sizes"][0] = {"as_expr": {"expr_str": text, "hint": None}}
+
+    return edited(edit)
 
 
 def _wrapped(what: str) -> Change:
@@ -42,90 +66,170 @@ def _wrapped(what: str) -> Change:
     return edited(edit)
 
 
-_RELU = "torch.ops.aten.relu.default"
+def _enumeration(told: Any) -> None:
+    """torch imports the module that such a context names."""
+    call = told["graph_module"]["module_call_graph"][0]["signature"]
+    spec = json.loads(call["in_spec"])
+    spec[1]["context"] = json.dumps({"__enum__": True, "fqn": "antigravity:A", "name": "A"})
+    call["in_spec"] = json.dumps(spec)
+
+
+CODE = 'a")\nopen("MARK", "w")\n#'
+"""A name that is code where torch writes it between quotes into Python."""
+
+
+def _named(key: str) -> Change:
+    def edit(told: Any) -> None:
+        graph = told["graph_module"]
+        if key == "parameter_name":
+            specs = graph["signature"]["input_specs"]
+            next(each["parameter"] for each in specs if "parameter" in each)[key] = CODE
+        elif key == "fqn":
+            graph["module_call_graph"][-1][key] = CODE
+        else:
+            _call(told)["metadata"][key] = f"a,{CODE},torch.nn.ReLU"
+
+    return edited(edit)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (replaced(_RELU, "torch.os.system"), "calls 'torch.os.system', which is no operator"),
-        (replaced(_RELU, "torch.hub.load"), "calls 'torch.hub.load'"),
-        (replaced(_RELU, "torch.load"), "calls 'torch.load'"),
-        (replaced(_RELU, "torch.ops.load_library"), "calls 'torch.ops.load_library'"),
-        (replaced(_RELU, "torch.ops.aten.from_file.default"), "aten.from_file"),
-        (replaced(_RELU, "_operator.methodcaller"), "calls '_operator.methodcaller'"),
-        (replaced(_RELU, "_operator.attrgetter"), "calls '_operator.attrgetter'"),
-        (replaced(_RELU, "#extension:evil"), "calls '#extension:evil'"),
-        (replaced(_RELU, "builtins.eval"), "calls 'builtins.eval'"),
-        (replaced(_RELU, "torch.ops.import_module.__call__"), "which is no operator"),
-        (replaced(_RELU, "torch.ops.__class__.__subclasses__"), "which is no operator"),
-        (replaced(_RELU, "torch.ops.loaded_libraries.add"), "which is no operator"),
-        (replaced(_RELU, "torch.ops.aten.relu._schema"), "which is no operator"),
-        (replaced(_RELU, "torch.ops.higher_order.print"), "which is not run from files"),
-        (replaced(_RELU, "torch.ops.mine.fancy.default"), "import the package that brings it"),
+        (replaced(RELU, "torch.os.system"), "calls 'torch.os.system', which is no operator"),
+        (replaced(RELU, "torch.hub.load"), "calls 'torch.hub.load'"),
+        (replaced(RELU, "torch.load"), "calls 'torch.load'"),
+        (replaced(RELU, "torch.ops.load_library"), "calls 'torch.ops.load_library'"),
+        (replaced(RELU, "torch.ops.aten.from_file.default"), "aten.from_file"),
+        (replaced(RELU, "_operator.methodcaller"), "calls '_operator.methodcaller'"),
+        (replaced(RELU, "_operator.attrgetter"), "calls '_operator.attrgetter'"),
+        (replaced(RELU, "#extension:evil"), "calls '#extension:evil'"),
+        (replaced(RELU, "builtins.eval"), "calls 'builtins.eval'"),
+        (replaced(RELU, "torch.ops.import_module.__call__"), "which is no operator"),
+        (replaced(RELU, "torch.ops.__class__.__subclasses__"), "which is no operator"),
+        (replaced(RELU, "torch.ops.loaded_libraries.add"), "which is no operator"),
+        (replaced(RELU, "torch.ops.aten.relu._schema"), "which is no operator"),
+        (replaced(RELU, "torch.ops.higher_order.print"), "which is not run from files"),
+        (replaced(RELU, "torch.ops.mine.fancy.default"), "import the package that brings it"),
         (_wrapped("torch.os.system"), "calls 'torch.os.system', which is no operator"),
         (_wrapped("torch.hub.load"), "calls 'torch.hub.load', which is no operator"),
-        (
-            edited(lambda told: _sizes(told, "__import__('os').system('touch MARK')")),
-            "which is no arithmetic",
-        ),
-        (edited(lambda told: _sizes(told, "s0.__class__")), "which is no arithmetic"),
-        (edited(lambda told: _sizes(told, "(" * 900 + ")" * 900)), "which is no arithmetic"),
-        (
-            replaced('"name": "relu"', '"name": "relu; import os; os.system(1)"'),
-            "which is no name",
-        ),
+        (_size("__import__('os').system('touch MARK')"), "which is no arithmetic"),
+        (_size("s0.__class__"), "which is no arithmetic"),
+        (_size("(" * 900 + ")" * 900), "which is no arithmetic"),
+        (replaced('"name": "relu"', '"name": "relu; import os; os.system(1)"'), "which is no name"),
         (replaced("builtins.tuple", "antigravity.Type"), "is of the type 'antigravity.Type'"),
+        (edited(_enumeration), "which torch would import"),
         (lambda _: b"[]", "has no graph"),
         (lambda _: b"{" * 100_000, "is damaged"),
         (lambda content: content[:-30], "is damaged"),
+        # torch would count up to it.
+        (
+            edited(lambda told: told.update(range_constraints={"u999999999999": {}})),
+            "more than a million sizes",
+        ),
+        *((_named(key), "something is called 'a") for key in ("parameter_name", "fqn")),
+        (_named("nn_module_stack"), "something is called 'a"),
     ],
 )
 def test_programs_that_say_what_torch_never_writes(
-    change: Change, words: str, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Change, words: str, program: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": change})
-    assert words in said_of(path)
+    assert words in said_of(changed(program, tmp_path / "a.pt2", {MODEL: change}))
     assert not (tmp_path / "MARK").exists()
 
 
-def test_enumerations_and_factories_would_be_imported(program: Path, tmp_path: Path) -> None:
-    """torch imports the module that such a context names."""
+def _first(edit: Mapping[str, Any] | None = None, **meta: Any) -> Change:
+    """A change of what a list of tensors says of the first one."""
 
-    def edit(told: Any) -> None:
-        call = told["graph_module"]["module_call_graph"][0]["signature"]
-        spec = json.loads(call["in_spec"])
-        spec[1]["context"] = json.dumps({"__enum__": True, "fqn": "antigravity:A", "name": "A"})
-        call["in_spec"] = json.dumps(spec)
+    def change(told: Any) -> None:
+        entry = next(iter(told["config"].values()))
+        entry.update(edit or {})
+        entry["tensor_meta"].update(meta)
 
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": edited(edit)})
-    assert "which torch would import" in said_of(path)
+    return edited(change)
+
+
+def _first_file() -> str:
+    """The member that has the values of the first weight."""
+    with zipfile.ZipFile(io.BytesIO(program_content())) as opened:
+        name = next(each for each in opened.namelist() if each.endswith(WEIGHTS))
+        told = json.loads(opened.read(name))
+    return f"data/weights/{next(iter(told['config'].values()))['path_name']}"
+
+
+HUGE = [{"as_int": 2**45}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data/aotinductor/model/a.so": b"\x7fELF"}, "machine code that AOTInductor compiled"),
+        ({MODEL: None}, "no exported program in it"),
+        ({"models/other.json": b"{}"}, "programs called model, other"),
+        (
+            {WEIGHTS: edited(lambda told: told["config"].update({CODE: {"path_name": ""}}))},
+            "something is called",
+        ),
+        # A name with a slash is another member to torch than to who looks into the file.
+        (
+            {WEIGHTS: _first({"path_name": "/weight_0"}), "data/weights//weight_0": bytes(432)},
+            "is missing in it",
+        ),
+        # torch would make as many zeros as the file asks for, and copies what is repeated.
+        ({WEIGHTS: _first(sizes=HUGE), _first_file(): lambda _: b""}, "no values in the file"),
+        ({WEIGHTS: _first(sizes=HUGE)}, "and 432 B of values in the file"),
+        ({WEIGHTS: _first(sizes=HUGE, strides=[{"as_int": 0}])}, "of values in the file"),
+        ({_first_file(): None}, "is missing in it"),
+        (
+            {WEIGHTS: _first(device={"type": "cuda", "index": 0})},
+            "exported on 'cuda', which its operators name; export the model on the CPU",
+        ),
+        # torch would unpickle each of these.
+        (
+            {"data/sample_inputs/model.pt": saved((Evil(), {}))},
+            "'data/sample_inputs/model.pt' is a pickle that imports posix.mkdir",
+        ),
+        ({"data/weights/model.pt": saved({"a": Evil()})}, "add allow_pickle=True if you trust it"),
+        ({WEIGHTS: _first({"use_pickle": True})}, "is pickled"),
+        *(
+            (
+                {
+                    CONSTANTS: json.dumps({"config": {"a": {"path_name": f"{kind}_0"}}}).encode(),
+                    f"data/constants/{kind}_0": pickle.dumps(Evil()),
+                },
+                "is pickled",
+            )
+            for kind in ("custom_obj", "opaque_obj")
+        ),
+    ],
+)
+def test_members_that_torch_would_run_or_allocate(
+    changes: Mapping[str, bytes | Change | None], words: str, program: Path, tmp_path: Path
+) -> None:
+    assert words in said_of(changed(program, tmp_path / "a.pt2", changes))
+    assert not (tmp_path / "MARK").exists()
+
+
+@pytest.mark.parametrize("pickled", ["state_dict", "constants", "example_inputs"])
+def test_pickles_of_files_that_torch_wrote_before(pickled: str, program: Path) -> None:
+    """They have no folder, and weights, constants and examples are unpickled."""
+    with zipfile.ZipFile(program) as opened, zipfile.ZipFile("a.pt2", "w") as made:
+        name = next(each for each in opened.namelist() if each.endswith(MODEL))
+        made.writestr("serialized_exported_program.json", opened.read(name))
+        made.writestr("version", "8.8")
+        for each in ("state_dict", "constants", "example_inputs"):
+            content = saved({"a": Evil()}) if each == pickled else b""
+            made.writestr(f"serialized_{each}.pt", content)
+    assert "is a pickle that imports posix.mkdir" in said_of("a.pt2")
+    assert not Path("MARK").exists()
 
 
 def test_guards_of_a_program_are_not_run(program: Path, tmp_path: Path) -> None:
     """They are Python code; operators check shapes themselves."""
-    mark = tmp_path / "MARK"
-
-    def edit(told: Any) -> None:
-        told["guards_code"] = [f"__import__('pathlib').Path({str(mark)!r}).touch() is None"]
-
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": edited(edit)})
-    module = load(str(path)).module
+    guard = "__import__('pathlib').Path('MARK').touch() is None"
+    change = edited(lambda told: told.update(guards_code=[guard]))
+    module = load(str(changed(program, tmp_path / "a.pt2", {MODEL: change}))).module
     module(torch.zeros(1, 3, 8, 8))
-    assert not mark.exists()
-
-
-def test_compiled_programs_are_not_loaded(program: Path, tmp_path: Path) -> None:
-    path = changed(program, tmp_path / "a.pt2", {"data/aotinductor/model/a.so": b"\x7fELF"})
-    assert "machine code that AOTInductor compiled" in said_of(path)
-
-
-def test_files_without_a_program_or_with_several(program: Path, tmp_path: Path) -> None:
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": None})
-    assert "no exported program in it" in said_of(path)
-    path = changed(program, tmp_path / "b.pt2", {"models/other.json": b"{}"})
-    assert "programs called model, other" in said_of(path)
+    assert not (tmp_path / "MARK").exists()
 
 
 @pytest.mark.parametrize(
@@ -155,58 +259,6 @@ def test_files_without_a_program_or_with_several(program: Path, tmp_path: Path) 
 )
 def test_sizes_are_arithmetic_that_ends(text: str, is_one: bool) -> None:
     assert is_arithmetic(text) is is_one
-
-
-def test_symbols_that_torch_would_count_up_to(program: Path, tmp_path: Path) -> None:
-    def edit(told: Any) -> None:
-        told["range_constraints"] = {"u999999999999": {"min_val": 0, "max_val": 9}}
-
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": edited(edit)})
-    assert "more than a million sizes" in said_of(path)
-
-
-@pytest.mark.parametrize("key", ["parameter_name", "fqn", "nn_module_stack"])
-def test_names_that_would_be_code(key: str, program: Path, tmp_path: Path) -> None:
-    """torch writes the names of weights and modules between quotes into Python code."""
-    mark = tmp_path / "MARK"
-    name = f'a")\nopen({str(mark)!r}, "w")\n#'
-
-    def edit(told: Any) -> None:
-        graph = told["graph_module"]
-        if key == "parameter_name":
-            specs = graph["signature"]["input_specs"]
-            next(each["parameter"] for each in specs if "parameter" in each)[key] = name
-        elif key == "fqn":
-            graph["module_call_graph"][-1][key] = name
-        else:
-            _call(told)["metadata"][key] = f"a,{name},torch.nn.ReLU"
-
-    path = changed(program, tmp_path / "a.pt2", {"models/model.json": edited(edit)})
-    assert "something is called 'a" in said_of(path)
-    assert not mark.exists()
-
-
-def test_names_of_weights_that_would_be_code(program: Path, tmp_path: Path) -> None:
-    def edit(told: Any) -> None:
-        told["config"]['a")\nimport os\n#'] = next(iter(told["config"].values()))
-
-    name = "data/weights/model_weights_config.json"
-    assert "something is called" in said_of(
-        changed(program, tmp_path / "a.pt2", {name: edited(edit)})
-    )
-
-
-def test_weights_that_would_be_read_from_elsewhere(program: Path, tmp_path: Path) -> None:
-    """A name with a slash is another member to torch than to who looks into the file."""
-
-    def edit(told: Any) -> None:
-        next(iter(told["config"].values()))["path_name"] = "/weight_0"
-
-    changes: dict[str, bytes | Change | None] = {
-        "data/weights/model_weights_config.json": edited(edit),
-        "data/weights//weight_0": bytes(432),
-    }
-    assert "is missing in it" in said_of(changed(program, tmp_path / "a.pt2", changes))
 
 
 def test_the_operators_that_open_files_are_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import torch
 
 from roofline.workload.models.files.onnx_models import onnx_source
 from roofline.workload.models.files.onnx_operators import FUNCTIONS
+from tests.workload.onnx_files import single_node
 
-onnx: Any = pytest.importorskip("onnx")
 RANDOM = np.random.default_rng(5)
 
 
@@ -27,42 +27,6 @@ def noise(*shape: int) -> np.ndarray:
 def whole(*values: Any) -> np.ndarray:
     """Whole numbers in int64."""
     return np.array(values, dtype=np.int64)
-
-
-def single_node(
-    path: Path,
-    operator: str,
-    given: Sequence[np.ndarray | None],
-    fixed: Sequence[np.ndarray | None],
-    outputs: int,
-    attributes: Mapping[str, Any],
-    opset: int,
-) -> Any:
-    """A model of one node: `given` go in, `fixed` follow them as initializers."""
-    helper = onnx.helper
-    names = [f"x{i}" if each is not None else "" for i, each in enumerate([*given, *fixed])]
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in zip(names, given, strict=False)
-        if each is not None
-    ]
-    weights = [
-        onnx.numpy_helper.from_array(each, name)
-        for name, each in zip(names[len(given) :], fixed, strict=True)
-        if each is not None
-    ]
-    results = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(operator, names, results, **attributes)
-    graph = helper.make_graph(
-        [node],
-        "test",
-        inputs,
-        [helper.make_empty_tensor_value_info(name) for name in results],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    path.write_bytes(model.SerializeToString())
-    return model
 
 
 X, Y = noise(2, 3, 4), noise(2, 3, 4)
@@ -242,8 +206,7 @@ def test_as_the_reference_implementation(each: Case, tmp_path: Path) -> None:
     model = single_node(tmp_path / "a.onnx", operator, given, fixed, outputs, attributes, opset)
     reference = importlib.import_module("onnx.reference")
     named = {f"x{i}": one for i, one in enumerate(given)}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         expected = reference.ReferenceEvaluator(model).run(None, named)
     with torch.no_grad():
         found = as_arrays(onnx_source(tmp_path / "a.onnx").module(*map(torch.from_numpy, given)))

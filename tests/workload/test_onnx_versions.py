@@ -14,10 +14,8 @@ import torch
 
 import roofline
 from roofline.workload.models.files.onnx_models import onnx_source
-from tests.workload.test_onnx_files import MACHINE
-from tests.workload.test_onnx_operators import IMAGE, single_node
-
-onnx: Any = pytest.importorskip("onnx")
+from tests.workload.onnx_files import MACHINE, changed_model, graph_file, node, onnx, single_node
+from tests.workload.test_onnx_operators import IMAGE
 
 
 def found_of(folder: Path, operator: str, given: list[Any], fixed: Any = (), **how: Any) -> Any:
@@ -34,8 +32,7 @@ def reference_of(folder: Path, given: list[Any]) -> Any:
     evaluator = importlib.import_module("onnx.reference").ReferenceEvaluator(
         onnx.load(folder / "a.onnx")
     )
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         return evaluator.run(None, {f"x{i}": each for i, each in enumerate(given)})[0]
 
 
@@ -141,14 +138,17 @@ def test_ways_that_torch_has_not_are_unknown(
         fixed = [np.ones((4, 4, 2, 2), np.float32)]
     attributes = {name: each for name, each in how.items() if name != "outputs"}
     outputs = how.get("outputs", 1)
-    model = single_node(tmp_path / "a.onnx", operator, [IMAGE], fixed, outputs, attributes, 21)
-    model.graph.node.append(onnx.helper.make_node("Relu", ["y0"], ["z"]))
-    told = [onnx.helper.make_tensor_value_info("y0", 1, shape)]
-    told += [onnx.helper.make_tensor_value_info("y1", 7, shape)] * (outputs - 1)
-    model.graph.value_info.extend(told)
-    model.graph.output[0].name = "z"
-    del model.graph.output[1:]
-    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    single_node(tmp_path / "a.onnx", operator, [IMAGE], fixed, outputs, attributes, 21)
+
+    def change(model: Any) -> None:
+        model.graph.node.append(node("Relu", ["y0"], ["z"]))
+        told = [onnx.helper.make_tensor_value_info("y0", 1, shape)]
+        told += [onnx.helper.make_tensor_value_info("y1", 7, shape)] * (outputs - 1)
+        model.graph.value_info.extend(told)
+        model.graph.output[0].name = "z"
+        del model.graph.output[1:]
+
+    changed_model(tmp_path / "a.onnx", change)
     found = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE)
     assert [(each.op, each.flop) for each in found.operators] == [
         (f"onnx_operator.{operator}", None),
@@ -159,31 +159,19 @@ def test_ways_that_torch_has_not_are_unknown(
 def test_a_resize_of_channels_is_not_taken_for_one_of_pixels(tmp_path: Path) -> None:
     """As where channels come last: the sizes of the result are known, and no FLOP are."""
     fixed = [None, np.array([1, 2, 2, 1], dtype=np.float32)]
-    model = single_node(tmp_path / "a.onnx", "Resize", [IMAGE], fixed, 1, {}, 21)
-    del model.graph.output[:]
-    model.graph.output.append(onnx.helper.make_tensor_value_info("y0", 1, (2, 8, 18, 8)))
-    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    single_node(tmp_path / "a.onnx", "Resize", [IMAGE], fixed, 1, {}, 21)
+    told = onnx.helper.make_tensor_value_info("y0", 1, (2, 8, 18, 8))
+    changed_model(tmp_path / "a.onnx", lambda model: model.graph.output[0].CopyFrom(told))
     (only,) = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE).operators
     assert (only.state, only.output_bytes) == ("unknown", 2 * 8 * 18 * 8 * 4)
 
 
 def test_large_weights_that_stand_in_the_graph(tmp_path: Path) -> None:
     """Some exporters write weights as constants: 80 × 60 parameters of 4 bytes."""
-    helper = onnx.helper
     table = onnx.numpy_helper.from_array(np.ones((80, 60), np.float32))
-    nodes = [
-        helper.make_node("Constant", [], ["w"], value=table),
-        helper.make_node("MatMul", ["x", "w"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", 1, (5, 80))],
-        [helper.make_tensor_value_info("y", 1, (5, 60))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
-    found = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE)
+    nodes = [node("Constant", [], ["w"], value=table), node("MatMul", ["x", "w"], ["y"])]
+    path = graph_file(tmp_path / "a.onnx", nodes, {"x": (5, 80)}, {"y": (5, 60)}, opset=21)
+    found = roofline.analyze(str(path), hardware=MACHINE)
     assert found.totals.macs == 5 * 80 * 60
     assert (found.totals.parameters, found.totals.parameter_size_bytes) == (4800, 19200)
 
@@ -195,8 +183,7 @@ def test_files_of_the_exporter_that_traces(opset: int, tmp_path: Path) -> None:
     model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(288, 10)).eval()
     image = torch.from_numpy(np.random.default_rng(3).random((1, 3, 8, 8), np.float32))
     path = tmp_path / "a.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         exporter: Any = torch.onnx.export
         exporter(
             model,

@@ -1,18 +1,21 @@
-"""Weights out of .safetensors files, whole and damaged, and files that hold none."""
+"""Weights out of files, whole and damaged, and what is only unpickled where it is trusted."""
 
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
+from roofline.errors import FileFormatError, ModelError
 from roofline.workload.models.files.formats import StoredModel
 from roofline.workload.models.sources import load
-from tests.workload.hostile_files import said_of
+from tests.workload.hostile_files import Evil, said_of, saved
 
 MAKER = """
 from torch import nn
@@ -23,14 +26,15 @@ def net():
 
 
 @pytest.fixture
-def maker(tmp_path: Path) -> str:
+def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model's name, in a folder to stand in: what a pickle would make in it would be seen."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MAKER)
     return f"{tmp_path / 'mine.py'}:net"
 
 
 def state() -> dict[str, torch.Tensor]:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
-    return model.state_dict()
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).state_dict()
 
 
 def test_weights_as_the_library_writes_them(maker: str, tmp_path: Path) -> None:
@@ -99,8 +103,46 @@ def test_types_become_those_of_the_model(maker: str, tmp_path: Path) -> None:
     assert {each.dtype for each in module.parameters()} == {torch.float32}
 
 
-def test_what_holds_no_weights(maker: str, tmp_path: Path) -> None:
-    (tmp_path / "w.txt").write_text("not weights at all")
-    assert "no weights that are read here" in said_of(
-        StoredModel(maker, weights=tmp_path / "w.txt")
-    )
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"not weights at all", "no weights that are read here"),
+        (saved({"a": Evil()}), "allow_pickle=True"),
+        (pickle.dumps({"a": Evil()}), "allow_pickle=True"),
+    ],
+)
+def test_what_holds_no_weights(content: bytes, words: str, maker: str, tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(content)
+    assert words in said_of(StoredModel(maker, weights=tmp_path / "w.pt"))
+    assert not (tmp_path / "MARK").exists()
+
+
+# -- pickles in the place of models ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_zip", [True, False])
+def test_a_pickled_model_is_opened_only_where_it_is_trusted(
+    as_zip: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "evil.pt"
+    path.write_bytes(saved(Evil()) if as_zip else pickle.dumps(Evil()))
+    said = said_of(path)
+    assert f"a pickle{' that imports posix.mkdir' * as_zip}, and unpickling runs what" in said
+    assert "add allow_pickle=True if you trust it" in said
+    assert not (tmp_path / "MARK").exists()
+    # What is trusted is run, and here turns out to be no model.
+    with pytest.raises(
+        (ModelError, FileFormatError), match=r"not a torch\.nn\.Module|torch\.load cannot read"
+    ):
+        load(StoredModel(str(path), allow_pickle=True))
+    assert (tmp_path / "MARK").exists()
+
+
+def test_a_pickled_module_that_is_trusted(tmp_path: Path) -> None:
+    path = tmp_path / "whole.pt"
+    torch.save(nn.Sequential(nn.Linear(3, 2)), path)
+    assert "a pickle that imports torch.nn.modules" in said_of(path)
+    source = load(StoredModel(str(path), allow_pickle=True))
+    assert isinstance(source.module, nn.Sequential)
+    assert "it was unpickled (--allow-pickle), which runs whatever code" in source.notes[0]
