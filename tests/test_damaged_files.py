@@ -212,95 +212,57 @@ def test_sound_files_mean_what_they_say(kind: str, folder: Path) -> None:
 MEANINGFUL = b"\"'{}[]:,=.-+#eE0123456789\n\r\t \\_xoainfltrue\x00\x7f\xff\xc3\xef\xbb\xbf"
 
 
-def flip(content: bytearray, rng: random.Random) -> None:
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-
-
-def replace_byte(content: bytearray, rng: random.Random) -> None:
-    content[rng.randrange(len(content))] = rng.choice(MEANINGFUL)
-
-
-def another_digit(content: bytearray, rng: random.Random) -> None:
-    digits = [digit.start() for digit in re.finditer(rb"[0-9]", content)]
-    if digits:
-        content[rng.choice(digits)] = rng.choice(b"0123456789.-e")
-
-
-def delete(content: bytearray, rng: random.Random) -> None:
-    first = rng.randrange(len(content))
-    del content[first : first + rng.choice((1, 1, 2, 5, 40, 400))]
-
-
-def insert(content: bytearray, rng: random.Random) -> None:
-    place = rng.randrange(len(content) + 1)
-    content[place:place] = bytes(rng.choices(MEANINGFUL, k=rng.choice((1, 1, 2, 9))))
-
-
-def cut_end(content: bytearray, rng: random.Random) -> None:
-    del content[rng.randrange(len(content)) :]
-
-
-def cut_start(content: bytearray, rng: random.Random) -> None:
-    del content[: rng.randrange(len(content))]
-
-
-def repeat_chunk(content: bytearray, rng: random.Random) -> None:
-    first = rng.randrange(len(content))
-    chunk = content[first : first + rng.choice((1, 3, 30, 300))]
-    place = rng.choice((first, rng.randrange(len(content))))
-    content[place:place] = chunk
-
-
-def blank_chunk(content: bytearray, rng: random.Random) -> None:
-    first = rng.randrange(len(content))
-    last = min(first + rng.choice((1, 8, 512)), len(content))
-    content[first:last] = bytes(last - first)
-
-
-def splice(content: bytearray, rng: random.Random) -> None:
-    """The start of one file and the end of another, of the other kind perhaps."""
-    other = rng.choice([each for kind in KINDS for each in originals(kind)])
-    content[rng.randrange(len(content)) :] = other[rng.randrange(len(other)) :]
-
-
-def move_lines(content: bytearray, rng: random.Random) -> None:
-    """Drops, repeats or swaps lines: most often that is still JSON or TOML."""
-    lines = bytes(content).split(b"\n")
-    here, there = rng.randrange(len(lines)), rng.randrange(len(lines))
-    action = rng.randrange(4)
-    if action == 0:
-        del lines[here]
-    elif action == 1:
-        lines.insert(there, lines[here])
-    elif action == 2:
-        lines[here], lines[there] = lines[there], lines[here]
-    else:
-        lines[here] = lines[there]
-    content[:] = b"\n".join(lines)
-
-
-def other_line_ends(content: bytearray, rng: random.Random) -> None:
-    content[:] = bytes(content).replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
-
-
-def other_encoding(content: bytearray, rng: random.Random) -> None:
-    code = rng.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8"))
-    content[:] = bytes(content).decode("utf-8", "replace").encode(code, "replace")
-
-
-BYTE_DAMAGE = (
-    *(flip, replace_byte, delete, insert, cut_end, cut_start, repeat_chunk, blank_chunk, splice),
-    *(another_digit, another_digit, another_digit, move_lines, move_lines),
-    *(other_line_ends, other_encoding),
+BYTE_DAMAGE: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    # Another byte, or bit, than the first.
+    lambda part, rng: bytes([part[0] ^ 1 << rng.randrange(8)]) + part[1:],
+    lambda part, rng: bytes([rng.choice(MEANINGFUL)]) + part[1:],
+    # Lost, made up, twice, and full of zeros.
+    lambda part, rng: b"",
+    lambda part, rng: bytes(rng.choices(MEANINGFUL, k=rng.choice((1, 1, 2, 9)))) + part,
+    lambda part, rng: part + part,
+    lambda part, rng: bytes(len(part)),
+    # The end of another file, of the other kind perhaps.
+    lambda part, rng: rng.choice(originals(rng.choice([*KINDS])))[-len(part) :],
+    *6 * (lambda part, rng: re.sub(rb"[0-9]", rng.choice(DIGITS), part, count=1),),
 )
+"""What may become of a part of a file."""
+
+DIGITS = [bytes([each]) for each in b"0123456789.-e"]
+CODES = ("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8")
+
+
+def other_text(content: bytes, rng: random.Random) -> bytes:
+    """With lines dropped, repeated or moved (often still JSON or TOML), or written otherwise."""
+    lines = content.split(b"\n")
+    here, there = rng.randrange(len(lines)), rng.randrange(len(lines))
+    match rng.randrange(6):
+        case 0:
+            del lines[here]
+        case 1:
+            lines.insert(there, lines[here])
+        case 2:
+            lines[here], lines[there] = lines[there], lines[here]
+        case 3:
+            lines[here] = lines[there]
+        case 4:
+            return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
+        case _:
+            return content.decode("utf-8", "replace").encode(rng.choice(CODES), "replace")
+    return b"\n".join(lines)
 
 
 def damaged_bytes(kind: str, rng: random.Random) -> bytes:
-    content = bytearray(rng.choice(originals(kind)))
+    content = rng.choice(originals(kind))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        if content:
-            rng.choice(BYTE_DAMAGE)(content, rng)
-    return bytes(content)
+        first = rng.randrange(len(content) or 1)
+        # A part of the file, or its end; its start.
+        last = first + rng.choice((1, 1, 5, 20, 40, 400, 10**6))
+        first, last = (0, first) if rng.random() < 0.1 else (first, last)
+        if rng.random() < 0.25:
+            content = other_text(content, rng)
+        elif part := content[first:last]:
+            content = content[:first] + rng.choice(BYTE_DAMAGE)(part, rng) + content[last:]
+    return content
 
 
 # Damage to what a file says.
@@ -343,92 +305,59 @@ def container(data: Any, way: tuple[Any, ...]) -> Any:
     return data
 
 
-def put_junk(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    container(data, way)[way[-1]] = copy.deepcopy(rng.choice(JUNK))
-
-
-def put_from_elsewhere(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    other = rng.choice(ways(data))
-    container(data, way)[way[-1]] = copy.deepcopy(container(data, other)[other[-1]])
-
-
-def put_near(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    """A number a little or a lot beside the right one; for all else, junk."""
-    place = container(data, way)
-    value = place[way[-1]]
+def near(value: Any, rng: random.Random) -> Any:
+    """A number a little or a lot beside the right one, or another text; for all else, junk."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**256:
         changes = (value + 1, value - 1, -value, value * 2, value / 2, value * 1000, float(value))
-        place[way[-1]] = rng.choice((*changes, str(value), [value]))
-    elif isinstance(value, str):
-        place[way[-1]] = rng.choice(
-            (value + "\n", value[:-1], value.upper(), value + value, [value])
-        )
-    else:
-        put_junk(data, way, rng)
+        return rng.choice((*changes, str(value), [value]))
+    if isinstance(value, str):
+        return rng.choice((value + "\n", value[:-1], value.upper(), value + value, [value]))
+    return copy.deepcopy(rng.choice(JUNK))
 
 
-def drop(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    del container(data, way)[way[-1]]
-
-
-def rename(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    place = container(data, way)
-    if isinstance(place, dict):
-        key = way[-1]
-        name = rng.choice((key + "s", key[:-1], key.upper(), "", "a\nb", "__class__", "x" * 3000))
-        place[name] = place.pop(key)
-
-
-def add_key(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    place = container(data, way)
-    if isinstance(place, dict):
-        place[rng.choice(("extra", "", "note", "spread", "L1"))] = rng.choice(JUNK)
-
-
-def repeat_item(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    place = container(data, way)
-    if isinstance(place, list):
-        place.insert(rng.randrange(len(place) + 1), copy.deepcopy(place[way[-1]]))
-
-
-def turn_round(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    value = container(data, way)[way[-1]]
-    if isinstance(value, list):
-        value.reverse()
-
-
-def swap(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    """Exchanges two values of one table or list."""
-    place = container(data, way)
-    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-    other = rng.choice(keys)
-    place[way[-1]], place[other] = place[other], place[way[-1]]
-
-
-def nest(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    place = container(data, way)
+def nested(value: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 2, 60, 200))):
-        place[way[-1]] = rng.choice(([place[way[-1]]], {"a": place[way[-1]]}))
+        value = rng.choice(([value], {"a": value}))
+    return value
 
 
-def empty(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    value = container(data, way)[way[-1]]
-    if isinstance(value, (dict, list)):
-        value.clear()
-
-
-def other_version(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
-    place = rng.choice((data, data.get("hardware", data)))
-    if isinstance(place, dict):
-        place["schema_version"] = rng.choice(
-            (0, 1, 2, 3, 4, 5, -1, 10**30, 1.0, "1", None, True, [1])
-        )
-
-
-STRUCTURE_DAMAGE = (
-    *(put_junk, put_junk, put_near, put_near, put_from_elsewhere, drop, rename, add_key),
-    *(repeat_item, turn_round, swap, nest, empty, other_version),
+STRUCTURE_DAMAGE: tuple[Callable[[Any, random.Random], Any], ...] = (
+    *2 * (lambda value, rng: copy.deepcopy(rng.choice(JUNK)),),
+    *2 * (near,),
+    nested,
+    # Turned round, and emptied.
+    lambda value, rng: value[::-1] if isinstance(value, list) else value,
+    lambda value, rng: type(value)() if isinstance(value, (dict, list)) else value,
 )
+"""What may stand in the place of a value."""
+
+
+def damage(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    """Changes a value, what stands beside it, or what it is called."""
+    place, key = container(data, way), way[-1]
+    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+    match rng.randrange(14):
+        case 0:
+            del place[key]
+        case 1 if isinstance(place, dict):
+            names = (key + "s", key[:-1], key.upper(), "", "a\nb", "__class__", "x" * 3000)
+            place[rng.choice(names)] = place.pop(key)
+        case 1 | 2 if isinstance(place, list):
+            place.insert(rng.randrange(len(place) + 1), copy.deepcopy(place[key]))
+        case 2:
+            place[rng.choice(("extra", "", "note", "spread", "L1"))] = rng.choice(JUNK)
+        case 3:
+            other = rng.choice(keys)
+            place[key], place[other] = place[other], place[key]
+        case 4:
+            other = rng.choice(ways(data))
+            place[key] = copy.deepcopy(container(data, other)[other[-1]])
+        case 5 if isinstance(data, dict):
+            versions = (0, 1, 2, 3, 4, 5, -1, 10**30, 1.0, "1", None, True, [1])
+            where = rng.choice((data, data.get("hardware", data)))
+            (where if isinstance(where, dict) else data)["schema_version"] = rng.choice(versions)
+        case _:
+            place[key] = rng.choice(STRUCTURE_DAMAGE)(place[key], rng)
 
 
 def damaged_structure(kind: str, rng: random.Random) -> bytes:
@@ -437,7 +366,7 @@ def damaged_structure(kind: str, rng: random.Random) -> bytes:
     for turn in range(rng.choice((1, 1, 1, 2))):
         found = ways(data) if turn else ways_of(kind, number)
         if found:
-            rng.choice(STRUCTURE_DAMAGE)(data, rng.choice(found), rng)
+            damage(data, rng.choice(found), rng)
     try:
         return KINDS[kind].dump(data).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, AttributeError, RecursionError):
@@ -445,17 +374,17 @@ def damaged_structure(kind: str, rng: random.Random) -> bytes:
         return str(data).encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.parametrize("damage", [damaged_bytes, damaged_structure])
+@pytest.mark.parametrize("damaged", [damaged_bytes, damaged_structure])
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_damaged_files(
-    kind: str, damage: Callable[[str, random.Random], bytes], folder: Path
+    kind: str, damaged: Callable[[str, random.Random], bytes], folder: Path
 ) -> None:
     """Four times 2500, always the same ones."""
     outcomes: Counter[str] = Counter()
     path = folder / f"damaged{KINDS[kind].suffix}"
     for seed in range(2500):
         rng = random.Random(seed)
-        content = damage(kind, rng)
+        content = damaged(kind, rng)
         try:
             outcomes[outcome(kind, content, path)] += 1
         except Exception as error:

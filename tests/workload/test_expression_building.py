@@ -594,18 +594,12 @@ def test_models_of_libraries_with_a_shape() -> None:
 # -- beside --input --------------------------------------------------------------------------------
 
 
-def test_input_in_the_place_of_the_shape() -> None:
+def test_the_shape_or_inputs() -> None:
     assert totals("conv2d(8,8,3)", "1x8x5x5") == totals("conv2d(8,8,3)@5x5")
-
-
-def test_a_shape_is_missing() -> None:
     with pytest.raises(
         InputError, match=r"'conv2d\(8,8,3\)' says no shape: write that .* or give inputs"
     ):
         totals("conv2d(8,8,3)")
-
-
-def test_both() -> None:
     with pytest.raises(InputError, match="has its input behind the @: leave inputs out"):
         totals("conv2d(8,8,3)@5x5", "1x8x5x5")
 
