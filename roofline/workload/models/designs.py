@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +27,10 @@ def separable(wide: int, out: int, kernel: int = 3, stride: int = 1) -> nn.Modul
 
 
 class Attention(nn.Module):
-    """Self-attention as models write it: one projection for all three, and torch's own kernel."""
+    """Self-attention as models write it: one projection for all three, and torch's own kernel.
+
+    As those below, it makes (batch, tokens, width) of (batch, tokens, width).
+    """
 
     def __init__(self, wide: int, heads: int) -> None:
         super().__init__()
@@ -37,7 +39,6 @@ class Attention(nn.Module):
         self.output = nn.Linear(wide, wide)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of tokens, to tokens: (batch, tokens, width)."""
         batch, tokens, wide = x.shape
         parts = self.project(x).view(batch, tokens, 3, self.heads, wide // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -53,7 +54,6 @@ class SelfAttention(nn.Module):
         self.attention = nn.MultiheadAttention(wide, heads, batch_first=True)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of tokens, to tokens: (batch, tokens, width)."""
         return self.attention(x, x, x, need_weights=False)[0]
 
 
@@ -68,7 +68,6 @@ class Gated(nn.Module):
         self.down = nn.Linear(inner, wide, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of tokens, to tokens: (batch, tokens, width)."""
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
@@ -93,7 +92,6 @@ class Residual(nn.Module):
         self.end = nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of an image, to one of the same size."""
         return self.end(self.second(self.first(x)) + x)
 
 
@@ -106,7 +104,6 @@ class Branches(nn.Module):
         self.broad = standard(wide, out, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of an image, to one of as many pixels."""
         return torch.cat([self.narrow(x), self.broad(x)], 1)
 
 
@@ -115,16 +112,9 @@ def linear(wide: int, out: int) -> nn.Module:
     return nn.Sequential(nn.Linear(wide, out), nn.ReLU(), nn.Linear(out, wide))
 
 
-class AfterRelu(nn.Module):
+def after_relu(layer: nn.Module) -> nn.Module:
     """A layer whose input was just written, as it is within a model."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> Any:
-        """What the layer gives of it."""
-        return self.layer(torch.relu(x))
+    return nn.Sequential(nn.ReLU(), layer)
 
 
 _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
@@ -156,20 +146,16 @@ _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
     "global_pool_of": lambda wide: nn.Sequential(standard(wide, wide, 1), nn.AdaptiveAvgPool2d(1)),
     "lstm": lambda wide, hidden: nn.LSTM(wide, hidden, batch_first=True),
     "gru": lambda wide, hidden: nn.GRU(wide, hidden, batch_first=True),
-    "max_pool": lambda kernel, stride: AfterRelu(nn.MaxPool2d(kernel, stride, kernel // 2)),
-    "average_pool": lambda kernel, stride: AfterRelu(nn.AvgPool2d(kernel, stride, kernel // 2)),
-    "global_pool": lambda: AfterRelu(nn.AdaptiveAvgPool2d(1)),
-    "upsample": lambda: AfterRelu(nn.Upsample(scale_factor=2)),
-    "upsample_bilinear": lambda: AfterRelu(nn.Upsample(scale_factor=2, mode="bilinear")),
+    "max_pool": lambda kernel, stride: after_relu(nn.MaxPool2d(kernel, stride, kernel // 2)),
+    "average_pool": lambda kernel, stride: after_relu(nn.AvgPool2d(kernel, stride, kernel // 2)),
+    "global_pool": lambda: after_relu(nn.AdaptiveAvgPool2d(1)),
+    "upsample": lambda: after_relu(nn.Upsample(scale_factor=2)),
+    "upsample_bilinear": lambda: after_relu(nn.Upsample(scale_factor=2, mode="bilinear")),
 }
 
 
 def design(kind: str, *sizes: int) -> nn.Module:
-    """The design of that kind and of these sizes, with random weights.
-
-    Raises:
-        ModelError: there is no such kind, or it takes other sizes.
-    """
+    """The design of that kind and of these sizes, with random weights; ModelError if none is."""
     if kind not in _DESIGNS:
         raise ModelError(f"unknown design '{kind}': choose one of {', '.join(_DESIGNS)}")
     try:

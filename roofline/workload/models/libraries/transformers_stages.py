@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -111,13 +111,12 @@ def _past_of(source: Source, context: int, batch: int, run: Run) -> Past:
             f"model '{source.name}': {kind} keeps nothing of a prompt in its cache, so it has no"
             " decode"
         )
-    blank = cache
     kinds: Any = importlib.import_module("transformers.cache_utils")
     if type(cache) is kinds.DynamicCache:
         # One of the same kind that nothing was put into.
         made = kinds.DynamicCache(config=source.module.config)
-        blank = made if len(made.layers) == len(layers) else cache
-    return Past(blank=blank, attributes=tuple(attributes), requests=requests)
+        cache = made if len(made.layers) == len(layers) else cache
+    return Past(blank=cache, attributes=tuple(attributes), requests=requests)
 
 
 Stage = Literal["prefill", "decode"]
@@ -162,26 +161,22 @@ def staged_source(
     ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
     options: dict[str, Any] = {"use_cache": True}
     takes = inspect.signature(module.forward).parameters
-    kept = [each for each in ("logits_to_keep", "num_logits_to_keep") if each in takes]
-    if kept:
-        options[kept[0]] = 1
-        if tokens > 1:
-            notes.append(f"logits of the last position alone ({kept[0]}=1)")
-    elif tokens > 1:
-        notes.append(f"logits of all positions: {type(module).__name__} cannot leave them out")
+    note = f"logits of all positions: {type(module).__name__} cannot leave them out"
+    if kept := next((each for each in takes if each.endswith("logits_to_keep")), ""):
+        options[kept] = 1
+        note = f"logits of the last position alone ({kept}=1)"
+    if tokens > 1:
+        notes.append(note)
     specs = (InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64")),)
     given = Inputs(input_ids=ids, **options)
     if stage == "decode":
         past = _past_of(source, context, batch, run)
         given = Inputs(input_ids=ids, past=dict(past.requests))
         specs = (*specs, *past.specs())
-        decoding = functools.partial(_decoding, past=past, options=options)
+        decoding = functools.partial(_decoding, held=past, options=options)
         rebuild = source.rebuild
-        source = replace(
-            source,
-            module=decoding(module),
-            rebuild=None if rebuild is None else lambda: decoding(rebuild()),
-        )
+        again = None if rebuild is None else lambda: decoding(rebuild())
+        source = replace(source, module=decoding(module), rebuild=again)
     return StagedSource(source=source, given=given, specs=specs, notes=tuple(notes))
 
 
@@ -257,21 +252,16 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
 # -- the model -------------------------------------------------------------------------------------
 
 
-def _decoding(model: torch.nn.Module, past: Past, options: Mapping[str, Any]) -> torch.nn.Module:
+def _decoding(model: torch.nn.Module, held: Past, options: Mapping[str, Any]) -> torch.nn.Module:
     """Return `model` with a forward of token and cache; its modules keep their paths."""
     decoding = copy.copy(model)
-    forward: Callable[..., Any] = functools.partial(_decode, decoding, past, dict(options))
+
+    def forward(input_ids: torch.Tensor, past: Mapping[str, torch.Tensor]) -> Any:
+        # Every pass makes a cache of the tensors that it is given, since the model lets it grow.
+        cache = held.filled(past)
+        # Looked up at each call: while a pass is watched, the class has another one.
+        whole: Any = type(decoding).forward
+        return whole(decoding, input_ids=input_ids, past_key_values=cache, **options)
+
     vars(decoding)["forward"] = forward
     return decoding
-
-
-def _decode(
-    model: torch.nn.Module,
-    held: Past,
-    options: Mapping[str, Any],
-    input_ids: torch.Tensor,
-    past: Mapping[str, torch.Tensor],
-) -> Any:
-    cache = held.filled(past)
-    # Looked up anew at each call: while a pass is watched, the class has another one.
-    return type(model).forward(model, input_ids=input_ids, past_key_values=cache, **options)
