@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -157,20 +158,22 @@ def test_what_is_no_input(wrong: Any) -> None:
         inputs_of(wrong)
 
 
-@pytest.mark.parametrize("wrong", [[(2, 0)], {"a": (3, -1)}, Inputs])
-def test_sizes_are_at_least_one(wrong: Any) -> None:
-    with pytest.raises(InputError, match="every size must be at least 1"):
-        inputs_of(wrong if wrong is not Inputs else wrong((0,)))
-
-
-def test_a_name_within_an_argument_is_refused() -> None:
-    with pytest.raises(InputError, match="an argument cannot be named within another"):
-        inputs_of({"a": ["b=2x3"]})
-
-
-def test_the_same_keyword_twice() -> None:
-    with pytest.raises(InputError, match="inputs names an argument twice: a"):
-        inputs_of(["a=1x4", "a=2x4"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: inputs_of([(2, 0)]), "every size must be at least 1"),
+        (lambda: inputs_of({"a": (3, -1)}), "every size must be at least 1"),
+        (lambda: Inputs((0,)), "every size must be at least 1"),
+        (lambda: inputs_of({"a": ["b=2x3"]}), "an argument cannot be named within another"),
+        (lambda: inputs_of({"a": "b=2x3"}), "an argument cannot be named within another"),
+        (lambda: inputs_of(["a=1x4", "a=2x4"]), "inputs names an argument twice: a"),
+        (lambda: Inputs([X, X]).with_batch(2), "batch: an input that holds several tensors"),
+        (lambda: Inputs(torch.tensor(1.0)).with_batch(2), "batch: an input without dimensions"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
 
 
 def test_what_is_no_tensor_reaches_the_model_as_it_is() -> None:
@@ -197,17 +200,6 @@ def test_batch_replaces_the_first_size_of_every_input() -> None:
     assert shapes(changed) == {"0:": (8, 4), "1:mask": (8, 2)}
     assert changed.kwargs["mask"].dtype == dtype("bool")
     assert changed.kwargs["flag"] is True
-
-
-def test_a_batch_of_several_tensors_in_one_argument_is_refused() -> None:
-    inputs = Inputs([X, X])
-    with pytest.raises(InputError, match="batch: an input that holds several tensors"):
-        inputs.with_batch(2)
-
-
-def test_a_batch_of_a_scalar_is_refused() -> None:
-    with pytest.raises(InputError, match="batch: an input without dimensions"):
-        Inputs(torch.tensor(1.0)).with_batch(2)
 
 
 def test_a_batch_of_a_channels_last_tensor_stays_channels_last() -> None:
@@ -240,18 +232,18 @@ def test_defaults_are_taken_where_nothing_is_given() -> None:
     assert shapes(given_one) == {"0:": (2, 3)}
 
 
-def test_a_model_that_takes_nothing_needs_no_inputs() -> None:
-    class Constant(torch.nn.Module):
-        def forward(self) -> torch.Tensor:
-            return torch.ones(3) * 2
-
-    inputs = inputs_for(Constant(), None, (), name="net", batch=None)
-    assert (inputs.args, inputs.kwargs) == ((), {})
+class Constant(torch.nn.Module):
+    def forward(self) -> torch.Tensor:
+        return torch.ones(3) * 2
 
 
-def test_no_inputs_may_be_given_on_purpose() -> None:
-    inputs = inputs_for(torch.nn.Linear(4, 2), Inputs(), (), name="net", batch=None)
-    assert (inputs.args, inputs.kwargs) == ((), {})
+@pytest.mark.parametrize(
+    ("module", "inputs"), [(Constant(), None), (torch.nn.Linear(4, 2), Inputs())]
+)
+def test_there_may_be_no_inputs(module: torch.nn.Module, inputs: Inputs | None) -> None:
+    """Of a model that takes nothing, and on purpose."""
+    found = inputs_for(module, inputs, (), name="net", batch=None)
+    assert (found.args, found.kwargs) == ((), {})
 
 
 # -- data types ------------------------------------------------------------------------------------
