@@ -210,12 +210,9 @@ def test_what_is_refused(model: tuple[str, str], asked: Any, message: str) -> No
     assert "\n" not in str(raised.value)
 
 
-def test_the_last_position_of_a_table_can_be_used() -> None:
+def test_the_last_position_of_a_table_is_used_and_computed_ones_go_on() -> None:
     staged(GPT2, "decode", 1023, 1)
     staged(GPT2, "prefill", 1024, 1)
-
-
-def test_computed_positions_go_on_and_that_is_said() -> None:
     (note,) = [each for each in staged(LLAMA, "decode", 4096, 1).notes if "made for" in each]
     assert "was made for 2048 tokens (max_position_embeddings)" in note
 
