@@ -54,7 +54,7 @@ def test_compute_kernels_compute_their_sums(kernel: ComputeKernel) -> None:
 @pytest.mark.parametrize("kernel", COMPUTE, ids=label)
 def test_random_operands_stay_normal_numbers(kernel: ComputeKernel) -> None:
     state = random_state(kernel)
-    compiler.compile_kernel(kernel).call(state.ctypes.data, 0, 1000)
+    compiler.compile_kernel(kernel).call(state.ctypes.data, 0, 20_000)
     sums = state.view(kernel.sums.name).reshape(2 + kernel.accumulators, -1)[2:]
     active = sums[:, : max(1, kernel.unit.bits // kernel.sums.bits)]
     if kernel.sums.kind == "float":

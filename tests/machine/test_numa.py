@@ -50,8 +50,8 @@ def links(machine: FakeMachine, situation: Situation, readings: int = 10**6) -> 
     )
 
 
-def test_every_way_between_two_nodes_is_measured(machine: FakeMachine) -> None:
-    found = links(machine, situation((0,), (1,)))
+def test_all_cores_of_a_node_read_each_memory(machine: FakeMachine) -> None:
+    found = links(machine, situation((0, 1), (2, 3)))
     assert [(each.source, each.target) for each in found.links] == [
         ("node 0", "memory of node 0"),
         ("node 1", "memory of node 1"),
@@ -59,16 +59,10 @@ def test_every_way_between_two_nodes_is_measured(machine: FakeMachine) -> None:
         ("node 1", "memory of node 0"),
     ]
     for each in found.links:
-        assert (each.kernel, each.threads) == ("read", 1)
-        assert each.sustained_bytes_per_s == pytest.approx(10e9, rel=1e-3)
+        assert (each.kernel, each.threads) == ("read", 2)
+        assert each.sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
         assert each.provenance.source == "measured"
     assert found.conditions == ()
-
-
-def test_all_cores_of_a_node_read(machine: FakeMachine) -> None:
-    found = links(machine, situation((0, 1), (2, 3)))
-    assert [each.threads for each in found.links] == [2] * 4
-    assert found.links[2].sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
 
 
 @dataclasses.dataclass

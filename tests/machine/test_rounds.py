@@ -10,7 +10,6 @@ import pytest
 from roofline.foundation.progress import silent
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.measuring.crew import Crew
-from roofline.machine.measuring.estimation import Finding
 from roofline.machine.measuring.rounds import (
     Candidate,
     Rounds,
@@ -77,29 +76,6 @@ def test_past_the_deadline_there_are_three_rounds_yet(machine: FakeMachine, crew
     assert all(len(each.bursts) == 3 * 4 for each in rounds.series)
 
 
-def test_progress_and_findings(machine: FakeMachine, crew: Crew) -> None:
-    seen: list[tuple[float, str]] = []
-    found: list[Finding] = []
-    run(
-        machine,
-        crew,
-        candidates(crew),
-        report=lambda done, what: seen.append((done, what)),
-        found=found.append,
-    )
-    done = [each for each, _ in seen]
-    assert done == sorted(done)
-    assert 0 <= done[0] < done[-1] <= 1
-    assert {what for _, what in seen} >= {
-        "fma float64 avx2, 1 thread", "fma float32 avx2, second form, 2 threads"
-    }  # fmt: skip
-    assert {(each.what, each.threads) for each in found} == {
-        (f"{dtype} avx2 fma", threads) for dtype in ("float64", "float32") for threads in (1, 2)
-    }
-    assert found[0].per_s == pytest.approx(48e9, rel=1e-3)
-    assert len(found) == len(seen)
-
-
 def test_what_never_finished_a_burst_is_left_out_and_said(machine: FakeMachine, crew: Crew) -> None:
     what = candidates(crew)
     machine.never_together = {"fma float64 avx2", "fma float64 avx2, second form"}
@@ -119,14 +95,6 @@ def test_one_form_without_a_burst_leaves_the_other(machine: FakeMachine, crew: C
     assert rounds.conditions == ()
     assert rounds.reached[1].trial is what[1].trials[1]
     assert rounds.reached[1].other is None
-
-
-def test_a_reservation_stays_with_its_figure(machine: FakeMachine, crew: Crew) -> None:
-    trials = candidates(crew)[0].trials
-    rounds = run(
-        machine, crew, [Candidate(trials=trials, kind="x", reservation="arrays too small")]
-    )
-    assert rounds.reached[0].reservation == "arrays too small"
 
 
 # --- CPUs that the host moves --------------------------------------------------------------------

@@ -34,10 +34,6 @@ def planned(
     return {each.level: each for each in sets}, conditions
 
 
-def sizes(host: Topology, threads: int) -> dict[str, int]:
-    return {name: each.bytes_per_thread for name, each in planned(host, threads)[0].items()}
-
-
 def test_working_sets_of_one_thread_and_of_all() -> None:
     one, conditions = planned(ZEN, 1)
     assert {name: s.bytes_per_thread for name, s in one.items()} == {
@@ -49,27 +45,43 @@ def test_working_sets_of_one_thread_and_of_all() -> None:
     assert conditions == []
     assert [s.scope for s in one.values()] == ["private", "private", "shared", "shared"]
     assert [s.capacity_bytes for s in one.values()] == [48 * KIB, MIB, 32 * MIB, None]
-    every = sizes(ZEN, 8)
+    every, _ = planned(ZEN, 8)
     # Half of a thread's share of 4 MiB, twice its L2.
-    assert every["L3"] == 2 * MIB
-    assert every["DRAM"] == 32 * MIB
-
-
-def test_teams_come_one_after_the_other() -> None:
+    assert every["L3"].bytes_per_thread == 2 * MIB
+    assert every["DRAM"].bytes_per_thread == 32 * MIB
+    # Teams come one after the other.
     sets, _ = plan_working_sets(find_levels(None, ZEN).levels, ZEN, (1, 8), 64 * GIB)
-    assert [(s.level, s.threads) for s in sets] == [
-        (level, threads) for threads in (1, 8) for level in ("L1", "L2", "L3", "DRAM")
-    ]
+    assert sets == [*one.values(), *every.values()]
 
 
-def test_a_last_level_no_larger_than_the_one_before_is_left_out() -> None:
-    server = topology(4, (1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 7 * MIB, 4))
-    assert list(sizes(server, 4)) == ["L1", "L2", "DRAM"]
+SERVER = topology(16, (1, 32 * KIB, 1), (3, 256 * MIB, 8))
 
 
-def test_a_small_second_level_gets_more_than_four_times_the_first() -> None:
-    client = topology(1, (1, 32 * KIB, 1), (2, 192 * KIB, 1))
-    assert sizes(client, 1)["L2"] == 128 * KIB
+@pytest.mark.parametrize(
+    ("host", "threads", "sizes"),
+    [
+        # A last level no larger than the one before is left out.
+        (
+            topology(4, (1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 7 * MIB, 4)),
+            4,
+            {"L1": 24 * KIB, "L2": MIB, "DRAM": 16 * MIB},
+        ),
+        # A small second level gets more than four times the first.
+        (
+            topology(1, (1, 32 * KIB, 1), (2, 192 * KIB, 1)),
+            1,
+            {"L1": 16 * KIB, "L2": 128 * KIB, "DRAM": 64 * MIB},
+        ),
+        (topology(4), 4, {"DRAM": 16 * MIB}),
+        # Large caches take four times their size.
+        (SERVER, 1, {"L1": 16 * KIB, "L3": 32 * MIB, "DRAM": GIB}),
+        (SERVER, 16, {"L1": 16 * KIB, "L3": 4 * MIB, "DRAM": 128 * MIB}),
+    ],
+)
+def test_working_sets_of_other_hosts(host: Topology, threads: int, sizes: dict[str, int]) -> None:
+    found, conditions = planned(host, threads)
+    assert {name: each.bytes_per_thread for name, each in found.items()} == sizes
+    assert conditions == []
 
 
 def test_a_shared_second_level_and_no_third() -> None:
@@ -80,14 +92,10 @@ def test_a_shared_second_level_and_no_third() -> None:
         ("L2", "shared", 6 * MIB),
         ("DRAM", "shared", 96 * MIB),
     ]
-    every = sizes(arm, 8)
-    assert every["L2"] == 3 * MIB // 2
+    every, _ = planned(arm, 8)
+    assert every["L2"].bytes_per_thread == 3 * MIB // 2
     # All threads reach both second levels.
-    assert every["DRAM"] * 8 == 192 * MIB
-
-
-def test_no_known_cache_no_cache_level() -> None:
-    assert sizes(topology(4), 4) == {"DRAM": 16 * MIB}
+    assert every["DRAM"].bytes_per_thread * 8 == 192 * MIB
 
 
 def level(number: int, capacity_bytes: int, held_bytes: int) -> CacheLevel:
@@ -159,40 +167,35 @@ def test_the_working_set_says_where_its_capacity_comes_from() -> None:
     assert sets[1].note == "64 MiB per thread"
 
 
-def test_large_caches_take_four_times_their_size() -> None:
-    server = topology(16, (1, 32 * KIB, 1), (3, 256 * MIB, 8))
-    assert sizes(server, 1)["DRAM"] == GIB
-    assert sizes(server, 16)["DRAM"] * 16 == 2 * GIB
-
-
 # --- scarce memory -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("available_mib", "dram_mib"), [(4096, 256), (1200, 150), (1024, 128), (600, 128), (512, 128)]
+    ("threads", "available_mib", "dram_mib", "said"),
+    [
+        *((8, all_of, part, "") for all_of, part in ((4096, 256), (1200, 150), (1024, 128))),
+        *((8, all_of, 128, "") for all_of in (600, 512)),
+        (
+            *(1, 256, 64),
+            "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB"
+            " of memory are available: the last cache still serves a part",
+        ),
+        # What a cache would hold is not called memory.
+        (
+            *(8, 200, None),
+            "DRAM on 8 threads is left out: only 200 MiB of memory are available, and a quarter of"
+            " that is less than the 64 MiB that no cache holds",
+        ),
+    ],
 )
-def test_memory_takes_an_eighth_and_a_quarter_if_it_must(available_mib: int, dram_mib: int) -> None:
-    found, conditions = planned(ZEN, 8, available_mib * MIB)
-    assert found["DRAM"].bytes_per_thread * 8 == dram_mib * MIB
-    assert conditions == []
-
-
-def test_scarce_memory_makes_working_sets_smaller_and_says_so() -> None:
-    found, conditions = planned(ZEN, 1, 256 * MIB)
-    assert found["DRAM"].bytes_per_thread == 64 * MIB
-    assert conditions == [
-        "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB of"
-        " memory are available: the last cache still serves a part"
-    ]
-
-
-def test_what_a_cache_would_hold_is_not_called_memory() -> None:
-    found, conditions = planned(ZEN, 8, 200 * MIB)
-    assert list(found) == ["L1", "L2", "L3"]
-    assert conditions == [
-        "DRAM on 8 threads is left out: only 200 MiB of memory are available, and a quarter of"
-        " that is less than the 64 MiB that no cache holds"
-    ]
+def test_memory_takes_an_eighth_and_a_quarter_if_it_must(
+    threads: int, available_mib: int, dram_mib: int | None, said: str
+) -> None:
+    found, conditions = planned(ZEN, threads, available_mib * MIB)
+    assert conditions == ([said] if said else [])
+    assert list(found)[:3] == ["L1", "L2", "L3"]
+    dram = found.get("DRAM")
+    assert (dram and dram.bytes_per_thread * threads) == (dram_mib and dram_mib * MIB)
 
 
 @pytest.mark.parametrize(
