@@ -25,7 +25,7 @@ from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
 from roofline.machine.kernels import assembly
-from roofline.machine.kernels.assembly import HotLoop, Kernel
+from roofline.machine.kernels.assembly import Kernel
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, harness_ir
 from roofline.machine.kernels.compute import fma_kernel
 from roofline.machine.kernels.stream import stream_kernels
@@ -113,9 +113,7 @@ def foreign(kernel: Kernel, library: ctypes.CDLL, name: str) -> CompiledKernel:
     engine.add_global_mapping(module.get_function("kernel"), address)
     engine.finalize_object()
     bench = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-    return CompiledKernel(
-        kernel, HotLoop(()), function, bench(engine.get_function_address("bench")), engine
-    )
+    return CompiledKernel(kernel, function, bench(engine.get_function_address("bench")), engine)
 
 
 def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Trial, Trial]]:
@@ -143,7 +141,7 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
     unit = assembly.stream_unit(host.architecture, host.instruction_sets)
     assert unit is not None
-    for kernel in stream_kernels(unit, non_temporal=False):
+    for kernel in stream_kernels(unit):
         if kernel.name not in ("copy", "triad"):
             continue
         own, other = compile_kernel(kernel), foreign(kernel, library, f"c_{kernel.name}")

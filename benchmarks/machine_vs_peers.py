@@ -326,7 +326,7 @@ def prepare(crew: Crew) -> Own:
     buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(crew.threads)]
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
     unit = stream_unit(host.architecture, host.instruction_sets)
-    for kernel in stream_kernels(unit, non_temporal=True) if unit else ():
+    for kernel in stream_kernels(unit) if unit else ():
         for form in (kernel, kernel.second_form()):
             wanted = [
                 each

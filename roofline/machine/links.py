@@ -32,8 +32,7 @@ T = TypeVar("T")
 LIMIT_S = 120.0
 """How long a team may take, all in all."""
 
-_ENDING_S = 5.0
-"""How long a process whose result is there may take to end."""
+_ENDING_S = 5.0  # how long a process whose result is there may take to end
 
 # Looking through what torch makes while it is imported, all of which stays, takes long.
 _RANK = """
@@ -205,8 +204,7 @@ def _loopback() -> str:
 
 
 _WARM_UPS = 3
-_Times = dict[int, list[float]]
-"""Seconds of every exchange, by bytes of the data of one rank."""
+_Times = dict[int, list[float]]  # seconds of every exchange, by bytes of the data of one rank
 
 
 def _collectives() -> Any:
@@ -303,8 +301,7 @@ def link_of(
 
 
 _RANKS = 2
-_SIZES_BYTE = (4, 25 * 2**20)
-"""The least that goes, and a bucket of DistributedDataParallel."""
+_SIZES_BYTE = (4, 25 * 2**20)  # the least that goes, and a bucket of DistributedDataParallel
 
 _ROUNDS = 30
 _HOW = "two processes on this host, gloo over the loopback device, one thread each"

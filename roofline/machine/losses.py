@@ -19,8 +19,7 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, line_name
 
-_NOTHING_LOST = 0.001
-"""A smaller loss is none: no ceiling is measured as well as that."""
+_NOTHING_LOST = 0.001  # a smaller loss is none: no ceiling is measured as well as that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,10 @@ from roofline.machine.system.topology import ROOT, Node, pages_migrate
 _FREE_FACTOR = 2
 """Memory that a node must have free, over what is allocated there; else pages go elsewhere."""
 
-_CACHES = 4
-"""What is read of a node's memory, over the caches that its cores reach."""
+_CACHES = 4  # what is read of a node's memory, over the caches that its cores reach
 
 _LEAST_BYTE = 64 << 20
-_HUGE_BYTE = 2 << 20
-"""Parts begin and end at huge pages, of which each is on one node."""
+_HUGE_BYTE = 2 << 20  # parts begin and end at huge pages, of which each is on one node
 
 _BURSTS = 8
 _ROUNDS = 3

@@ -69,7 +69,7 @@ QUIET = Activity(steal_s=0.0, throttled=0, load=0.0)
 
 UNIT = stream_unit("x86_64", ("avx", "fma"))
 assert UNIT is not None
-(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
+(READ,) = (k for k in stream_kernels(UNIT) if k.name == "read")
 
 CLOCK_HZ = 3e9
 INSTRUCTIONS_PER_CYCLE = 2

@@ -44,7 +44,7 @@ def fma_trial(threads: int = 1, *, second: bool = False) -> Trial:
 def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 20) -> Trial:
     unit = stream_unit("x86_64", SETS)
     assert unit is not None
-    kernel = next(k for k in stream_kernels(unit, non_temporal=True) if k.name == name)
+    kernel = next(k for k in stream_kernels(unit) if k.name == name)
     working_set = WorkingSet(
         level=level,
         threads=threads,

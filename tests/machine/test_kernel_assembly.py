@@ -122,7 +122,8 @@ def test_spilling_is_refused_first() -> None:
 )
 def test_too_many_accumulators_are_refused(unit: assembly.VectorUnit, accumulators: int) -> None:
     pytest.importorskip("llvmlite.binding")
-    kernel = compute.fma_kernel(dtype("float32"), unit, accumulators)
+    kernel = compute.fma_kernel(dtype("float32"), unit)
+    kernel = dataclasses.replace(kernel, accumulators=accumulators)
     text = compiler.assembly(kernel, triple=TRIPLES[unit.architecture])
     with pytest.raises(MeasurementError, match=r"spills: \d+ stack accesses"):
         check(kernel, text)
@@ -140,7 +141,7 @@ def test_streams_of_narrower_vectors_are_refused() -> None:
     pytest.importorskip("llvmlite.binding")
     wide, narrow = (assembly.stream_unit("x86_64", sets) for sets in (["avx512f"], ["fma", "avx"]))
     assert wide and narrow
-    kernel = stream.stream_kernels(wide, non_temporal=False)[0]
+    kernel = stream.stream_kernels(wide)[0]
     borrowed = dataclasses.replace(wide, llvm_features=narrow.llvm_features)
     text = compiler.assembly(dataclasses.replace(kernel, unit=borrowed), triple=TRIPLES["x86_64"])
     with pytest.raises(MeasurementError, match=f"'{kernel.label}' was compiled"):

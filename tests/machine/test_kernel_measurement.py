@@ -15,6 +15,7 @@ from roofline.machine.theory.microarchitectures import core_named
 from tests.machine.fake_machine import (
     SITUATION,
     FakeMachine,
+    few_kernels,
     measure,
     measured,
     with_topology,
@@ -252,6 +253,7 @@ def test_a_host_of_another_architecture_has_no_kernels_and_says_so(machine: Fake
 
 def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None:
     nodes = tuple(Node(number=n, cpus=(n,), memory_bytes=1 << 30, free_bytes=None) for n in (0, 1))
+    few_kernels(machine)
     machine.situation = dataclasses.replace(machine.situation, nodes=nodes)
     profile, _ = measure(machine, effort="thorough", budget_s=2.0)
     assert len(profile.links) == 4

@@ -18,12 +18,7 @@ STREAM_UNITS = [
     assembly.stream_unit("x86_64", ["sse2"]),
     assembly.stream_unit("aarch64", ["asimd"]),
 ]
-STREAMS = [
-    kernel
-    for unit in STREAM_UNITS
-    if unit
-    for kernel in stream.stream_kernels(unit, non_temporal=True)
-]
+STREAMS = [kernel for unit in STREAM_UNITS if unit for kernel in stream.stream_kernels(unit)]
 
 
 def label(kernel: ComputeKernel | StreamKernel) -> str:

@@ -111,7 +111,7 @@ def test_compute_kernels_compute_their_sums(kernel: ComputeKernel, tmp_path: Pat
 
 
 NEON = assembly.stream_unit("aarch64", ["asimd"])
-STREAMS = stream.stream_kernels(NEON, non_temporal=True) if NEON else ()
+STREAMS = stream.stream_kernels(NEON) if NEON else ()
 FACTOR = 0.75
 ELEMENTS, SKIP = 2048, 1024
 

@@ -35,7 +35,7 @@ COMPUTE = [
 UNIT = assembly.stream_unit(HOST.architecture, HOST.instruction_sets)
 STREAMS = [
     form
-    for kernel in (stream.stream_kernels(UNIT, non_temporal=True) if UNIT else ())
+    for kernel in (stream.stream_kernels(UNIT) if UNIT else ())
     for form in (kernel, kernel.second_form())
 ]
 

@@ -64,7 +64,7 @@ def test_one_that_fails_ends_all_with_one_line(
 def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:
     file = f"{tmp_path}/process"
     with pytest.raises(MeasurementError, match="took longer than"):
-        in_ranks(never_ends, file, ranks=2, limit_s=8.0)
+        in_ranks(never_ends, file, ranks=2, limit_s=5.0)
     for rank in range(2):
         noted = Path(f"{file}-{rank}")
         if noted.exists():

@@ -24,7 +24,7 @@ SETS = ("avx", "avx2", "fma")
 COMPUTE = [k for k in compute_kernels("x86_64", SETS) if k.unit.name == "avx2" and k.name == "fma"]
 UNIT = stream_unit("x86_64", SETS)
 assert UNIT is not None
-STREAMS = [k for k in stream_kernels(UNIT, non_temporal=True) if k.name in ("read", "copy")]
+STREAMS = [k for k in stream_kernels(UNIT) if k.name in ("read", "copy")]
 
 
 def silent(what: str) -> None:

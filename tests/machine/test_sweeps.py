@@ -49,7 +49,7 @@ def test_reading_goes_over_the_whole_working_set() -> None:
     unit = stream_unit(host.architecture, host.instruction_sets)
     if unit is None:
         pytest.skip("no stream kernels here")
-    (kernel,) = (k for k in stream_kernels(unit, non_temporal=False) if k.name == "read")
+    (kernel,) = (k for k in stream_kernels(unit) if k.name == "read")
     compiled = compile_kernel(kernel)
     with Crew(1) as crew:
         timer = ReadTimer(compiled, crew, [written(4 << 20)])

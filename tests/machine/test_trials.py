@@ -32,7 +32,7 @@ if UNIT is None:
 
 def kernel_named(name: str) -> stream.StreamKernel:
     assert UNIT is not None
-    (kernel,) = [k for k in stream.stream_kernels(UNIT, non_temporal=True) if k.name == name]
+    (kernel,) = [k for k in stream.stream_kernels(UNIT) if k.name == name]
     return kernel
 
 

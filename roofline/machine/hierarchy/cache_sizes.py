@@ -214,8 +214,7 @@ def _place(pair: Pair) -> float:
 FARTHER = 2.0
 """Working sets of so many times the last cache are, for the greater part, in memory."""
 
-_WELL_INSIDE = 0.6
-"""Of what a level holds: so much of it collides hardly."""
+_WELL_INSIDE = 0.6  # of what a level holds: so much of it collides hardly
 
 
 def with_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:

@@ -28,11 +28,8 @@ larger working set they are a sample, which is enough since all of it was read t
 
 _LINE_BYTE = 64
 
-_APART = 1.05
-"""Sizes that are nearer to each other would say the same."""
-
-_PLACES = (29, 35, 44, 52)
-"""Sizes in an octave, of 32."""
+_APART = 1.05  # sizes that are nearer to each other would say the same
+_PLACES = (29, 35, 44, 52)  # sizes in an octave, of 32
 
 _COARSE_PLACES = (29, 44)
 

@@ -75,19 +75,15 @@ def with_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:
 DRAM = "DRAM"
 
 _LEAST_DRAM_BYTE = 64 << 20
-_DRAM_FACTOR = 4
-"""Arrays of twice the last cache still read a quarter faster than memory."""
-
-_SCARCE_DRAM_FACTOR = 2
-"""Arrays of less than that are not in memory any more."""
+_DRAM_FACTOR = 4  # arrays of twice the last cache still read a quarter faster than memory
+_SCARCE_DRAM_FACTOR = 2  # arrays of less than that are not in memory any more
 
 _WANTED_FACTOR = 8
 _WANTED_BYTE = 1 << 30
 """Last caches do not forget in order: the longer the way round, the less is still there."""
 
 _CURVE_FACTOR = 4
-_UNKNOWN_CACHE_BYTE = 64 << 20
-"""What the curve must reach beyond where no cache is reported."""
+_UNKNOWN_CACHE_BYTE = 64 << 20  # what the curve must reach beyond where no cache is reported
 
 _FRACTION = 8
 _SCARCE_FRACTION = 4

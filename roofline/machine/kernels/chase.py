@@ -85,8 +85,7 @@ def clock_kernel(architecture: Architecture) -> PlainKernel:
 TURN_BYTE, FAILED_BYTE = 8, 16
 HOP_STATE_BYTE = 64
 
-_PATIENCE = 1 << 17
-"""Looks at the line before a thread gives up: some hundred microseconds."""
+_PATIENCE = 1 << 17  # looks at the line before a thread gives up: some hundred microseconds
 
 _HOP = f"""
 define void @kernel(ptr %state, i64 %offset, i64 %length) {{

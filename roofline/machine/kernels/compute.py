@@ -180,10 +180,9 @@ def _kernel(
     )
 
 
-def fma_kernel(element: DType, unit: VectorUnit, accumulators: int | None = None) -> ComputeKernel:
-    """Fused multiply-adds of floating-point numbers, with as many sums as fit by default."""
-    sums = (accumulators, accumulators) if accumulators else None
-    return _kernel("fma", element, unit, _fma(unit, element), accumulators=sums)
+def fma_kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
+    """Fused multiply-adds of floating-point numbers."""
+    return _kernel("fma", element, unit, _fma(unit, element))
 
 
 def _fma_add(element: DType, unit: VectorUnit) -> ComputeKernel:

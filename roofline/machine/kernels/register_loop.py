@@ -32,8 +32,7 @@ SECOND_UNROLL = 6
 
 _ALIGNMENT = 64
 
-_RUN = 4
-"""Steps of one operation before those of the next, where each has sums of its own."""
+_RUN = 4  # steps of one operation before those of the next, where each has sums of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,10 +260,9 @@ _ROWS: dict[MemoryKernel, tuple[int, int, int, int, Form, Form]] = {
 """Streams, loads, stores, arithmetic; then both forms."""
 
 
-def stream_kernels(unit: VectorUnit, *, non_temporal: bool) -> tuple[StreamKernel, ...]:
-    """The stream kernels of a vector unit; those past the caches only if `non_temporal`."""
-    kernels = (StreamKernel(name, unit, *row) for name, row in _ROWS.items())
-    return tuple(kernel for kernel in kernels if non_temporal or not kernel.non_temporal)
+def stream_kernels(unit: VectorUnit) -> tuple[StreamKernel, ...]:
+    """The stream kernels of a vector unit."""
+    return tuple(StreamKernel(name, unit, *row) for name, row in _ROWS.items())
 
 
 def element_bits(values: Array, element: DType) -> Array:

@@ -112,8 +112,7 @@ _LEAST_CANDIDATES = 2
 _BATCH = 50
 _BATCHES = 3
 
-_LEAST_S = 1e-9
-"""Less than clocks tell apart."""
+_LEAST_S = 1e-9  # less than clocks tell apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

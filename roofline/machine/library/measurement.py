@@ -41,8 +41,7 @@ from roofline.machine.library.results import (
 from roofline.machine.measuring.estimation import Burst, Findings, interleave
 
 _ELEMENT_BYTE = 4
-_LINE = 16
-"""Elements of a cache line: threads share none."""
+_LINE = 16  # elements of a cache line: threads share none
 
 _PIECE_BYTE = 16 << 20
 """Of memory per thread and call: long against a call's cost, short enough to go undisturbed."""
@@ -137,8 +136,7 @@ _MOST_CALL_S = 10e-3
 _CALLS_PER_SHARE = 12
 """So many calls of the longest kind fit into a job's share: the choice, and three rounds."""
 
-_LEAST_CALLS_PER_SHARE = 3
-"""A job that can only overdraw its share threefold or more is left out."""
+_LEAST_CALLS_PER_SHARE = 3  # a job that can only overdraw its share threefold or more is left out
 
 _CHOICE = 0.4
 """Of a job's share, what choosing its size may take; what one leaves, the next ones have."""
@@ -235,8 +233,7 @@ _LAYOUTS = (
 )
 _KERNEL = 3
 
-_PERIOD = 997
-"""A prime, so that rows differ; so few values that filling a matrix is copying."""
+_PERIOD = 997  # a prime, so that rows differ; so few values that filling a matrix is copying
 
 _GOLDEN = 0.6180339887498949
 _LARGEST_INT8 = 80
@@ -331,8 +328,7 @@ def _dispatch(name: str, note: str, run: Run) -> Dispatch:
     return Dispatch(label=name, note=note, candidates=(candidate,))
 
 
-_PATIENCE = 2.0
-"""In times of the budget: after so long, no job gets a second turn."""
+_PATIENCE = 2.0  # in times of the budget: after so long, no job gets a second turn
 
 
 def measure_library(

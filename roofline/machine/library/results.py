@@ -35,8 +35,7 @@ _SAME = 1.05
 _UNSTEADY = 0.25
 """Spread from which on a team is held to have been disturbed, unless its threads were busy."""
 
-_SLOWER = 0.9
-"""Of what one thread reaches: less than that of a team is not what the team can do."""
+_SLOWER = 0.9  # of what one thread reaches: less than that of a team is not what the team can do
 
 _REMEDY = "stop what else runs and measure again"
 

@@ -38,11 +38,8 @@ _MEDIAN_ERROR = 0.93
 """Standard error of a median, over interquartile range by the root of the number of values: 1.253
 standard deviations by that root, of which a normal distribution has 1.349 in that range."""
 
-_SURE = 2.0
-"""Standard errors that a difference must exceed not to be noise."""
-
-_PLACED = 1.25
-"""Peak over sustained from which on they are those of two placements of the CPUs."""
+_SURE = 2.0  # standard errors that a difference must exceed not to be noise
+_PLACED = 1.25  # peak over sustained from which on they are those of two placements of the CPUs
 
 _NOTABLE = 0.01
 """Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""

@@ -28,8 +28,7 @@ from roofline.machine.hardware import (
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.system.host import package_version
 
-_FIGURES = 116
-"""So many kernels, levels and teams there are on a CPU with AVX-512 and three caches."""
+_FIGURES = 116  # so many kernels, levels and teams there are on a CPU with AVX-512 and three caches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,14 +60,12 @@ from roofline.machine.system.host import theoretical_memory
 from roofline.machine.system.situation import Situation
 from roofline.machine.theory.microarchitectures import identify_core
 
-_STREAMS = 3
-"""Arrays that a stream kernel goes over at most."""
+_STREAMS = 3  # arrays that a stream kernel goes over at most
 
 _LINKS_SHARE = 0.2
 """Of the time that is left, for the ways between nodes; on a single node none is taken."""
 
-_APART = 0.03
-"""A measured clock further than this from what the system reports is worth a line."""
+_APART = 0.03  # a measured clock further than this from what the system reports is worth a line
 
 
 def measure_kernels(
@@ -102,7 +100,7 @@ def measure_kernels(
         say,
     )
     streams, more = selection.compile_forms(
-        stream_kernels(unit, non_temporal=True) if unit else (), program.second_forms, say
+        stream_kernels(unit) if unit else (), program.second_forms, say
     )
     obstacles += more
     plain = _plain_kernels(host.architecture, obstacles)

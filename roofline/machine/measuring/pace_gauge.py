@@ -28,14 +28,9 @@ from roofline.machine.measuring.trials import Trial
 from roofline.machine.pace import Pace
 from roofline.machine.system.host import architecture
 
-_LINE_BYTE = 128
-"""As many as the largest lines have: nothing else may lie on it."""
-
-_ITERATIONS = 1000
-"""Of the chain in one burst: some 25 µs."""
-
-_BURSTS = 4
-"""The fastest counts: others wait for a core, or for their instructions."""
+_LINE_BYTE = 128  # as many as the largest lines have: nothing else may lie on it
+_ITERATIONS = 1000  # of the chain in one burst: some 25 µs
+_BURSTS = 4  # the fastest counts: others wait for a core, or for their instructions
 
 _HOPS = 3
 

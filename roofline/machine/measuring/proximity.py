@@ -25,8 +25,7 @@ HOP_TURNS = 200
 """Of each thread in a burst that times hops: 20 to 80 µs."""
 
 _LEAST_RATES = 12
-_NOTABLE = 0.03
-"""Fraction beyond the spread from which the end differs from the beginning."""
+_NOTABLE = 0.03  # fraction beyond the spread from which the end differs from the beginning
 
 _SIGMA_PER_STEP = 1.048
 _RANGE_PER_SIGMA = 1.349
@@ -34,20 +33,11 @@ _MEDIAN_ERROR = 1.253
 """Of normal noise: standard deviation over the median step between neighbours; interquartile range
 over standard deviation; standard error of a median over that of a mean."""
 
-_PHASE_GAP = 0.05
-"""Fraction that the rates of two phases must lie apart at least."""
-
-_CLEARLY = 3.0
-"""How many interquartile ranges of one phase must lie between two."""
-
-_LEAST_PHASE = 0.15
-"""Of all rates that a phase must have; fewer are outliers."""
-
-_LASTING = 0.5
-"""Changes between two rates, over those of a random order, up to which phases last."""
-
-_APART = 1.5
-"""Ratio of hops from which on they are those of two placements."""
+_PHASE_GAP = 0.05  # fraction that the rates of two phases must lie apart at least
+_CLEARLY = 3.0  # how many interquartile ranges of one phase must lie between two
+_LEAST_PHASE = 0.15  # of all rates that a phase must have; fewer are outliers
+_LASTING = 0.5  # changes between two rates, over those of a random order, up to which phases last
+_APART = 1.5  # ratio of hops from which on they are those of two placements
 
 _LEAST_SHARE = 0.02
 """Of all hops that a placement must have; fewer were disturbed by something else."""

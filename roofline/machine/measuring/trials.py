@@ -26,11 +26,8 @@ from roofline.machine.system.activity import minor_faults
 _FACTOR = 2.0**-10
 """Of triad and update: so small that values stay finite however often kernels feed each other."""
 
-_SLICE_BYTE = 1 << 16
-"""Step in which the part of memory that one burst streams is sized."""
-
-_ROUNDING = 1e-9
-"""Of fractions, so that a slice is not met twice."""
+_SLICE_BYTE = 1 << 16  # step in which the part of memory that one burst streams is sized
+_ROUNDING = 1e-9  # of fractions, so that a slice is not met twice
 
 _ATTEMPTS = 5
 """A team whose threads do not get their CPUs at the same time finishes no burst; then try again."""

@@ -135,8 +135,7 @@ _LOOK_S = 0.25
 _BUSY = 0.2
 """Share of the CPUs that others may take; above that, a measurement is theirs as much as ours."""
 
-_PRESSED = 5.0
-"""Percent of the last ten seconds in which some task waited for memory."""
+_PRESSED = 5.0  # percent of the last ten seconds in which some task waited for memory
 
 
 def check_quiet(

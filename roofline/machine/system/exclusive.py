@@ -42,8 +42,7 @@ def end_with(pipe: int) -> None:
     threading.Thread(target=wait_and_end, daemon=True).start()
 
 
-_POLL_S = 0.2
-"""Between two looks at the lock."""
+_POLL_S = 0.2  # between two looks at the lock
 
 _LONGEST_NOTE_BYTE = 200
 _NOTE = re.compile(r"process \d+, since [0-9 :-]+")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MOST_DIGITS = 20
-"""The kernel counts in 64 bits; longer digits are no number of its own."""
+_MOST_DIGITS = 20  # the kernel counts in 64 bits; longer digits are no number of its own
 
 _MOST_CPUS = 1 << 16
 """Far more than any kernel is built for; a list that names later ones is damaged."""
