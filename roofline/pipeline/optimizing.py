@@ -342,7 +342,7 @@ def optimize(
     timings = argument("baseline", baseline) if baseline == "compile" else ""
     timings = timings or (argument("rounds", rounds) if rounds is not None else "")
     check_costs(options.hardware, cost=cost, fused=fused, measure=measure, timings=timings)
-    check(alpha, budget, 1)
+    check(alpha, budget)
     check_choice("baseline", baseline, ("eager", "compile"))
     check_rounds(rounds)
     if split is not None and (type(split) is not int or split < 2):

@@ -26,24 +26,18 @@ if TYPE_CHECKING:
     from roofline.quantization.quantizers import MaxAbs as MaxAbs
     from roofline.quantization.quantizing import quantize_model as quantize_model
 
-_HOME = {
-    "LayerBits": "policy",
-    "MaxAbs": "quantizers",
-    "PACT": "quantizers",
-    "Policy": "policy",
-    "SAWB": "quantizers",
-    "calibrate_clipping": "clipping",
-    "fold_batch_norms": "folding",
-    "integer_model": "integer_models",
-    "load_packed": "packed_models",
-    "load_quantized": "clipping",
-    "pack": "packed_files",
-    "packed_state": "packed_models",
-    "parameter_groups": "clipping",
-    "quantize_model": "quantizing",
-    "quantized_layers": "quantized_modules",
-    "unpack": "packed_files",
+_NAMES = {
+    "clipping": "calibrate_clipping load_quantized parameter_groups",
+    "folding": "fold_batch_norms",
+    "integer_models": "integer_model",
+    "packed_files": "pack unpack",
+    "packed_models": "load_packed packed_state",
+    "policy": "LayerBits Policy",
+    "quantized_modules": "quantized_layers",
+    "quantizers": "MaxAbs PACT SAWB",
+    "quantizing": "quantize_model",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -40,13 +40,6 @@ _MOVES = ("flatten", "view", "reshape", "contiguous")
 
 _WIDEST = {torch.int32: 2**31 - 1, torch.int64: 2**63 - 1}
 
-_CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
-_TRANSPOSED = (
-    functional.conv_transpose1d,
-    functional.conv_transpose2d,
-    functional.conv_transpose3d,
-)
-
 
 class Requantization(nn.Module):
     """What stands between the sums of one layer and the codes of the next: `norm`, a batch norm as
@@ -179,10 +172,6 @@ class IntegerLayer(nn.Module):
         return f"weights {tuple(self.whole.shape)}, sums {kind}{codes}"
 
 
-class IntegerLinear(IntegerLayer):
-    """A linear layer in whole numbers."""
-
-
 class IntegerConvolution(IntegerLayer):
     """A convolution in whole numbers, of any number of dimensions, transposed or not."""
 
@@ -199,10 +188,10 @@ class IntegerConvolution(IntegerLayer):
 
     def accumulate(self, codes: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Sums of products of codes with whole weights, exact."""
-        function: Callable[..., Tensor] = _CONVOLUTIONS[self.dimensions - 1]
+        name = f"conv{'_transpose' * self.is_transposed}{self.dimensions}d"
+        function: Callable[..., Tensor] = getattr(functional, name)
         options: dict[str, Any] = {"padding": self.padding}
         if self.is_transposed:
-            function = _TRANSPOSED[self.dimensions - 1]
             options["output_padding"] = self.output_padding
             if output_size is not None:
                 options["output_padding"] = self._output_padding(codes.shape, output_size)
@@ -285,7 +274,7 @@ def integer_model(model: nn.Module) -> nn.Module:
         hooks = {*layer.module._forward_hooks, *layer.module._forward_pre_hooks} - {QUANTIZE_INPUT}
         if layer.weight_quantizer is None or layer.input_quantizer is None or hooks:
             continue
-        kind = IntegerLinear if isinstance(layer.module, nn.Linear) else IntegerConvolution
+        kind = IntegerLayer if isinstance(layer.module, nn.Linear) else IntegerConvolution
         try:
             replaced[layer.module] = kind(layer).eval()
         except InputError as error:

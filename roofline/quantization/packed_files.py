@@ -12,16 +12,19 @@ import json
 import math
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from roofline.errors import InputError, said_by
 from roofline.foundation.files import refused, write_atomically
 from roofline.quantization.quantizers import check_width
+
+T = TypeVar("T")
+
 
 # The bits of all codes stand one behind another, each code's lowest bit first; bit *n* of that
 # stream is bit ``n % 8`` of byte ``n // 8``, the lowest being bit 0. What is left of the last byte
@@ -181,28 +184,19 @@ class PackedModel:
     def rows(self) -> tuple[PackedTensor, ...]:
         """Its bytes by tensor; codes and scales of a weight are two rows under one name."""
         found: list[PackedTensor] = []
-        seen: set[int] = set()
-        for path, weight in self.weights.items():
-            if id(weight) not in seen:
-                seen.add(id(weight))
-                name = in_module(path, "weight")
-                elements, byte = math.prod(weight.shape), weight.packed.numel()
-                found.append(
-                    PackedTensor(
-                        name=name, kind="codes", bits=weight.bits, elements=elements, byte=byte
-                    )
-                )
-                found.append(_row(name, "scale", weight.alpha))
-        for name, tensor in self.rest.items():
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                parts = name.split(".")
-                kind: Kind = "other"
-                if "input_quantizer" in parts:
-                    kind = "clipping"
-                elif parts[-4:-2] == ["parametrizations", "weight"]:
-                    kind = "scale"
-                found.append(_row(name, kind, tensor))
+        for path, weight in _once(self.weights):
+            name, codes = in_module(path, "weight"), _row("", "codes", weight.packed)
+            elements = math.prod(weight.shape)
+            found.append(replace(codes, name=name, bits=weight.bits, elements=elements))
+            found.append(_row(name, "scale", weight.alpha))
+        for name, tensor in _once(self.rest):
+            parts = name.split(".")
+            kind: Kind = "other"
+            if "input_quantizer" in parts:
+                kind = "clipping"
+            elif parts[-4:-2] == ["parametrizations", "weight"]:
+                kind = "scale"
+            found.append(_row(name, kind, tensor))
         return tuple(found)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -220,6 +214,15 @@ class PackedModel:
 def in_module(path: str, name: str) -> str:
     """The name of a module's tensor in the state dict of the model: ``"layer1.0.conv1.weight"``."""
     return f"{path}.{name}" if path else name
+
+
+def _once(named: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """What has several names under the first of them."""
+    seen: set[int] = set()
+    for name, each in named.items():
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield name, each
 
 
 def _row(name: str, kind: Kind, tensor: torch.Tensor) -> PackedTensor:
@@ -396,14 +399,15 @@ class _Cut:
 
 def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
     cut = _Cut(payload)
-    weights = dict[str, PackedWeight]()
-    for row in table["weights"]:
-        is_other = "same_as" in row
-        weights[_text(row["name"])] = weights[row["same_as"]] if is_other else _weight(row, cut)
-    rest = dict[str, torch.Tensor]()
-    for row in table["rest"]:
-        is_other = "same_as" in row
-        rest[_text(row["name"])] = rest[row["same_as"]] if is_other else cut.tensor(row)
+
+    def read(rows: list[dict[str, Any]], made: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        found = dict[str, T]()
+        for row in rows:
+            found[_text(row["name"])] = found[row["same_as"]] if "same_as" in row else made(row)
+        return found
+
+    weights = read(table["weights"], lambda row: _weight(row, cut))
+    rest = read(table["rest"], cut.tensor)
     if cut.rest.numel():
         raise ValueError("the table tells of fewer bytes than there are")
     inputs = dict[str, InputBits]()

@@ -36,7 +36,7 @@ from roofline.substitution.rules.rule import Match, Rule
 from roofline.substitution.search import (
     DEFAULT_ALPHA,
     DEFAULT_BUDGET,
-    DEFAULT_KEEP,
+    MOST_CANDIDATES,
     NOTHING_COUNTED,
     Application,
     Around,
@@ -264,7 +264,6 @@ def search_in_pieces(
     time_limit_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     progress: Progress | None = None,
-    keep: int = DEFAULT_KEEP,
 ) -> Found:
     """Searches a graph in pieces of at most `threshold` operators; one that is no larger as a
     whole.
@@ -275,7 +274,7 @@ def search_in_pieces(
     the cuts are made while they pay. Budget and time are for all pieces together, shared by how
     many matches they have; what one leaves is for those after it. All else is as for `search`.
     """
-    check(alpha, budget, keep)
+    check(alpha, budget)
     begin = clock()
     refusals, found_places, refused_places = Refusals(), list[Match](), set[tuple[str, Match]]()
     for rule, match in places(graph, rules):
@@ -286,7 +285,7 @@ def search_in_pieces(
         else:
             found_places.append(match)
     pieces = split(graph, found_places, threshold)
-    searching = partial(search, rules=rules, costs=costs, complete=complete, clock=clock, keep=keep)
+    searching = partial(search, rules=rules, costs=costs, complete=complete, clock=clock)
     if len(pieces) < 2:
         return searching(
             graph, alpha=alpha, budget=budget, time_limit_s=time_limit_s, progress=progress
@@ -312,7 +311,7 @@ def search_in_pieces(
     costlier = {each.place: each for each in running.costlier}
     return Found(
         original=running.original,
-        candidates=tuple(sorted(cheaper, key=lambda each: each.cost.total_s)[:keep]),
+        candidates=tuple(sorted(cheaper, key=lambda each: each.cost.total_s)[:MOST_CANDIDATES]),
         refused=refusals.all(),
         costlier=tuple(each for place, each in costlier.items() if place not in made),
         statistics=SearchStatistics(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -48,30 +48,25 @@ _FLOATING = ("float16", "bfloat16", "float32", "float64")
 # -- inputs of every kind, and other weights -------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of inputs: normal noise is multiplied by ``scale``, or all elements are ``value``."""
-
-    name: str
-    scale: float = 1.0
-    value: float | None = None
-    is_negative: bool = False
+Kind = Callable[[torch.Tensor], torch.Tensor]
+"""A kind of inputs, made of normal noise."""
 
 
-KINDS = (
-    Kind(name="noise"),
-    Kind(name="zeros", value=0.0),
-    Kind(name="ones", value=1.0),
-    Kind(name="large", scale=1e3),
-    Kind(name="tiny", scale=1e-6),
-    Kind(name="negative", is_negative=True),
-)
+KINDS: Mapping[str, Kind] = {
+    "noise": lambda noise: noise,
+    "zeros": torch.zeros_like,
+    "ones": torch.ones_like,
+    "large": lambda noise: noise * 1e3,
+    "tiny": lambda noise: noise * 1e-6,
+    "negative": lambda noise: -noise.abs(),
+}
+_CONSTANT = {"zeros": 0, "ones": 1}
+"""Kinds of which indices are one number, too."""
 
 
 def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
     """Inputs of every kind, the plain noise first; last those that the user gave. `most` are the
-    rows of tables that inputs are indices of, see `most_indices`.
-    """
+    rows of tables that inputs are indices of, see `most_indices`."""
     places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
     for kind in KINDS:
         generator = torch.Generator().manual_seed(_SEED)
@@ -82,7 +77,7 @@ def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Input
                 like=_made(request, kind, generator, most.get(places[id(request)], 2)),
             )
         )
-        yield kind.name, made
+        yield kind, made
     if any(_is_given(request) for _, request in inputs.requests()):
         yield "given", inputs
 
@@ -91,22 +86,20 @@ def _is_given(request: InputRequest) -> bool:
     return request.like is not None and tuple(request.like.shape) == request.shape
 
 
-def _made(request: InputRequest, kind: Kind, generator: torch.Generator, most: int) -> torch.Tensor:
+def _made(request: InputRequest, kind: str, generator: torch.Generator, most: int) -> torch.Tensor:
     """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
-    dtype = dtype_for(request, None)
-    if not (dtype.is_floating_point or dtype.is_complex):
-        if request.like is not None and _is_given(request):
-            return request.like
-        if dtype == torch.bool:
-            return torch.ones(request.shape, dtype=dtype)
-        if kind.value is not None:
-            return torch.full(request.shape, min(int(kind.value), most - 1), dtype=dtype)
-        return torch.randint(0, most, request.shape, generator=generator, dtype=dtype)
-    if kind.value is not None:
-        return torch.full(request.shape, kind.value, dtype=dtype)
-    noise = torch.randn(request.shape, generator=generator, dtype=torch.float64)
-    noise = -noise.abs() if kind.is_negative else noise
-    return (noise * kind.scale).to(dtype)
+    dtype, shape = dtype_for(request, None), request.shape
+    if dtype.is_floating_point or dtype.is_complex:
+        if kind in _CONSTANT:
+            return torch.full(shape, _CONSTANT[kind], dtype=dtype)
+        return KINDS[kind](torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+    if request.like is not None and _is_given(request):
+        return request.like
+    if dtype == torch.bool:
+        return torch.ones(shape, dtype=dtype)
+    if kind in _CONSTANT:
+        return torch.full(shape, min(_CONSTANT[kind], most - 1), dtype=dtype)
+    return torch.randint(0, most, shape, generator=generator, dtype=dtype)
 
 
 def most_indices(graph: Graph) -> dict[int, int]:

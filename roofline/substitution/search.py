@@ -33,7 +33,8 @@ from roofline.substitution.rules.rule import Match, Rule
 
 DEFAULT_ALPHA = 1.05
 DEFAULT_BUDGET = 300
-DEFAULT_KEEP = 8
+MOST_CANDIDATES = 8
+"""How many of the cheapest graphs are given."""
 
 UNKNOWN_TIME = "it changes operators whose time is not known: costs cannot be compared"
 """Why a rewrite is refused whose graph leaves out other operators than the original."""
@@ -332,7 +333,6 @@ def search(
     time_limit_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     progress: Progress | None = None,
-    keep: int = DEFAULT_KEEP,
     around: Around | None = None,
     only: Callable[[Match], bool] | None = None,
     is_thorough: bool = False,
@@ -348,11 +348,10 @@ def search(
             as much as the best.
         budget: how many graphs are looked through for rewrites at most.
         time_limit_s: when to stop with the best so far; looked at before every rewrite.
-        keep: how many of the cheapest graphs are given at most.
         only: says which places may be rewritten; None: all.
         is_thorough: also look through graphs that are not expected to lead to anything new.
     """
-    check(alpha, budget, keep)
+    check(alpha, budget)
     begin = clock()
     running = _Search(
         rules=rules,
@@ -369,7 +368,7 @@ def search(
     cheaper = sorted(running.cheaper, key=lambda each: each.cost.total_s)
     return Found(
         original=Candidate(graph=graph, cost=running.original.cost),
-        candidates=tuple(state.candidate() for state in cheaper[:keep]),
+        candidates=tuple(state.candidate() for state in cheaper[:MOST_CANDIDATES]),
         refused=running.refusals.all(),
         costlier=running.best.costlier(),
         statistics=SearchStatistics(
@@ -378,16 +377,15 @@ def search(
     )
 
 
-def check(alpha: float, budget: int, keep: int) -> None:
+def check(alpha: float, budget: int) -> None:
     """Refuses, as an InputError, what a search may not be asked for."""
     if not isinstance(alpha, Real) or isinstance(alpha, bool) or not float(alpha) >= 1.0:
         raise InputError(
             f"{argument('alpha', alpha)}: must be a number from 1 (1: improvements only)"
         )
-    for name, graphs in (("budget", budget), ("keep", keep)):
-        # True is a whole number to Python.
-        if type(graphs) is not int or graphs < 1:
-            raise InputError(f"{argument(name, graphs)}: must be a whole number of graphs from 1")
+    # True is a whole number to Python.
+    if type(budget) is not int or budget < 1:
+        raise InputError(f"{argument('budget', budget)}: must be a whole number of graphs from 1")
 
 
 NOTHING_COUNTED = {"expanded": 0, "evaluated": 0, "duplicates": 0, "pruned": 0}

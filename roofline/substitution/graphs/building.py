@@ -175,7 +175,6 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
 # -- modules ---------------------------------------------------------------------------------------
 
 _operators = Operators()
-"""Calls operators for those who have none of their own."""
 
 
 def built(
@@ -183,7 +182,6 @@ def built(
     graph: Graph,
     *,
     weights: Mapping[str, torch.Tensor] | None = None,
-    operators: Operators | None = None,
 ) -> torch.nn.Module:
     """A module in eval mode that computes `graph`, which is `captured`'s or was made of it.
 
@@ -193,7 +191,7 @@ def built(
     model was captured.
     """
     made = _Made({**captured.weights, **(weights or {})})
-    return _Building(captured.form, graph, made.tensor, operators or _operators).module()
+    return _Building(captured.form, graph, made.tensor).module()
 
 
 class BuiltModule(fx.GraphModule):
@@ -247,7 +245,7 @@ def _again(
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...],
     training: bool,
 ) -> BuiltModule:
-    module = _Building(*recipe, lambda weight: tensors[weight.key], _operators).module()
+    module = _Building(*recipe, lambda weight: tensors[weight.key]).module()
     for each in casts:
         module.cast(each)
     module.train(training)
@@ -300,16 +298,12 @@ def exported_program(
 
 class _Building:
     def __init__(
-        self,
-        form: CallForm,
-        graph: Graph,
-        tensor: Callable[[Weight], torch.Tensor],
-        operators: Operators,
+        self, form: CallForm, graph: Graph, tensor: Callable[[Weight], torch.Tensor]
     ) -> None:
         self._form = form
         self._graph = graph
         self._tensor = tensor
-        self._storages = Storages(graph, operators)
+        self._storages = Storages(graph, _operators)
         self._fx = fx.Graph()
         self._found: dict[Value, fx.Node] = {}
         self._weights: dict[str, fx.Node] = {}

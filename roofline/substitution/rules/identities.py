@@ -217,7 +217,6 @@ class _Run:
     end: int
 
     def is_all(self, graph: Graph, dim: int) -> bool:
-        """Whether they are the whole tensor."""
         return self.start == 0 and self.end == graph.type_of(self.of).shape[dim]
 
 

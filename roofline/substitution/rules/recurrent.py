@@ -160,7 +160,6 @@ class _Sum:
 
     @property
     def all_biases(self) -> tuple[Weight, ...]:
-        """Those of products, too."""
         own = tuple(each.bias for each in self.products if each.bias is not None)
         return (*own, *self.biases)
 
@@ -212,7 +211,6 @@ class _Cell:
         return tuple(dict.fromkeys(number for gate in self.gates for number in gate.numbers))
 
     def of(self, steps: _Steps) -> tuple[_Gate, ...]:
-        """The gates that multiply these."""
         return tuple(gate for gate in self.gates if steps in gate.matrices)
 
 
