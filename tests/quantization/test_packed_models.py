@@ -54,12 +54,9 @@ def test_every_byte_by_hand() -> None:
     widths = {(row.name, row.kind): row.bits for row in packed.rows}
     assert widths["0.weight", "codes"] == 2
     assert widths["1.num_batches_tracked", "other"] == 64
-
-
-def test_scales_by_channel_are_four_bytes_each() -> None:
-    rows = {(row.name, row.kind): row.byte for row in packed_state(small(per_channel=True)).rows}
-    assert rows["0.weight", "scale"] == 3 * 4
-    assert rows["4.weight", "scale"] == 5 * 4
+    by_channel = packed_state(small(per_channel=True)).rows
+    rows = {(row.name, row.kind): row.byte for row in by_channel}
+    assert (rows["0.weight", "scale"], rows["4.weight", "scale"]) == (3 * 4, 5 * 4)
 
 
 def test_a_folded_batch_norm_leaves_codes_and_one_scale_a_channel() -> None:
@@ -160,34 +157,35 @@ def test_a_network_comes_back(is_folded: bool, shortcut: str, tmp_path: Path) ->
     path, x = saved(model, tmp_path), torch.rand(4, 1, 8, 8)
     with torch.no_grad():
         assert torch.equal(load_packed(path, target).eval()(x), model(x))
+    if is_folded:
+        with pytest.raises(InputError, match="batch norms folded"):
+            load_packed(path, SmallResNet(classes=10))
 
 
-def test_weights_and_clipping_keep_the_type_of_the_model(tmp_path: Path) -> None:
-    for dtype in (torch.float64, torch.bfloat16):
-        model = nn.Sequential(quantized(nn.Linear(8, 4), 2, 4)).to(dtype)
-        path = saved(model, tmp_path, f"{dtype}.pt")
-        loaded: Any = load_packed(path, nn.Sequential(nn.Linear(8, 4)).to(dtype))
-        x = torch.rand(3, 8, dtype=dtype)
-        with torch.no_grad():
-            assert loaded(x).dtype == dtype
-            assert torch.equal(loaded(x), model(x))
+@pytest.mark.parametrize(
+    ("bits", "activations", "dtype"),
+    [
+        *((bits, None, torch.float32) for bits in (5, 9, 16)),
+        *((2, 4, dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16)),
+    ],
+)
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_layer_comes_back_in_its_type(
+    bits: int, activations: int | None, dtype: torch.dtype, is_alone: bool, tmp_path: Path
+) -> None:
+    """A layer may be the model itself."""
 
+    def made(layer: nn.Module) -> nn.Module:
+        return (layer if is_alone else nn.Sequential(layer)).to(dtype)
 
-def test_a_layer_may_be_the_model_itself(tmp_path: Path) -> None:
-    model = quantized(nn.Linear(4, 2), 2, 2)
-    path, x = saved(model, tmp_path), torch.rand(3, 4)
-    assert packed_state(model).rows[0].name == "weight"
+    model = made(quantized(nn.Linear(7, 3, bias=False), bits, activations))
+    path, x = saved(model, tmp_path), torch.rand(3, 7, dtype=dtype)
+    first, *_ = packed_state(model).rows
+    assert (first.name, first.byte) == ("weight" if is_alone else "0.weight", -(-21 * bits // 8))
+    loaded = load_packed(path, made(nn.Linear(7, 3, bias=False)))
     with torch.no_grad():
-        assert torch.equal(load_packed(path, nn.Linear(4, 2))(x), model(x))
-
-
-def test_wide_codes_and_16_bits(tmp_path: Path) -> None:
-    for bits in (5, 9, 16):
-        model: Any = nn.Sequential(quantized(nn.Linear(7, 3, bias=False), bits, None))
-        path = saved(model, tmp_path, f"{bits}.pt")
-        assert packed_state(model).byte == -(-21 * bits // 8) + 4
-        loaded: Any = load_packed(path, nn.Sequential(nn.Linear(7, 3, bias=False)))
-        assert torch.equal(loaded[0].weight, model[0].weight)
+        assert loaded(x).dtype == dtype
+        assert torch.equal(loaded(x), model(x))
 
 
 def test_stored_codes_are_for_good(tmp_path: Path) -> None:
@@ -281,9 +279,3 @@ def test_models_that_it_does_not_fit(target: Any, why: str, tmp_path: Path) -> N
     after = model.state_dict()
     assert list(after) == list(state)
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
-
-
-def test_an_unfolded_model_does_not_fit_a_folded_one(tmp_path: Path) -> None:
-    path = saved(fold_batch_norms(residual()), tmp_path)
-    with pytest.raises(InputError, match="batch norms folded"):
-        load_packed(path, SmallResNet(classes=10))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-import torch
 from torch import nn
 
 from roofline.analysis import Analysis
@@ -99,6 +98,13 @@ def test_a_width_without_a_kernel_has_no_time_beside_one_that_has() -> None:
     by_kind = {each.where: each.time for each in found.passes if each.kind == "quantize"}
     assert by_kind["layers.1"] is None
     assert by_kind["layers.0"] is not None
+    with pytest.raises(InputError, match="test has no kernels for 2-bit weights"):
+        records_of_torch(analysis, Policy())
+    for width in (1, 2, 3, 4, 5, 7, 9, 12):
+        found = what_if(analysis, Policy(weights=width, activations=width), Clock())
+        assert found.after is None
+        assert all(each.has_kernel or each.after.time is None for each in found.layers)
+        assert isinstance(found.before, Time)
 
 
 def test_what_was_not_learned_has_no_time_and_says_which_command_helps() -> None:
@@ -112,6 +118,8 @@ def test_what_was_not_learned_has_no_time_and_says_which_command_helps() -> None
     assert any("nothing of int8" in each for each in without.notes)
     assert without.part("layers").after_time is None
     assert not what_if(analysis, replace(INT8, weights=32, activations=32, first_last=32)).notes
+    # A machine that is not here cannot be calibrated.
+    assert not what_if(analysis_of(PingPong(16, 3), 4, 16), INT8).notes
 
 
 def test_a_layout_that_int8_brings_is_told() -> None:
@@ -122,11 +130,6 @@ def test_a_layout_that_int8_brings_is_told() -> None:
     # What reads the images is predicted by their layout, whatever is known of the convolutions.
     assert said in what_if(analysis, INT8, Knowing("float32")).notes
     assert said not in what_if(analysis, INT8).notes
-
-
-def test_a_machine_that_is_not_here_cannot_be_calibrated() -> None:
-    found = what_if(analysis_of(PingPong(16, 3), 4, 16), INT8)
-    assert not found.notes
 
 
 def test_layers_in_floats_keep_their_time() -> None:
@@ -208,19 +211,3 @@ def test_bfloat16_calls_what_is_called_now() -> None:
             (*call.inputs, *call.outputs), (*row.inputs, *row.outputs), strict=True
         ):
             assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-
-
-def test_records_are_not_made_of_widths_without_kernels() -> None:
-    with pytest.raises(InputError, match="test has no kernels for 2-bit weights"):
-        records_of_torch(analysis_of(PingPong(16, 3), 4, 16), Policy())
-
-
-def test_a_time_is_never_told_where_a_layer_has_no_kernel() -> None:
-    torch.manual_seed(0)
-    analysis = timed_analysis_of(resnet20(), *IMAGE, clock=Clock())
-    for width in (1, 2, 3, 4, 5, 7, 9, 12):
-        found = what_if(analysis, Policy(weights=width, activations=width), Clock())
-        assert found.after is None
-        for each in found.layers:
-            assert each.has_kernel or each.after.time is None
-        assert isinstance(found.before, Time)

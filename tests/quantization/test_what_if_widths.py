@@ -48,24 +48,27 @@ def test_the_narrowest_type_that_holds_both(
     assert (found.dtype.name, found.has_kernel) == (name, has_kernel)
 
 
+ONE, INT4 = {"float32": 1.0}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}
+
+
 @pytest.mark.parametrize(
     ("library", "hardware", "bits", "name", "has_kernel"),
     [
         # The library's choice of half types comes before the hardware's.
-        ({"float16": 2.0, "bfloat16": 1.0}, {"float32": 1.0, "bfloat16": 9.0}, 16, "float16", True),
-        ({"float32": 1.0}, {"float16": 1.0, "bfloat16": 2.0}, 16, "bfloat16", False),
+        ({"float16": 2.0, "bfloat16": 1.0}, {**ONE, "bfloat16": 9.0}, 16, "float16", True),
+        (ONE, {"float16": 1.0, "bfloat16": 2.0}, 16, "bfloat16", False),
         ({}, {"float16": 3.0, "bfloat16": 2.0}, 16, "float16", True),
         # A data sheet's hardware counts, beside a library it does not.
-        ({}, {"float32": 1.0, "int8": 4.0}, 8, "int8", True),
-        ({"float32": 1.0}, {"float32": 1.0, "int8": 4.0}, 8, "int8", False),
+        ({}, {**ONE, "int8": 4.0}, 8, "int8", True),
+        (ONE, {**ONE, "int8": 4.0}, 8, "int8", False),
         # No int8: the next wider.
-        ({}, {"float32": 1.0, "float16": 2.0}, 8, "float16", False),
-        ({}, {"float32": 1.0}, 8, "float32", False),
-        ({}, {"float32": 1.0}, 16, "float32", False),
+        ({}, {**ONE, "float16": 2.0}, 8, "float16", False),
+        ({}, ONE, 8, "float32", False),
+        ({}, ONE, 16, "float32", False),
         # int4 only where both are no wider.
-        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 4, "int4", True),
-        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 3, "int4", False),
-        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 5, "int8", False),
+        ({}, INT4, 4, "int4", True),
+        ({}, INT4, 3, "int4", False),
+        ({}, INT4, 5, "int8", False),
     ],
 )
 def test_machines_with_fewer_types(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.graph import Editor, Graph
-from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Match, Rule
+from tests.substitution.rewriting import OPERATORS, Model, capture_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,49 +31,21 @@ def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
     yield found
 
 
-class Scaled(nn.Module):
-    def __init__(self, *, bias: bool = True) -> None:
-        super().__init__()
-        self.inner = nn.Linear(5, 4, bias=bias)
-        self.outer = nn.Linear(4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.outer(self.inner(x) * 0.25)
-
-
-class ByTensor(Scaled):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) * x.sum()
-
-
-class TakenTwice(Scaled):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inner = self.inner(x)
-        return inner * 0.25 + inner
-
-
-class Shared(Scaled):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x) * 0.25 + self.inner(x + 1)
+def scaled(function: Callable[..., torch.Tensor], *, bias: bool = True) -> nn.Module:
+    return Model(function, inner=nn.Linear(5, 4, bias=bias), outer=nn.Linear(4, 3))
 
 
 def places(rule: Rule, module: nn.Module) -> tuple[CapturedModel, list[Match]]:
-    found = captured(module.eval(), (torch.randn(2, 5),))
+    found = capture_of(module.eval(), torch.randn(2, 5))
     return found, list(rule.pattern.matches(found.graph))
-
-
-def rewritten(rule: Rule, graph: Graph, match: Match) -> Graph:
-    editor = Editor(graph, Operators().complete, rule.name)
-    rule.rewrite(editor, match)
-    return editor.finished()
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_it_takes_the_number_into_the_weights(rule: Rule, bias: bool):
-    module = Scaled(bias=bias)
+    module = scaled(lambda m, x: m.outer(m.inner(x) * 0.25), bias=bias)
     found, (match,) = places(rule, module)
     assert rule.refuses(found.graph, match) == ""
-    graph = rewritten(rule, found.graph, match)
+    graph = rule.applied(found.graph, match, OPERATORS.complete)
     assert [node.op for node in graph.nodes.values()] == ["input", "aten.linear", "aten.linear"]
     x = torch.randn(2, 5, dtype=torch.float64)
     result = built(found, graph).double()(x)
@@ -84,9 +55,9 @@ def test_it_takes_the_number_into_the_weights(rule: Rule, bias: bool):
 @pytest.mark.parametrize(
     ("module", "why"),
     [
-        (ByTensor(), "it is multiplied by a tensor"),
-        (TakenTwice(), "takes what inner gives, too"),
-        (Shared(), "is shared with"),
+        (scaled(lambda m, x: m.inner(x) * x.sum()), "it is multiplied by a tensor"),
+        (scaled(lambda m, x: (y := m.inner(x)) * 0.25 + y), "takes what inner gives, too"),
+        (scaled(lambda m, x: m.inner(x) * 0.25 + m.inner(x + 1)), "is shared with"),
     ],
     ids=["tensor", "taken twice", "shared weight"],
 )

@@ -25,7 +25,7 @@ from tests.substitution.rewriting import OPERATORS, Model, capture_of
 
 def _built(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     model = capture_of(module, *args, **kwargs)
-    return built(model, model.graph, operators=OPERATORS)
+    return built(model, model.graph)
 
 
 def _assert_equal(found: Any, expected: Any) -> None:
@@ -355,7 +355,7 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
         third = Weight(type=weight.type, made_by="doubled", of=(weight,), options=(("by", 1 / 3),))
         return Weight(type=turned, made_by="permuted", of=(third, order))
 
-    found = built(model, _with_weight(model, change), operators=OPERATORS)
+    found = built(model, _with_weight(model, change))
     (name,) = [name for name, _ in found.named_parameters()]
     assert name == "permuted_head_weight"
     made = found.get_parameter(name)
@@ -387,4 +387,4 @@ def test_constructors_that_fail_and_weights_that_are_not_there_are_named(
     model = capture_of(_ordered(), torch.randn(4, 3))
     graph = _with_weight(model, made)
     with pytest.raises((ModelError, InputError), match=words):
-        built(model, graph, operators=OPERATORS)
+        built(model, graph)

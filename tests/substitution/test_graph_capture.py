@@ -17,7 +17,7 @@ from roofline.errors import ModelError
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import INPUT, Value
-from tests.substitution.rewriting import OPERATORS, Model, capture_of
+from tests.substitution.rewriting import Model, capture_of
 
 
 def _ops(model: CapturedModel) -> list[str]:
@@ -36,7 +36,7 @@ def _of(function: Callable[..., Any]) -> nn.Module:
 def _gives_the_same(module: nn.Module, *args: Any) -> CapturedModel:
     """The capture, once the module built of it gave what the model gives."""
     model = capture_of(module, *args)
-    rebuilt = built(model, model.graph, operators=OPERATORS)
+    rebuilt = built(model, model.graph)
     with torch.no_grad():
         expected = module.eval()(*copy.deepcopy(args))
         found = rebuilt(*copy.deepcopy(args))

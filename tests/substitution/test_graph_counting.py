@@ -182,7 +182,7 @@ def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> No
     module = make().eval()
     model = captured(module, (inputs,), name=name, operators=OPERATORS)
     counted = records(model.graph, OPERATORS)
-    rebuilt = built(model, model.graph, operators=OPERATORS)
+    rebuilt = built(model, model.graph)
     log = CallLog()
     of_built = capture(rebuilt, Inputs(inputs), name=name, on_call=log.begin).records
     with _no_fast_path():
@@ -311,7 +311,7 @@ def test_channels_last_images() -> None:
     image = torch.randn(1, 4, 8, 8).to(memory_format=torch.channels_last)
     module = _residual().eval()
     model = captured(module, (image,), name="it", operators=OPERATORS)
-    rebuilt = built(model, model.graph, operators=OPERATORS)
+    rebuilt = built(model, model.graph)
     of_built = capture(rebuilt, Inputs(image), name="it").records
     assert _said(records(model.graph, OPERATORS).records) == _said(of_built)
     assert of_built[0].inputs[0].layout == "channels-last"
