@@ -151,14 +151,11 @@ def test_what_cannot_be_made_is_said_in_a_line(
     assert torch.backends.quantized.engine == engine
 
 
-def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchao", None)
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+def test_torchao_quantises_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torchao", "torchao.quantization"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ModelError, match=r"roofline\[int8\]"):
         variant_of("int8 torchao", nn.Linear(4, 4), ((torch.ones(2, 4),), {}))
-
-
-def test_torchao_quantises_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     library: Any = types.ModuleType("torchao.quantization")
     library.Int8DynamicActivationInt8WeightConfig = lambda: "int8"
 

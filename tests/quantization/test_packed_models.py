@@ -10,14 +10,16 @@ import pytest
 import torch
 from torch import nn
 
+import roofline
 from roofline.errors import InputError
 from roofline.quantization.folding import fold_batch_norms
 from roofline.quantization.integer_models import integer_model
 from roofline.quantization.packed_files import file_content, read_packed
 from roofline.quantization.packed_models import load_packed, packed_state
-from roofline.quantization.policy import Policy
+from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.quantized_modules import quantized_layers
 from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.what_ifs import what_if
 from tests.quantization.quantized_examples import (
     largest_error,
     plain,
@@ -279,3 +281,26 @@ def test_models_that_it_does_not_fit(target: Any, why: str, tmp_path: Path) -> N
     after = model.state_dict()
     assert list(after) == list(state)
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
+
+
+ODD = {"head": LayerBits(weights=3, activations=32), "conv": LayerBits(weights=32, activations=5)}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(),
+        Policy(shortcut="low"),
+        Policy(weights=3, activations=4, per_channel=True),
+        Policy(weights=5, activations=16, first_last=8, layers=ODD),
+    ],
+    ids=lambda policy: policy.words,
+)
+def test_the_size_is_that_of_the_packed_model(policy: Any) -> None:
+    model, x = SmallResNet().eval(), torch.rand(1, 1, 8, 8)
+    analysis = roofline.analyze(model, x, hardware="10980xe")
+    told = what_if(analysis, policy, None)
+    packed = packed_state(quantize_model(model, policy, x))
+    assert told.model_bytes_after == packed.byte
+    state = model.state_dict().values()
+    assert told.model_bytes_before == sum(each.numel() * each.element_size() for each in state)

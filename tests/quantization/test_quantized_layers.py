@@ -28,6 +28,8 @@ from roofline.quantization.quantized_modules import (
 )
 from roofline.quantization.quantizers import PACT, SAWB, MaxAbs
 from roofline.quantization.quantizing import quantize_model
+from roofline.quantization.tracing import records_of
+from tests.quantization.quantized_examples import quantized
 from tests.quantization.small_networks import chain, image, small_resnet
 
 _LOW = Policy(shortcut="low")
@@ -56,12 +58,6 @@ def test_a_layer_is_the_users_own_with_quantisers_inside() -> None:
     values = (2 * codes.float() - 3) * (alpha / 3).reshape(-1, 1, 1, 1)
     weight: Any = inner.module.weight
     torch.testing.assert_close(values, weight.detach())
-
-
-def test_the_first_argument_may_be_given_by_name() -> None:
-    layer = quantized_layers(_quantised())["same.conv1"].module
-    x = torch.rand(1, 4, 8, 8)
-    assert torch.equal(layer(x), layer(input=x))
 
 
 def _deep(model: nn.Module) -> nn.Module:
@@ -139,26 +135,19 @@ def test_state_dicts_go_there_and_back(tmp_path: Path) -> None:
     assert "same.conv1.input_quantizer.alpha" in model.state_dict()
 
 
-def test_it_is_exported() -> None:
-    model = _quantised()
-    program = torch.export.export(model, (image(),), strict=False)
-    torch.testing.assert_close(program.module()(image()), model(image()))
-
-
-def test_it_is_compiled() -> None:
-    model = _quantised()
-    compiled = torch.compile(model, backend="eager")
-    torch.testing.assert_close(compiled(image()), model(image()))
-
-
-def test_it_is_traced_again() -> None:
+def test_it_is_exported_compiled_and_traced_again() -> None:
+    model, x = _quantised(), image()
+    expected = model(x)
+    program = torch.export.export(model, (x,), strict=False)
+    torch.testing.assert_close(program.module()(x), expected)
+    torch.testing.assert_close(torch.compile(model, backend="eager")(x), expected)
     # As folding does: quantised layers are single steps.
-    from roofline.quantization.tracing import records_of
-
-    for inputs in (None, image()):
-        records = records_of(_quantised(), inputs)
-        paths = {each.module_path for each in records if "conv" in each.op}
+    for inputs in (None, x):
+        paths = {each.module_path for each in records_of(model, inputs) if "conv" in each.op}
         assert {"conv", "same.conv1", "down.shortcut.0"} <= paths
+    # The first argument may be given by name.
+    layer, read = quantized_layers(model)["same.conv1"].module, torch.rand(1, 4, 8, 8)
+    assert torch.equal(layer(read), layer(input=read))
 
 
 def test_alphas_and_norms_are_not_decayed() -> None:
@@ -193,24 +182,31 @@ def test_a_channel_scale_multiplies_what_a_layer_gives(groups: int, is_transpose
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("theirs", "own", "said"),
     [
-        (Policy(per_channel=True), "scales of weights by channel there, one for all in the model"),
-        (Policy(weights=3), "is w3a2 there and w2a2 in the model"),
+        (
+            lambda: quantize_model(small_resnet(), Policy(per_channel=True)),
+            lambda: quantize_model(small_resnet()),
+            r"'conv': scales of weights by channel there, one for all in the model",
+        ),
+        (
+            lambda: quantize_model(small_resnet(), Policy(weights=3)),
+            lambda: quantize_model(small_resnet()),
+            r"'same\.conv1' is w3a2 there and w2a2 in the model",
+        ),
+        (
+            lambda: quantized(nn.Linear(2, 2), 2, 2, signed=True),
+            lambda: quantized(nn.Linear(2, 2), 2, 2),
+            "'': activations with a sign there, without a sign in the model",
+        ),
     ],
+    ids=["scales", "widths", "signs"],
 )
-def test_checkpoints_of_other_scales_are_refused(policy: Policy, said: str) -> None:
-    state = quantize_model(small_resnet(), policy).state_dict()
-    with pytest.raises(InputError, match=rf"checkpoint: 'same\.conv1'?.*{said}|'conv': {said}"):
-        load_quantized(quantize_model(small_resnet()), state)
-
-
-def test_checkpoints_of_other_signs_are_refused(tmp_path: Path) -> None:
-    from tests.quantization.quantized_examples import quantized
-
-    with_sign, without = (quantized(nn.Linear(2, 2), 2, 2, signed=each) for each in (True, False))
-    torch.save(with_sign.state_dict(), tmp_path / "it.pt")
+def test_checkpoints_of_other_scales_are_refused(
+    theirs: Callable[[], nn.Module], own: Callable[[], nn.Module], said: str, tmp_path: Path
+) -> None:
+    torch.save(theirs().state_dict(), tmp_path / "it.pt")
     state = torch.load(tmp_path / "it.pt", weights_only=True)
-    with pytest.raises(InputError, match="activations with a sign there, without a sign in the"):
-        load_quantized(without, state)
-    load_quantized(quantized(nn.Linear(2, 2), 2, 2, signed=True), state)
+    with pytest.raises(InputError, match=f"checkpoint: {said}"):
+        load_quantized(own(), state)
+    load_quantized(theirs(), state)

@@ -1,19 +1,21 @@
-"""What a width is computed in on a machine, and whether it has a kernel for it."""
+"""What a width is computed in on a machine, with or without a kernel, and under which ceiling."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from torch import nn
 
 from roofline.foundation.dtypes import dtype
-from roofline.placement import Bound
+from roofline.placement import Bound, Roof
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY
 from roofline.quantization.what_ifs import what_if
 from roofline.quantization.widths import Widths, is_codes
-from tests.quantization.what_if_machines import HARDWARE, LIBRARY, analysis_of, machine
+from tests import builders
+from tests.quantization.what_if_machines import HARDWARE, LIBRARY, analysis_of, machine, resnet20
 
 FLOAT = dtype("float32")
 
@@ -132,3 +134,25 @@ def test_the_ceiling_is_that_of_the_executable_type() -> None:
     (layer,) = what_if(analysis_of(model, 8192, 256, profile=fours), policy).layers
     assert (layer.executable, layer.after.ceiling) == ("int4", "int4 avx2 fma")
     assert layer.after.eager_min_time_s == flop / 800e9
+
+
+TYPES = ("float32", "bfloat16", "float16", "int8")
+
+
+@pytest.mark.parametrize("bits", [2, 8, 16])
+def test_no_layer_stands_above_the_highest_ceiling(bits: int) -> None:
+    """Of convolutions with padding, whose FLOP hold taps that no kernel must compute."""
+    memory = builders.level("DRAM", None, {"read": {1: 1e13}})
+    # One ceiling for all types: none hides behind that of another.
+    profile = replace(machine(hardware=dict.fromkeys(TYPES, 1e11)), memory=(memory,))
+    analysis = analysis_of(resnet20(), 1, 3, 32, 32, profile=profile)
+    highest = max(each.flop_per_s for each in Roof(analysis.hardware, analysis.threads).units)
+    found = what_if(analysis, Policy(weights=bits, activations=bits, shortcut="low"))
+    for layer in found.layers:
+        for side in (layer.before, layer.after):
+            assert side.attainable_flop_per_s is not None
+            assert side.eager_min_time_s is not None
+            assert 0 < side.attainable_flop_per_s <= highest * (1 + 1e-9)
+            # Nor is it slower than what the same FLOP need by the ceiling's own word.
+            assert side.flop is not None
+            assert side.flop / side.attainable_flop_per_s >= side.eager_min_time_s * (1 - 1e-9)

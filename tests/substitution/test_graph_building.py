@@ -96,15 +96,12 @@ def test_built_modules_are_called_like_the_model(call: str) -> None:
     assert isinstance(found, fx.GraphModule)
     assert not found.training
     with torch.no_grad():
-        _assert_equal(found(*args, **kwargs), module(*args, **kwargs))
-
-
-def test_arguments_may_be_given_by_name_or_position() -> None:
-    args, kwargs = _nested_calls()["plain"]
-    module = _Nested()
-    found = _built(module, *args, **kwargs)
-    with torch.no_grad():
-        _assert_equal(found(images=args[0], pair=args[1], scale=2.0), module(*args))
+        expected = module(*args, **kwargs)
+        for each in (found, _pickled(found), copy.deepcopy(found)):
+            _assert_equal(each(*args, **kwargs), expected)
+        if call == "plain":
+            # Arguments may be given by name or position.
+            _assert_equal(found(images=args[0], pair=args[1], scale=2.0), expected)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +217,19 @@ def test_copies_have_weights_of_their_own() -> None:
     assert module.head.weight.abs().sum() > 0
     other.train()
     assert _pickled(other).training
-
-
-def test_containers_go_through_copies() -> None:
-    args, kwargs = _nested_calls()["more"]
-    module = _Nested()
-    found = _built(module, *args, **kwargs)
+    # Nor is their layout the model's.
+    image = torch.randn(_IMAGE)
+    last = copy.deepcopy(found).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     with torch.no_grad():
-        for each in (_pickled(found), copy.deepcopy(found)):
-            _assert_equal(each(*args, **kwargs), module(*args, **kwargs))
+        result = last(image.to(memory_format=torch.channels_last))["out"]
+        torch.testing.assert_close(result, module.eval()(image)["out"])
+
+
+def test_other_weights_by_name() -> None:
+    model = capture_of(nn.Linear(2, 2), torch.ones(2))
+    other = {"weight": torch.eye(2).double(), "bias": torch.zeros(2).double()}
+    given = torch.tensor([1.0, 2.0]).double()
+    assert torch.equal(built(model, model.graph, weights=other)(given), given)
 
 
 def test_types_that_operators_name_are_cast_with_the_weights() -> None:
@@ -245,25 +246,6 @@ def test_types_that_operators_name_are_cast_with_the_weights() -> None:
         assert torch.equal(result, expected)
         assert torch.equal(_pickled(found)(x.double()), expected)
         assert found.float()(x).dtype == torch.float32
-
-
-def test_layouts_can_be_changed() -> None:
-    module, image = _Network().eval(), torch.randn(_IMAGE)
-    found = copy.deepcopy(_built(module, image)).to(
-        memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
-    )
-    with torch.no_grad():
-        result = found(image.to(memory_format=torch.channels_last))["out"]
-        torch.testing.assert_close(result, module(image)["out"])
-
-
-def test_other_weights_by_name() -> None:
-    module = nn.Linear(2, 2)
-    model = capture_of(module, torch.ones(2))
-    other = {"weight": torch.eye(2).double(), "bias": torch.zeros(2).double()}
-    found = built(model, model.graph, weights=other)
-    given = torch.tensor([1.0, 2.0]).double()
-    assert torch.equal(found(given), given)
 
 
 def test_operators_that_may_not_overwrite_do_not() -> None:

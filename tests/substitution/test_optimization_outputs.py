@@ -101,13 +101,6 @@ def test_the_verdict_is_a_sentence(optimization: Optimization, verdict: str) -> 
     assert optimization.report().headline == verdict
 
 
-@pytest.mark.parametrize("basis", ["bound", "predicted", "measured"])
-def test_what_is_only_predicted_is_called_so(basis: str) -> None:
-    said = replace(predicted(), cost=basis).summary
-    assert "predicted" in said and "not timed" in said
-    assert "measured" not in said
-
-
 def test_under_torch_compile_its_own_timing_decides() -> None:
     both = measured()
     compiled = rounds(1.3, 1.2, 1.4, baseline="compile", after_s=5e-3)
@@ -121,15 +114,6 @@ def test_under_torch_compile_its_own_timing_decides() -> None:
     rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
     assert rows["measured time, eager torch"] == ("17.2 ms", "9.56 ms", "0.56")
     assert rows["measured time, torch.compile"] == ("17.2 ms", "5.00 ms", "0.77 (0.71 to 0.83)")
-
-
-def test_one_round_has_no_interval() -> None:
-    alone = rounds(1.8, 0.0, 1.8, rounds=1)
-    found = replace(measured(), decision="not faster", rounds=(alone,))
-    assert found.summary.endswith("1.80× as fast, measured in eager torch (1 round)")
-    rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
-    assert rows["measured time"][2] == "0.56"
-    assert grid_of(found, "End-to-end").rows[0][4] == "1.80"
 
 
 def test_table_2_has_before_after_and_their_ratio() -> None:
@@ -161,6 +145,12 @@ def test_measured_times_have_their_interval_and_the_ratio_that_of_the_rounds() -
         *("16.9 ms to 17.6 ms", "9.36 ms to 9.84 ms"),
         "0.53 to 0.59",
     )
+    # One round has no interval.
+    alone = replace(measured(), decision="not faster", rounds=(rounds(1.8, 0.0, 1.8, rounds=1),))
+    assert alone.summary.endswith("1.80× as fast, measured in eager torch (1 round)")
+    rows = {row[0]: row[1:] for row in grid_of(alone, "").rows}
+    assert rows["measured time"][2] == "0.56"
+    assert grid_of(alone, "End-to-end").rows[0][4] == "1.80"
 
 
 def test_intervals_that_a_busy_machine_made_wide_stay_readable() -> None:
@@ -238,16 +228,19 @@ def test_rejected_rewrites_stand_by_reason_the_nearest_to_paying_first() -> None
     assert line.startswith("enlarge-kernel: 3 × (features.3.squeeze … features.5.squeeze): ")
     assert line.endswith("at best adds 1.00 µs, 1.0 % of a pass")
     assert rejected_line(groups[1], 1.0).endswith("their kernels differ: 1x1 and 3x3")
-
-
-def test_refusals_of_one_reason_are_counted_the_most_first() -> None:
-    def refusal(rule: str, why: str) -> Substitution:
-        return Substitution(rule=rule, where="a", why=why, is_applied=False)
-
-    found = rejected_groups(
-        [refusal("x", "one"), refusal("y", "two"), refusal("y", "two"), refusal("y", "three")]
-    )
+    # Of one reason they are counted, the most first; those that were applied give reasons once.
+    refusal = Substitution(rule="y", where="a", why="two", is_applied=False)
+    others = (replace(refusal, rule="x", why="one"), replace(refusal, why="three"))
+    found = rejected_groups([others[0], refusal, refusal, others[1]])
     assert [(each[0].rule, len(each)) for each in found] == [("y", 2), ("x", 1), ("y", 1)]
+    first, second, third, *_ = predicted().substitutions
+    mixed = (first, replace(second, rule="other", why="because"), third)
+    blocks = replace(predicted(), substitutions=mixed).report().blocks
+    why = next(each for each in blocks if isinstance(each, Notes) and each.title == "Why")
+    assert [line.partition(":")[0] for line in why.lines] == [
+        "1, 3 · enlarge-and-merge",
+        "2 · other",
+    ]
 
 
 def test_outputs_that_differ_are_warned_of() -> None:
@@ -285,19 +278,6 @@ def test_inputs_that_go_well_are_one_row_with_the_largest_error() -> None:
     assert [(row[1], row[2], row[-1]) for row in rows[1:]] == [
         ("huge", "the model's", "NO"),
         ("random", "random", "yes"),
-    ]
-
-
-def test_reasons_of_one_rule_are_told_once() -> None:
-    first, second, third, *_ = predicted().substitutions
-    mixed = (first, replace(second, rule="other", why="because"), third)
-    found = replace(predicted(), substitutions=mixed)
-    why = next(
-        each for each in found.report().blocks if isinstance(each, Notes) and each.title == "Why"
-    )
-    assert [line.partition(":")[0] for line in why.lines] == [
-        "1, 3 · enlarge-and-merge",
-        "2 · other",
     ]
 
 
@@ -379,22 +359,19 @@ def test_without_a_module_none_is_saved_nor_anything_else(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def scaled() -> torch.nn.Module:
+class Scaled(torch.nn.Module):
     """Takes a keyword, and gives two tensors."""
 
-    class Scaled(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(4, 3)
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
 
-        def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return self.linear(x) * scale, x + 1
-
-    return Scaled().eval()
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.linear(x) * scale, x + 1
 
 
 def test_modules_are_saved_for_torch_export(tmp_path: Path) -> None:
-    module = scaled()
+    module = Scaled().eval()
     x, scale = torch.randn(2, 4), torch.randn(3)
     found = replace(measured(), module=module, arguments=((x,), {"scale": scale}))
     path = tmp_path / "faster.pt2"
@@ -402,15 +379,9 @@ def test_modules_are_saved_for_torch_export(tmp_path: Path) -> None:
     loaded = torch.export.load(path).module()
     for one, other in zip(loaded(x, scale=scale), module(x, scale=scale), strict=True):
         assert torch.equal(one, other)
-
-
-CHAOTIC = Model(lambda m, x: x if x.sum() > 0 else -x)
-"""No graph holds it."""
-
-
-def test_a_module_that_cannot_be_exported_is_a_line(tmp_path: Path) -> None:
-    found = replace(measured(), module=CHAOTIC, arguments=((torch.randn(2),), {}))
+    # No graph holds it.
+    chaotic = Model(lambda m, x: x if x.sum() > 0 else -x)
     with pytest.raises(ModelError, match=r"torch\.export cannot save it") as caught:
-        found.save(tmp_path / "a.pt2")
+        replace(found, module=chaotic, arguments=((x,), {})).save(tmp_path / "a.pt2")
     assert len(str(caught.value).splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [path]

@@ -130,6 +130,10 @@ def test_the_rewritten_network_computes_the_same(squeezenet: Squeezed, relaxed: 
     with torch.no_grad():
         before, after = squeezenet.module(squeezenet.image), result(squeezenet.image)
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
+    profile = catalog.load_hardware(PROFILES / "v100-like.toml")
+    (overhead,) = profile.overheads
+    assert "assumed" in overhead.time.provenance.reference
+    assert launches_on(profile).usual_s == 8e-6
 
 
 def test_a_composite_rule_needs_no_tolerance(squeezenet: Squeezed, relaxed: Found):
@@ -141,13 +145,6 @@ def test_a_composite_rule_needs_no_tolerance(squeezenet: Squeezed, relaxed: Foun
     assert after.launches == 22
     both = squeezenet.searched("v100-like", rules="all", alpha=1.05)
     assert both.best.cost.total_s == pytest.approx(relaxed.best.cost.total_s)
-
-
-def test_the_launch_is_the_assumed_one():
-    profile = catalog.load_hardware(PROFILES / "v100-like.toml")
-    (overhead,) = profile.overheads
-    assert "assumed" in overhead.time.provenance.reference
-    assert launches_on(profile).usual_s == 8e-6
 
 
 @pytest.mark.parametrize("threads", [1, 2])
