@@ -22,7 +22,7 @@ from roofline.quantization.quantized_modules import (
     quantized_entrances,
     quantized_layers,
 )
-from roofline.quantization.quantizers import FLOATS, PACT, SAWB, MaxAbs, weight_quantizer
+from roofline.quantization.quantizers import PACT, check_weight, weight_quantizer
 from roofline.quantization.tracing import Traced, traced
 from roofline.workload.capture.module_stack import is_compiled
 
@@ -102,20 +102,16 @@ def quantize_model(
         made.name = name
         return made.to(device=like.device, dtype=like.dtype).train(module.training)
 
-    # All quantisers are made, and tried, before anything is changed.
-    weights: dict[str, SAWB | MaxAbs] = {}
-    for name, each in bits.items():
-        if each.weights != FLOAT_BITS:
-            layer: Any = target.get_submodule(name)
-            axis = 1 if isinstance(layer, TRANSPOSED) else 0
-            try:
-                weights[name] = weight_quantizer(
-                    each.weights, per_channel=policy.per_channel, axis=axis
-                )
-                with torch.no_grad():
-                    weights[name](layer.weight)
-            except InputError as error:
-                raise InputError(f"{_words(name)}: {error}") from None
+    # All quantisers are made before anything is changed.
+    weights = {
+        name: weight_quantizer(
+            each.weights,
+            per_channel=policy.per_channel,
+            axis=int(isinstance(target.get_submodule(name), TRANSPOSED)),
+        )
+        for name, each in bits.items()
+        if each.weights != FLOAT_BITS
+    }
     activations = {
         name: pact(name, each.activations, found.layers[name].is_signed)
         for name, each in bits.items()
@@ -220,17 +216,14 @@ def _check_layer(layer: nn.Module, words: str) -> None:
             f"{words}: its weight is computed before each call; quantise a model whose weights are"
             " parameters"
         )
-    if weight.dtype not in FLOATS:
-        kind = str(weight.dtype).removeprefix("torch.")
-        raise InputError(
-            f"{words} has weights of {kind}; only floats of 16 to 64 bits can be quantised"
-        )
     if weight.is_meta:
         raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
     if weight.is_inference():
         raise InputError(f"{words} was made in inference mode; make the model outside of it")
-    if not bool(torch.isfinite(weight).all()):
-        raise InputError(f"{words} has NaN or infinite weights; load a sound checkpoint")
+    try:
+        check_weight(weight)
+    except InputError as error:
+        raise InputError(f"{words}: {error}") from None
     _check_room(layer, words)
 
 

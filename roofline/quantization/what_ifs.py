@@ -181,7 +181,16 @@ class _PlacedChange:
             {name: crossing - byte.get(name, 0) for name, crossing in row.level_bytes.items()}
             for row, byte in zip(analysis.operators, before, strict=True)
         ]
-        farther = [self._farther(step, beyond) for step in changed.steps]
+        # What operators have that become one, for each byte that they move.
+        farther: list[_Farther] = []
+        for step in changed.steps:
+            operators = step.kernel.operators if step.kernel is not None else ()
+            moved = sum(analysis.operators[each].traffic_bytes for each in operators)
+            found: dict[str, float] = {}
+            for each in operators if moved else ():
+                for name, byte in beyond[each].items():
+                    found[name] = found.get(name, 0.0) + byte / moved
+            farther.append(found)
         records = [step.record for step in changed.steps]
         types = [step.compute_as for step in changed.steps]
         rows = tuple(map(row_of, self._placed(records, farther, types)))
@@ -213,16 +222,6 @@ class _PlacedChange:
             {} if record.state is State.FREE else self.roof.level_bytes(reuses)
             for record, reuses in zip(records, by_pass, strict=True)
         ]
-
-    def _farther(self, step: Step, beyond: Sequence[Mapping[str, int]]) -> _Farther:
-        """What operators have that become one, for each byte that they move."""
-        operators = step.kernel.operators if step.kernel is not None else ()
-        moved = sum(self.analysis.operators[each].traffic_bytes for each in operators)
-        found: dict[str, float] = {}
-        for each in operators if moved else ():
-            for name, byte in beyond[each].items():
-                found[name] = found.get(name, 0.0) + byte / moved
-        return found
 
     def _placed(
         self,

@@ -51,6 +51,9 @@ def test_max_is_the_largest_value_or_magnitude() -> None:
     values = torch.tensor([-5.0, -1.0, 0.5, 3.0])
     assert _alpha(values, "max") == 3.0
     assert _alpha(values, "max", is_signed=True) == 5.0
+    # To the last place in float64.
+    model, x = quantize_model(chain().double()), torch.randn(4, 6, dtype=torch.float64)
+    assert calibrate_clipping(model, [x], method="max")["0"] == float(x.abs().max())
 
 
 def test_percentile_clips_one_of_a_thousand() -> None:
@@ -151,19 +154,16 @@ def test_two_bits_are_nearer_to_the_float_model_for_it() -> None:
     assert errors[1] < 0.5 * errors[0]
 
 
-def test_training_after_it_warns_of_nothing() -> None:
-    # α was 8 and is a thousandth of it: no sign of training that went wrong.
-    values = torch.rand(100) * 1e-3
-    model, batch = _read(values)
-    model.train()(batch)
-    calibrate_clipping(model, [batch])
-    model.train()(batch).sum().backward()
-
-
 def test_where_nothing_comes_alpha_stays() -> None:
     model, batch = _read(torch.tensor([-1.0, -2.0]))
     with pytest.warns(UserWarning, match=r"nothing above zero came to 2: α stays as it was"):
         assert calibrate_clipping(model, [batch]) == {"2": 8.0}
+    # Training afterwards warns of nothing: α was 8 and is a thousandth of it, which is no sign of
+    # training that went wrong.
+    model, batch = _read(torch.rand(100) * 1e-3)
+    model.train()(batch)
+    calibrate_clipping(model, [batch])
+    model.train()(batch).sum().backward()
 
 
 # -- what is wrong ---------------------------------------------------------------------------------
@@ -206,6 +206,18 @@ def test_a_model_that_raises_is_left_as_it_was() -> None:
     assert all(each.training for each in model.modules())
     assert not any(each._forward_hooks for each in model.modules())
     assert {float(each) for name, each in model.state_dict().items() if "alpha" in name} == {8.0}
+
+    class Stubborn(nn.Sequential):
+        def train(self, mode: bool = True) -> Any:
+            if not mode:
+                raise RuntimeError("no")
+            return super().train(mode)
+
+    stubborn = Stubborn(*quantize_model(chain()).children()).train()
+    with pytest.raises(RuntimeError, match="no"):
+        calibrate_clipping(stubborn, [torch.randn(2, 6)])
+    assert all(each.training for each in stubborn.modules())
+    assert not any("forward" in vars(each) for each in stubborn.modules())
 
 
 def test_other_methods_and_models_are_refused() -> None:
@@ -259,25 +271,3 @@ def test_alpha_is_one_that_its_type_holds(
         layer = quantized_layers(model)["0"].input_quantizer
         assert layer is not None
         assert layer(x).isfinite().all()
-
-
-def test_the_largest_is_kept_to_the_last_place_in_float64() -> None:
-    model = quantize_model(chain().double())
-    x = torch.randn(4, 6, dtype=torch.float64)
-    assert calibrate_clipping(model, [x], method="max")["0"] == float(x.abs().max())
-
-
-def test_a_model_that_cannot_be_put_into_inference_is_left_as_it_was() -> None:
-    class Stubborn(nn.Sequential):
-        def train(self, mode: bool = True) -> Any:
-            if not mode:
-                raise RuntimeError("no")
-            return super().train(mode)
-
-    torch.manual_seed(0)
-    model: Any = quantize_model(nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)))
-    stubborn = Stubborn(*model).train()
-    with pytest.raises(RuntimeError, match="no"):
-        calibrate_clipping(stubborn, [torch.randn(2, 6)])
-    assert all(each.training for each in stubborn.modules())
-    assert not any("forward" in vars(each) for each in stubborn.modules())

@@ -126,6 +126,11 @@ def test_decay_pulls_at_alpha_in_training_alone():
         pact(x).sum().backward()
         assert pact.alpha.grad is not None
         assert pact.alpha.grad.item() == expected
+    # A second derivative is that of the decay alone.
+    pact = PACT(2, alpha=4.0, decay=0.5)
+    (first,) = torch.autograd.grad(pact(x).sum(), pact.alpha, create_graph=True)
+    assert float(first.detach()) == 1 + 0.5 * 4
+    assert float(torch.autograd.grad(first, pact.alpha)[0]) == 0.5
     plain = PACT(2, alpha=4.0)
     (plain(x).sum() + 0.25 * plain.alpha.square()).backward()
     assert plain.alpha.grad is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from roofline.errors import InputError
 from roofline.quantization.policy import Policy
@@ -33,15 +33,6 @@ def test_alpha_that_is_set_back_in_a_pass_of_two_calls_has_its_gradient(
     # Three clipped places and the decay, of each call.
     expected = 2 * (3 + 0.5 * float(pact.alpha.detach()))
     assert float(pact.alpha.grad) == pytest.approx(expected, rel=1e-2)
-
-
-def test_a_second_derivative_is_that_of_the_decay_alone() -> None:
-    pact = PACT(2, alpha=4.0, decay=0.5)
-    x = torch.tensor([1.0, 9.0], requires_grad=True)
-    (first,) = torch.autograd.grad(pact(x).sum(), pact.alpha, create_graph=True)
-    assert float(first.detach()) == 1 + 0.5 * 4
-    (second,) = torch.autograd.grad(first, pact.alpha)
-    assert float(second) == 0.5
 
 
 def test_gradients_of_single_samples() -> None:
@@ -83,6 +74,12 @@ def test_replicas_compute_the_same_and_know_what_training_did() -> None:
     expected.sum().backward()
     for name, each in model.named_parameters():
         torch.testing.assert_close(mine[name], each.grad)
+    # A layer that is checkpointed has the same gradients.
+    model.zero_grad()
+    result: Any = checkpoint(model, x, use_reentrant=False)
+    result.sum().backward()
+    for name, each in model.named_parameters():
+        torch.testing.assert_close(mine[name], each.grad)
     pact = PACT(2, alpha=2.0)
     _replica(pact)(torch.ones(3))
     with torch.no_grad():
@@ -110,23 +107,6 @@ def test_memory_is_laid_out_as_it_came(signed: bool) -> None:
         assert torch.equal(PACT(2, signed=signed)(each), PACT(2, signed=signed)(each.clone()))
 
 
-def test_a_layer_that_is_checkpointed_has_the_same_gradients() -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    torch.manual_seed(0)
-    layers = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    model = quantize_model(layers, Policy(first_last=2)).train()
-    other = copy.deepcopy(model)
-    x = torch.randn(5, 3)
-    model(x).sum().backward()
-    result: Any = checkpoint(other, x, use_reentrant=False)
-    result.sum().backward()
-    for one, two in zip(model.parameters(), other.parameters(), strict=True):
-        assert one.grad is not None
-        assert two.grad is not None
-        torch.testing.assert_close(one.grad, two.grad)
-
-
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_floats_that_torch_does_not_compute_in_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(
@@ -138,7 +118,7 @@ def test_floats_that_torch_does_not_compute_in_are_refused(dtype: torch.dtype) -
     layer = nn.Linear(3, 4)
     layer.weight = nn.Parameter(layer.weight.detach().to(dtype), requires_grad=False)
     model = nn.Sequential(layer)
-    with pytest.raises(InputError, match=r"layer '0' has weights of float8_.*; only floats of 16"):
+    with pytest.raises(InputError, match=r"layer '0': weights of float8_.* cannot be quantised"):
         quantize_model(model)
 
 

@@ -48,11 +48,11 @@ def _layer(**attributes: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (_layer(element=math.nan), r"layer 'b' has NaN or infinite weights"),
-        (_layer(weight=math.inf), r"layer 'b' has NaN or infinite weights"),
+        (_layer(element=math.nan), r"layer 'b': weights hold NaN or infinite values \(1 of 16\)"),
+        (_layer(weight=math.inf), r"layer 'b': weights hold NaN or infinite values \(16 of 16\)"),
         (
             nn.Linear(4, 4, dtype=torch.complex64),
-            r"layer 'b' has weights of complex64; only floats",
+            r"layer 'b': weights of complex64 cannot be quantised",
         ),
         (nn.Linear(4, 4, device="meta"), r"layer 'b' has no values \(it lies on the meta device"),
         (nn.LazyLinear(4), r"'b' of Sequential has no weights yet; run the model once"),

@@ -220,20 +220,17 @@ def test_a_layer_is_a_row() -> None:
     )
     rows = grid_of(of_layers(timed, layer("b", place="shortcut")), "Layers").rows
     assert rows[0][-1] == "3.0 ms → 1.0 ms"
-    assert rows[1] == (
-        *("b", "shortcut", "float", "float", "6.00 kB", "float32", "10.0 µs", "DRAM read", "–"),
-    )
-
-
-def test_names_and_types_get_the_room_of_predictions_that_there_are_none_of() -> None:
+    # Names and types get the room of predictions that there are none of.
     untimed = tuple(layer(each, TWO) for each in ("layer1.0.conv1", "layer4.1.conv2"))
     for width in (80, 160):
         table = shown(of_layers(*untimed), width).partition("Layers, before")[2]
         headings = table.splitlines()[1]
         assert ("predicted time" in headings) == (width == 160)
         assert "data type" in headings and "layer1.0.conv1" in table
-    timed = layer("fc", EIGHT, before=side(time=Time(s=3e-3)), after=side(time=Time(s=1e-3)))
     assert "3.0 ms → 1.0 ms" in shown(of_layers(*untimed, timed))
+    assert rows[1] == (
+        *("b", "shortcut", "float", "float", "6.00 kB", "float32", "10.0 µs", "DRAM read", "–"),
+    )
 
 
 def test_those_that_change_most_come_first_and_the_others_are_summed() -> None:
@@ -361,12 +358,6 @@ def test_sensitivity_begins_with_the_highest_error_per_saving() -> None:
     assert last["error per kB saved"] == "0.0063"
 
 
-def test_layers_that_could_not_be_tried_are_named() -> None:
-    why = "layer 'a' does not run as a module of its own, so its error is not known"
-    assert notes_of(ranking_of(sensitive(), unranked=(why,)))["Not ranked"].lines == (why,)
-    assert "Not ranked" not in titles(sensitive())
-
-
 def test_a_proposal_says_whose_bits_are_which() -> None:
     said = facts(sensitive())["Proposal"]
     assert said == "within a model of 100 kB · model size 98.7 kB · output error 0.27"
@@ -377,17 +368,19 @@ def test_a_proposal_says_whose_bits_are_which() -> None:
     assert by_bits["float"][2] == "layer2.0.shortcut, layer3.0.shortcut"
     assert by_bits["w2a2"][2].endswith(" and 13 others")
     assert sum(int(row[1]) for row in rows) == len(sensitive().what_if.layers)
-
-
-def test_a_module_that_runs_twice_has_its_own_bits_in_a_proposal_and_is_named_once() -> None:
+    # A module that runs twice is named once.
+    own = LayerBits(weights=3, activations=5)
     ranking = sensitive().sensitivity
     assert ranking is not None and ranking.proposal is not None
-    own = LayerBits(weights=3, activations=5)
     proposal = replace(ranking.proposal, policy=Policy(layers={"again": own}))
     layers = (layer("again", own), layer("again#2", own), layer("other"))
     assert proposal_grid(proposal, layers).rows == (
         *(("w2a2", "1", "other"), ("w3a5", "1", "again")),
     )
+    # Layers that could not be tried are named.
+    why = "layer 'a' does not run as a module of its own, so its error is not known"
+    assert notes_of(ranking_of(sensitive(), unranked=(why,)))["Not ranked"].lines == (why,)
+    assert "Not ranked" not in titles(sensitive())
 
 
 @pytest.mark.parametrize(
@@ -522,6 +515,11 @@ def test_one_row_a_layer_of_every_what_if(found: Quantization) -> None:
     )
     assert str(frame["before_flop"].dtype) == "Int64"
     assert frame.loc[1, "weight_bits"] == 3
+    counts = {"what_if", "operator", "weight_bits", "activation_bits", "output_bits"}
+    counts |= {"parameters", "macs", "before_flop", "after_flop"}
+    for name, kind in Quantization.columns.items():
+        if kind in ("Int64", "Float64") and name not in counts:
+            assert name.endswith(("_bytes", "_s", "_flop_per_byte", "_flop_per_s"))
     lines = list(csv.DictReader(io.StringIO(found.to_csv(top=1))))
     assert len(lines) == 9 and list(lines[0]) == list(found.columns)
     assert lines[1]["after_predicted_s"] == "" and lines[1]["has_kernel"] == "false"
@@ -529,14 +527,6 @@ def test_one_row_a_layer_of_every_what_if(found: Quantization) -> None:
         float(lines[0]["before_eager_min_time_s"])
         == found.what_if.layers[0].before.eager_min_time_s
     )
-
-
-def test_every_number_has_a_unit_in_its_name() -> None:
-    counts = {"what_if", "operator", "weight_bits", "activation_bits", "output_bits"}
-    counts |= {"parameters", "macs", "before_flop", "after_flop"}
-    for name, kind in Quantization.columns.items():
-        if kind in ("Int64", "Float64") and name not in counts:
-            assert name.endswith(("_bytes", "_s", "_flop_per_byte", "_flop_per_s"))
 
 
 def moving(
@@ -585,19 +575,12 @@ def test_layers_that_stand_together_before_and_after_are_one_move() -> None:
     ]
     assert moves[0].before == (10.0, 6e9) and moves[0].after == (80.0, 48e9)
     assert moves[3].before == moves[3].after
-
-
-def test_shares_are_those_of_the_pass() -> None:
+    # Shares are those of the pass.
     first = of_layers(moving("a"), moving("b")).what_if
-    ((move,), _) = moves_of(
-        replace(first, eager_min_time_before_s=40e-6, eager_min_time_after_s=5e-6)
-    )
-    assert move.share_before == pytest.approx(0.5)
-    assert move.share_after == pytest.approx(0.8)
-    ((move,), _) = moves_of(
-        replace(first, eager_min_time_before_s=None, eager_min_time_after_s=None)
-    )
-    assert (move.share_before, move.share_after) == (0.0, 0.0)
+    for before_s, after_s, shares in ((40e-6, 5e-6, (0.5, 0.8)), (None, None, (0.0, 0.0))):
+        whole = {"eager_min_time_before_s": before_s, "eager_min_time_after_s": after_s}
+        ((move,), _) = moves_of(replace(first, **whole))
+        assert (move.share_before, move.share_after) == pytest.approx(shares)
 
 
 def test_what_is_not_known_has_no_place_and_is_counted() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.foundation import schema
-from roofline.quantization.policy import LayerBits, Policy, check_bits
+from roofline.quantization.policy import LayerBits, Place, Policy, check_bits
 
 WIDTHS = st.sampled_from([*range(1, 17), 32])
 
@@ -32,25 +32,27 @@ def test_every_place_in_a_policy_is_checked() -> None:
         Policy(shortcut="both")  # pyright: ignore[reportArgumentType]
 
 
-def test_first_and_last_have_at_least_theirs() -> None:
-    policy = Policy(weights=2, activations=4, first_last=8)
-    assert policy.bits_of("conv", "first").words == "w8a8"
-    assert policy.bits_of("fc", "last").words == "w8a8"
-    assert policy.bits_of("conv", "inner").words == "w2a4"
-    more = Policy(weights=12, activations=4, first_last=8)
-    assert more.bits_of("conv", "first").words == "w12a8"
+OWN = LayerBits(weights=3, activations=5)
 
 
-def test_shortcuts_in_full_precision_are_floats() -> None:
-    assert Policy(shortcut="full").bits_of("down", "shortcut").is_float
-    assert Policy(shortcut="low").bits_of("down", "shortcut").words == "w2a2"
-
-
-def test_exceptions_come_before_everything_else() -> None:
-    bits = LayerBits(weights=3, activations=5)
-    policy = Policy(shortcut="full", layers={"conv": bits})
-    for place in ("first", "last", "shortcut", "inner"):
-        assert policy.bits_of("conv", place) == bits
+@pytest.mark.parametrize(
+    ("policy", "places", "words"),
+    [
+        (Policy(weights=2, activations=4, first_last=8), ("first", "last"), "w8a8"),
+        (Policy(weights=2, activations=4, first_last=8), ("inner",), "w2a4"),
+        # At least so many.
+        (Policy(weights=12, activations=4, first_last=8), ("first",), "w12a8"),
+        (Policy(shortcut="full"), ("shortcut",), "w32a32"),
+        (Policy(shortcut="low"), ("shortcut",), "w2a2"),
+        # Exceptions come before everything else.
+        (Policy(layers={"conv": OWN}), ("first", "last", "shortcut", "inner"), "w3a5"),
+    ],
+)
+def test_bits_follow_from_places(policy: Policy, places: tuple[Place, ...], words: str) -> None:
+    for place in places:
+        bits = policy.bits_of("conv", place)
+        assert bits.words == words
+        assert bits.is_float is (words == "w32a32")
 
 
 @given(

@@ -75,13 +75,6 @@ def test_layers_of_their_own_come_before_everything() -> None:
     assert isinstance(model.get_submodule("same.conv1").weight, nn.Parameter)
 
 
-def test_all_in_floats_is_the_same_model() -> None:
-    model = small_resnet()
-    same = quantize_model(model, Policy(weights=32, activations=32, first_last=32))
-    assert not quantized_layers(same)
-    assert torch.equal(model(image()), same(image()))
-
-
 def _named(name: str) -> nn.Module:
     def built() -> nn.Module:
         from torchvision import models
@@ -216,13 +209,11 @@ def test_the_original_stays_as_it_was_unless_it_is_changed_in_place() -> None:
     assert same is model
     assert {id(each) for each in model.parameters()} >= parameters
     assert torch.equal(model(image()), quantised(image()))
-
-
-def test_training_mode_is_kept_module_by_module() -> None:
-    model = small_resnet().train()
-    model.bn.eval()
+    # Training mode is kept module by module.
+    training = small_resnet().train()
+    training.bn.eval()
     for inputs in (None, image()):
-        quantised = quantize_model(model, Policy(), inputs)
+        quantised = quantize_model(training, Policy(), inputs)
         modes = {name: module.training for name, module in quantised.named_modules()}
         assert not modes.pop("bn")
         assert all(modes.values())
@@ -232,16 +223,20 @@ def test_types_and_bits_of_all_kinds_run() -> None:
     for kind in (torch.float32, torch.float64, torch.bfloat16):
         model = quantize_model(small_resnet().to(kind), Policy(weights=4, activations=4))
         assert model(image().to(kind)).dtype == kind
-    for bits in (1, 2, 3, 4, 5, 8, 16):
+    floats = small_resnet()
+    for bits in (1, 2, 3, 4, 5, 8, 16, 32):
         policy = Policy(weights=bits, activations=bits, first_last=bits, per_channel=bits % 2 == 0)
-        assert torch.isfinite(quantize_model(small_resnet(), policy)(image())).all()
-
-
-def test_sixteen_bits_are_nearly_the_float_model() -> None:
-    model = small_resnet()
-    near = quantize_model(model, Policy(weights=16, activations=16, first_last=16))
-    error = (near(image()) - model(image())).abs().max() / model(image()).abs().max()
-    assert float(error.detach()) < 1e-2
+        model = quantize_model(floats, policy)
+        assert torch.isfinite(model(image())).all()
+        error = (model(image()) - floats(image())).abs().max() / floats(image()).abs().max()
+        # Sixteen bits are nearly the float model, and all in floats is the same.
+        assert bits < 16 or float(error.detach()) < (1e-2 if bits == 16 else 1e-30)
+        assert bool(quantized_layers(model)) is (bits < 32)
+    for inputs in (None, (2, 4)):
+        # A layer alone is a model.
+        model = quantize_model(nn.Linear(4, 3), Policy(first_last=4), inputs)
+        assert _words(model) == {"": "w4a4"}
+        assert model(torch.randn(2, 4)).shape == (2, 3)
 
 
 def test_transposed_convolutions_have_a_scale_for_each_output_channel() -> None:
@@ -270,13 +265,6 @@ def test_one_weight_in_two_layers_stays_one() -> None:
     assert layer.float_weight is model.table.weight
     model(tokens).sum().backward()
     assert model.table.weight.grad is not None
-
-
-def test_a_layer_alone_is_a_model() -> None:
-    for inputs in (None, (2, 4)):
-        model = quantize_model(nn.Linear(4, 3), Policy(first_last=4), inputs)
-        assert _words(model) == {"": "w4a4"}
-        assert model(torch.randn(2, 4)).shape == (2, 3)
 
 
 class _Standardised(nn.Conv2d):

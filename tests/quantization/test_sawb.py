@@ -1,4 +1,4 @@
-"""SAWB and max-abs: weights on few levels, by hand, by the nearest level, and in torch's machinery."""
+"""SAWB and max-abs: weights on few levels, by hand, by the nearest level, and within torch."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.analysis import analysis_from_data
+from roofline.analysis import Analysis, analysis_from_data
 from roofline.errors import InputError
 from roofline.foundation.units import format_bytes
 from roofline.quantization.policy import LayerBits, Policy
@@ -23,34 +24,52 @@ from tests.quantization.what_if_machines import PingPong, analysis_of, machine
 SOME = LayerBits(weights=4, activations=4)
 
 
-def test_a_model_without_layers() -> None:
-    with pytest.raises(InputError, match="has no layer that could be quantised: no convolution"):
-        what_if(analysis_of(nn.Sequential(nn.ReLU(), nn.Softmax(-1)), 2, 4), Policy())
+def _analysis(model: nn.Module, *shape: int, **options: Any) -> Analysis:
+    return roofline.analyze(model, torch.zeros(shape), hardware=machine(), **options)
 
 
-def test_a_step_of_training() -> None:
-    analysis = roofline.analyze(nn.Linear(4, 4), (2, 4), hardware=machine(), train=True)
-    with pytest.raises(InputError, match="was analysed in training"):
-        what_if(analysis, Policy())
+def _dynamic() -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(  # pyright: ignore[reportUnknownMemberType]
+        nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8
+    )
+
+
+def _no_layer(name: str) -> dict[str, LayerBits]:
+    return {name: SOME}
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_model_that_is_quantised_already() -> None:
-    model: nn.Module = torch.ao.quantization.quantize_dynamic(  # pyright: ignore[reportUnknownMemberType]
-        nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8
-    )
-    with pytest.raises(InputError, match="is quantised already; give the model in floats"):
-        what_if(analysis_of(model, 2, 8), Policy())
-
-
-def test_names_that_no_layer_has() -> None:
-    analysis = analysis_of(PingPong(16, 3), 4, 16)
-    with pytest.raises(InputError, match=r"'layers.9' is no layer of .*did you mean 'layers\.\d'"):
-        what_if(analysis, Policy(layers={"layers.9": SOME}))
-    with pytest.raises(InputError, match=r"'conv' is no layer of .*its layers are layers.0, layer"):
-        what_if(analysis, Policy(layers={"conv": SOME}))
-    with pytest.raises(InputError, match=r"^'a\\nb' is no layer of"):
-        what_if(analysis, Policy(layers={"a\nb": SOME}))
+@pytest.mark.parametrize(
+    ("model", "shape", "options", "layers", "said"),
+    [
+        (
+            lambda: nn.Sequential(nn.ReLU(), nn.Softmax(-1)),
+            *((2, 4), {}, {}, "has no layer that could be quantised: no convolution"),
+        ),
+        (lambda: nn.Linear(4, 4), (2, 4), {"train": True}, {}, "was analysed in training"),
+        (_dynamic, (2, 8), {}, {}, "is quantised already; give the model in floats"),
+        (lambda: nn.Linear(4, 2), (0, 4), {}, {}, "was given no elements: a size is 0"),
+        *(
+            (lambda: PingPong(16, 3), (4, 16), {}, _no_layer(name), said)
+            for name, said in (
+                ("layers.9", r"'layers.9' is no layer of .*did you mean 'layers\.\d'"),
+                ("conv", r"'conv' is no layer of .*its layers are layers.0, layer"),
+                ("a\nb", r"^'a\\nb' is no layer of"),
+            )
+        ),
+    ],
+    ids=["no layers", "training", "quantised", "no elements", "near", "other", "unprintable"],
+)
+def test_what_if_is_refused(
+    model: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    options: dict[str, Any],
+    layers: dict[str, LayerBits],
+    said: str,
+) -> None:
+    analysis = _analysis(model(), *shape, **options)
+    with pytest.raises(InputError, match=said):
+        what_if(analysis, Policy(layers=layers))
 
 
 def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
@@ -85,6 +104,8 @@ def test_modules_that_do_not_run_are_named() -> None:
     found = what_if(analysis_of(training, 1, 4), Policy(weights=8, activations=8))
     assert found.unquantized == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_bytes_before - found.model_bytes_after == 3 * 8 - 4 - 4
+    whole = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    assert what_if(analysis_of(whole, 1, 3, 8, 8), Policy()).unquantized == ()
 
 
 def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
@@ -123,20 +144,10 @@ def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> No
             assert {name: each.places[0] for name, each in layers.items()} == places
 
 
-def test_a_pass_of_nothing() -> None:
-    with pytest.raises(InputError, match="was given no elements: a size is 0"):
-        what_if(roofline.analyze(nn.Linear(4, 2), torch.zeros(0, 4), hardware=machine()), Policy())
-
-
 def test_a_saved_analysis_is_enough() -> None:
     analysis = analysis_of(PingPong(16, 3), 4, 16)
     again = analysis_from_data(json.loads(analysis.to_json()), file="test")
     assert what_if(again, Policy()) == what_if(analysis, Policy())
-
-
-def test_nothing_is_left_of_a_network_of_layers() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
-    assert what_if(analysis_of(model, 1, 3, 8, 8), Policy()).unquantized == ()
 
 
 def test_a_sweep_begins_with_what_was_asked() -> None:
@@ -151,19 +162,14 @@ def test_a_sweep_begins_with_what_was_asked() -> None:
         of = each.policy
         assert (of.first_last, of.shortcut, of.layers) == (8, "low", policy.layers)
         assert each == what_if(analysis, of)
-
-
-@pytest.mark.parametrize("width", [0, 17, 24, -3])
-def test_a_sweep_over_widths_that_nothing_has(width: int) -> None:
-    with pytest.raises(InputError, match=f"sweep: {width} bits"):
-        what_ifs(analysis_of(PingPong(16, 3), 4, 16), Policy(), (2, width))
-
-
-def test_a_machine_without_ceilings_has_bytes_alone() -> None:
+    for width in (0, 17, 24, -3):
+        with pytest.raises(InputError, match=f"sweep: {width} bits"):
+            what_ifs(analysis, Policy(), (2, width))
+    # A machine without ceilings has bytes alone.
     bare = roofline.analyze(nn.Linear(8, 8), (2, 8), hardware=machine({}, {}))
-    found = what_if(bare, Policy())
-    assert found.model_bytes_after < found.model_bytes_before
-    assert found.layers[0].executable == "float32"
+    of_bytes = what_if(bare, Policy())
+    assert of_bytes.model_bytes_after < of_bytes.model_bytes_before
+    assert of_bytes.layers[0].executable == "float32"
 
 
 def test_a_transposed_convolution_and_others_of_one_and_three_dimensions() -> None:

@@ -250,8 +250,8 @@ def nothing() -> Optimization:
 @functools.cache
 def many_folds(count: int = 53) -> Optimization:
     """Batch norms folded into convolutions: more rewrites than anybody reads."""
-    machine = full_profile()
     net, new = Network(), Network()
+    base = predicted(full_profile)
     substitutions: list[Substitution] = []
     x, y = (each.tensor(1, 8, 32, 32, role=Role.INPUT) for each in (net, new))
     for number in range(count):
@@ -259,21 +259,20 @@ def many_folds(count: int = 53) -> Optimization:
         name = f"layer{number // 10}.{number % 10}"
         x = net.norm(net.convolution(x, 8 + number, 3, f"{name}.conv"), f"{name}.bn")
         y = new.convolution(y, 8 + number, 3, f"{name}.conv")
-        substitutions.append(
-            Substitution(
-                rule="fold-batch-norm",
-                where=f"{name}.conv, {name}.bn",
-                why="the norm is folded into the weights of the convolution",
-                is_applied=True,
-                cost_before_s=(2 * count - number) * 1e-5,
-                cost_after_s=(2 * count - number - 1) * 1e-5,
-                before_operators=(first, first + 1),
-                after_operators=(other,),
-            )
+        fold = replace(
+            base.substitutions[0],
+            rule="fold-batch-norm",
+            where=f"{name}.conv, {name}.bn",
+            why="the norm is folded into the weights of the convolution",
+            cost_before_s=(2 * count - number) * 1e-5,
+            cost_after_s=(2 * count - number - 1) * 1e-5,
+            before_operators=(first, first + 1),
+            after_operators=(other,),
         )
-    before, after = (analysis_of(each, machine, model="folded") for each in (net, new))
+        substitutions.append(fold)
+    before, after = (analysis_of(each, full_profile(), model="folded") for each in (net, new))
     return replace(
-        predicted(full_profile),
+        base,
         model="folded",
         before=before,
         after=after,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from tests.substitution.rewriting import (
@@ -32,16 +32,12 @@ from tests.substitution.rewriting import (
 )
 
 
-def concatenation(values: list[Tensor]) -> Tensor:
-    return torch.cat(values, 1)
-
-
 def fire(channels: int, out: int, *, bias: bool = True) -> nn.Module:
     """What SqueezeNet's fire module does behind its squeeze."""
     return Branches(
         nn.Sequential(nn.Conv2d(channels, out, 1, bias=bias), nn.ReLU(inplace=True)),
         nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=bias), nn.ReLU(inplace=True)),
-        meet=concatenation,
+        meet=lambda values: torch.cat(values, 1),
     )
 
 
@@ -76,25 +72,17 @@ def test_equal_convolutions_of_one_value_become_one(
     assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
 
 
-@pytest.mark.parametrize(
-    "activation",
-    [
-        nn.ReLU(),
-        nn.ReLU(inplace=True),
-        nn.ReLU6(),
-        nn.SiLU(),
-        nn.GELU("tanh"),
-        nn.Sigmoid(),
-        nn.Hardswish(inplace=True),
-        nn.LeakyReLU(0.3),
-        nn.ELU(0.5),
-        nn.Softplus(2.0),
-    ],
-    ids=lambda each: str(each),
-)
+ACTIVATIONS = [
+    *(nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.SiLU(), nn.GELU("tanh"), nn.Sigmoid()),
+    *(nn.Hardswish(inplace=True), nn.LeakyReLU(0.3), nn.ELU(0.5), nn.Softplus(2.0)),
+]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_an_activation_that_all_have_is_done_once(activation: nn.Module) -> None:
+    """Siblings come in the order in which they are concatenated."""
     branches = [nn.Sequential(nn.Conv2d(2, out, 3), activation) for out in (1, 2, 3)]
-    model = Branches(*branches, meet=concatenation)
+    model = Branches(*branches, meet=lambda y: torch.cat([y[2], y[0], y[1]], 1))
     found = assert_rewrites(
         model, (random(2, 2, 5, 5),), "merge-convolutions", "eliminate-split-concat", times=2
     )
@@ -133,15 +121,6 @@ def test_activations_are_done_once_or_behind_the_split(
     assert ops(found.graph) == {"conv2d": 1, "split_with_sizes": 1, **left}
 
 
-def test_siblings_come_in_the_order_in_which_they_are_concatenated() -> None:
-    branches = (nn.Conv2d(2, out, 1) for out in (1, 2, 3))
-    model = Branches(*branches, meet=lambda y: torch.cat([y[2], y[0], y[1]], 1))
-    found = assert_rewrites(
-        model, (random(1, 2, 3, 3),), "merge-convolutions", "eliminate-split-concat", times=2
-    )
-    assert ops(found.graph) == {"conv2d": 1}
-
-
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6])
 def test_all_sets_of_up_to_four_siblings_are_tried_and_only_all_of_more(count: int) -> None:
     model = Branches(*(nn.Conv2d(2, out + 1, 1) for out in range(count))).eval()
@@ -152,22 +131,44 @@ def test_all_sets_of_up_to_four_siblings_are_tried_and_only_all_of_more(count: i
         after = applied(graph, "merge-convolutions", match)
         sizes.append(len(match.all("siblings")))
         assert ops(after)["conv2d"] == count + 1 - sizes[-1]
+        if count == 3 and sizes[-1] == 2:
+            # What was merged merges again.
+            ((again, reason),) = places(after, "merge-convolutions")
+            assert reason == ""
+            assert ops(applied(after, "merge-convolutions", again))["conv2d"] == 1
     least = 2 if count <= 4 else count
     every = [size for size in range(count, least - 1, -1) for _ in combinations(range(count), size)]
     assert sizes == every
 
 
-def test_other_settings_are_no_siblings() -> None:
-    other = [
-        nn.Conv2d(2, 2, 3, padding=1),
-        nn.Conv2d(2, 2, 3),
-        nn.Conv2d(2, 2, 3, padding=1, stride=2),
-        nn.Conv2d(2, 2, 3, padding=1, dilation=2),
-        nn.Conv2d(2, 2, 3, padding=1, groups=2),
-        nn.Conv2d(2, 2, (1, 3), padding=1),
-    ]
-    graph = graph_of(Branches(*other).eval(), random(1, 2, 6, 6))
-    assert places(graph, "merge-convolutions") == []
+@pytest.mark.parametrize(
+    ("branches", "rules"),
+    [
+        (
+            [
+                *(nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3)),
+                nn.Conv2d(2, 2, 3, padding=1, stride=2),
+                nn.Conv2d(2, 2, 3, padding=1, dilation=2),
+                nn.Conv2d(2, 2, 3, padding=1, groups=2),
+                nn.Conv2d(2, 2, (1, 3), padding=1),
+            ],
+            ["merge-convolutions"],
+        ),
+        (
+            # Other paddings than zeros are operators of their own.
+            [
+                nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
+                nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
+                nn.Conv2d(2, 2, 1),
+            ],
+            ["merge-convolutions", "enlarge-kernel", "enlarge-and-merge"],
+        ),
+    ],
+    ids=["settings", "paddings"],
+)
+def test_other_settings_are_no_siblings(branches: list[nn.Module], rules: list[str]) -> None:
+    graph = graph_of(Branches(*branches).eval(), random(1, 2, 6, 6))
+    assert not any(places(graph, rule) for rule in rules)
 
 
 @pytest.mark.parametrize(
@@ -275,24 +276,25 @@ def test_kernels_around_one_centre_grow_until_they_are_equal(
     assert_same_outputs(found, inputs)
 
 
-@pytest.mark.parametrize("dims", [1, 3])
-def test_kernels_of_other_dimensions_grow_too(dims: int) -> None:
-    convolution, _ = CONVOLUTIONS[dims - 1]
-    model = Branches(convolution(2, 3, 1, 2, 1), convolution(2, 1, 5, 2, 3, bias=False))
-    found = assert_rewrites(model, (random(2, 2, *[6] * dims),), "enlarge-and-merge")
-    assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
-
-
-def test_even_kernels_grow_to_even_ones() -> None:
-    model = Branches(nn.Conv2d(2, 3, 2, padding=1), nn.Conv2d(2, 3, 4, padding=2))
-    assert_rewrites(model, (random(1, 2, 6, 6),), "enlarge-and-merge")
+@pytest.mark.parametrize(
+    ("one", "other", "shape"),
+    [
+        (nn.Conv1d(2, 3, 1, 2, 1), nn.Conv1d(2, 1, 5, 2, 3, bias=False), (2, 2, 6)),
+        (nn.Conv3d(2, 3, 1, 2, 1), nn.Conv3d(2, 1, 5, 2, 3, bias=False), (2, 2, 6, 6, 6)),
+        (nn.Conv2d(2, 3, 2, padding=1), nn.Conv2d(2, 3, 4, padding=2), (1, 2, 6, 6)),
+    ],
+    ids=["1d", "3d", "even"],
+)
+def test_kernels_of_other_dimensions_and_even_ones_grow_too(
+    one: nn.Module, other: nn.Module, shape: tuple[int, ...]
+) -> None:
+    found = assert_rewrites(Branches(one, other), (random(*shape),), "enlarge-and-merge")
+    assert ops(found.graph) == {f"conv{len(shape) - 2}d": 1, "split_with_sizes": 1}
 
 
 def test_enlarging_is_one_convolution_at_a_time_and_only_where_a_sibling_asks_for_it() -> None:
     kernels = [(1, 1), (3, 3), (1, 3), (5, 5)]
-    model = Branches(
-        *(nn.Conv2d(2, 2, size, padding=(size[0] // 2, size[1] // 2)) for size in kernels)
-    )
+    model = Branches(*(nn.Conv2d(2, 2, (h, w), padding=(h // 2, w // 2)) for h, w in kernels))
     graph = graph_of(model.eval(), random(1, 2, 6, 6))
     sizes: list[tuple[int, ...]] = []
     for match, reason in places(graph, "enlarge-kernel"):
@@ -300,17 +302,9 @@ def test_enlarging_is_one_convolution_at_a_time_and_only_where_a_sibling_asks_fo
         after = applied(graph, "enlarge-kernel", match)
         (node,) = [node for node in after.nodes.values() if node.rule == "enlarge-kernel"]
         sizes.append((match["convolution"], *node["weight"].type.shape[2:]))
-    first, second, third, _ = (
-        number for number, node in graph.nodes.items() if node.op == "aten.conv2d"
-    )
-    assert sorted(sizes) == [
-        (first, 1, 3),
-        (first, 3, 3),
-        (first, 5, 5),
-        (second, 5, 5),
-        (third, 3, 3),
-        (third, 5, 5),
-    ]
+    numbers = [number for number, node in graph.nodes.items() if node.op == "aten.conv2d"]
+    grown = {0: [(1, 3), (3, 3), (5, 5)], 1: [(5, 5)], 2: [(3, 3), (5, 5)]}
+    assert sorted(sizes) == [(numbers[place], *size) for place in grown for size in grown[place]]
 
 
 @pytest.mark.parametrize("rule", ["enlarge-kernel", "enlarge-and-merge"])
@@ -372,18 +366,6 @@ def test_a_fire_module_becomes_one_convolution_and_its_activation() -> None:
         assert ops(found.graph) == {"conv2d": 1, "relu": 1}
 
 
-def test_merged_convolutions_merge_again() -> None:
-    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3)))
-    graph = graph_of(model.eval(), random(1, 2, 3, 3))
-    pair = next(
-        match for match, _ in places(graph, "merge-convolutions") if len(match.all("siblings")) == 2
-    )
-    graph = applied(graph, "merge-convolutions", pair)
-    ((match, reason),) = places(graph, "merge-convolutions")
-    assert reason == ""
-    assert ops(applied(graph, "merge-convolutions", match))["conv2d"] == 1
-
-
 def test_channels_last_kernels_stay_so() -> None:
     model: nn.Module = fire(4, 4).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     inputs = random(1, 4, 6, 6).to(memory_format=torch.channels_last)
@@ -405,14 +387,3 @@ def test_the_counts_of_a_fire_module_are_those_worked_by_hand() -> None:
     # One convolution with eight kernels of 3x3, one activation.
     after = (432 + 8 * 3 * 9 * 4 + 1152) + (1152 + 1152)
     assert counts(graph) == (2, after, 2 * 36 * 8 * 3 * 9)
-
-
-def test_other_paddings_than_zeros_are_operators_of_their_own() -> None:
-    model = Branches(
-        nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
-        nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
-        nn.Conv2d(2, 2, 1),
-    )
-    graph = graph_of(model.eval(), random(1, 2, 5, 5))
-    for rule in ("merge-convolutions", "enlarge-kernel", "enlarge-and-merge"):
-        assert places(graph, rule) == []

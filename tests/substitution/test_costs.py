@@ -108,21 +108,25 @@ def test_unknown_time_is_never_zero() -> None:
     assert cost.flop is None
     other = BoundCosts(Given(records=given.records[:1]), Roof(ONLY_DRAM, 1), NO_LAUNCHES)
     assert not other.cost(EMPTY).is_comparable(cost)
-
-
-def test_a_fused_kernel_with_an_unknown_part_is_unknown_as_a_whole() -> None:
+    # Whole numbers have no ceiling, and are bound by their bytes.
+    numbers = record([tensor(0, 10, of="int64")], [tensor(1, 10, of="int64")], flop=10)
+    cost = BoundCosts(Given(records=(numbers,)), Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
+    assert (cost.total_s, cost.unknown) == (pytest.approx(16), ())
+    # A fused kernel with an unknown part is unknown as a whole.
     chain = (
         record([tensor(0, 10)], [tensor(1, 10)], flop=10, op="a"),
         record([tensor(1, 10)], [tensor(2, 10)], flop=None, op="b", freed=[1]),
     )
     cost = FusedCosts(Given(records=chain), Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
     assert (cost.total_s, cost.unknown, cost.launches) == (0.0, ("a", "b"), 1)
-
-
-def test_whole_numbers_have_no_ceiling_and_are_bound_by_their_bytes() -> None:
-    numbers = record([tensor(0, 10, of="int64")], [tensor(1, 10, of="int64")], flop=10)
-    cost = BoundCosts(Given(records=(numbers,)), Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
-    assert (cost.total_s, cost.unknown) == (pytest.approx(16), ())
+    # So is what was not learned, and what cannot be timed.
+    layer = graph_of(nn.Linear(8, 8).double(), torch.randn(1, 8, dtype=torch.float64))
+    roof = Roof(CACHED, 1)
+    predictor = learned_from(graph_of(SMALL, torch.randn(1, 3, 12, 12)), roof)
+    untimed = MeasuredCosts(count, roof, lambda calls: [None] * len(calls), None)
+    assert PredictedCosts(count, roof, predictor).cost(layer).unknown == ("aten.addmm",)
+    cost = untimed.cost(layer)
+    assert (cost.total_s, cost.unknown, cost.launches) == (0.0, ("aten.addmm",), 1)
 
 
 def test_a_piece_finds_its_weights_where_the_model_leaves_them() -> None:
@@ -198,12 +202,8 @@ def test_launches_are_those_that_the_profile_knows() -> None:
     device = with_overheads("cuda", overhead("launch of an empty kernel", 8e-6))
     assert launches_on(device).of(product) == 8e-6
     assert "8.0 µs (launch of an empty kernel)" in launches_on(device).said
-
-
-def test_a_launch_that_is_not_known_costs_nothing_and_that_is_said() -> None:
-    launches = launches_on(ONLY_DRAM)
-    assert launches.of(record([], [])) == 0
-    assert "does not know what a launch costs" in launches.said
+    assert launches_on(ONLY_DRAM).of(product) == 0
+    assert "does not know what a launch costs" in launches_on(ONLY_DRAM).said
 
 
 # -- predictions -----------------------------------------------------------------------------------
@@ -263,14 +263,6 @@ def test_predicted_costs_are_what_predict_says() -> None:
     assert (costs.cost(graph).launches, costs.cost(graph).unknown) == (5, ())
 
 
-def test_what_was_not_learned_is_unknown() -> None:
-    roof = Roof(CACHED, 1)
-    predictor = learned_from(graph_of(SMALL, torch.randn(1, 3, 12, 12)), roof)
-    doubled = graph_of(nn.Linear(8, 8).double(), torch.randn(1, 8, dtype=torch.float64))
-    cost = PredictedCosts(count, roof, predictor).cost(doubled)
-    assert cost.unknown == ("aten.addmm",)
-
-
 # -- measurements ----------------------------------------------------------------------------------
 
 
@@ -312,13 +304,6 @@ def test_times_are_stated_for_one_clock() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
     costs = MeasuredCosts(count, Roof(CACHED, 1), Clock(1e9, 2e9), None)
     assert costs.cost(graph_of(model, torch.randn(1, 8))).total_s == pytest.approx(1 + 4)
-
-
-def test_what_cannot_be_timed_is_unknown() -> None:
-    graph = graph_of(nn.Linear(8, 8), torch.randn(1, 8))
-    costs = MeasuredCosts(count, Roof(CACHED, 1), lambda calls: [None] * len(calls), None)
-    cost = costs.cost(graph)
-    assert (cost.total_s, cost.unknown, cost.launches) == (0.0, ("aten.addmm",), 1)
 
 
 def test_what_runs_between_operators_is_part_of_what_was_measured() -> None:

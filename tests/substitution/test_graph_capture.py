@@ -105,12 +105,14 @@ def test_the_model_is_left_as_it_was() -> None:
     assert torch.is_grad_enabled() == states[2]
 
 
-def test_a_model_that_raises_is_left_as_it_was() -> None:
+def test_what_is_called_wrongly_is_left_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(3, 3))
     with pytest.raises(ModelError, match=r"it cannot be captured: .*in 1 \(Linear\)") as raised:
         capture_of(module, torch.randn(1, 2))
     assert "\n" not in str(raised.value)
     assert all(each.training for each in module.modules())
+    with pytest.raises(ModelError, match="it is not called like that: missing a required argument"):
+        capture_of(nn.Linear(2, 2))
 
 
 def test_tied_weights_are_one() -> None:
@@ -225,17 +227,6 @@ def test_overwriting_an_input_is_said() -> None:
     assert given.tolist() == [-1.0, 1.0, -1.0, 1.0]
 
 
-def test_what_nobody_takes_is_left_out_and_said() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        x.argmax()
-        return x + 1
-
-    model = capture_of(_of(function), torch.randn(4))
-    assert _ops(model) == ["add"]
-    (note,) = model.notes
-    assert note.startswith("operators whose results nobody takes are left out: aten.argmax")
-
-
 def test_modes_that_change_nothing_are_looked_through() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -288,11 +279,6 @@ def test_what_cannot_be_captured_is_said_in_a_line(
     assert not any(each.any() for each in module.buffers())
 
 
-def test_wrong_arguments_are_said() -> None:
-    with pytest.raises(ModelError, match="it is not called like that: missing a required argument"):
-        capture_of(nn.Linear(2, 2))
-
-
 def test_torch_fx_takes_what_torch_export_does_not() -> None:
     class Unexported(nn.Module):
         def __init__(self) -> None:
@@ -317,21 +303,37 @@ def test_torch_fx_takes_what_torch_export_does_not() -> None:
     )
 
 
-def test_models_that_ask_are_not_told_that_they_are_exported() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x + 1 if torch.compiler.is_compiling() or torch.compiler.is_exporting() else x * 2
-
-    assert _ops(capture_of(_of(function), torch.ones(2))) == ["mul"]
+def _dead(x: torch.Tensor) -> torch.Tensor:
+    x.argmax()
+    return x + 1
 
 
-def test_models_that_can_only_be_exported_as_such_are() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        if torch.compiler.is_exporting():
-            return x * 2
-        return x * 2 if x.sum() > 0 else x
+def _asks(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if torch.compiler.is_compiling() or torch.compiler.is_exporting() else x * 2
 
+
+def _exported_alone(x: torch.Tensor) -> torch.Tensor:
+    if torch.compiler.is_exporting():
+        return x * 2
+    return x * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("function", "ops", "note"),
+    [
+        (_dead, ["add"], "operators whose results nobody takes are left out: aten.argmax"),
+        # Models that ask are not told that they are exported.
+        (_asks, ["mul"], ""),
+        # Those that can only be exported as such are.
+        (_exported_alone, ["mul"], ""),
+    ],
+)
+def test_models_are_captured_as_they_run(
+    function: Callable[..., Any], ops: list[str], note: str
+) -> None:
     model = capture_of(_of(function), torch.ones(2))
-    assert (model.by, _ops(model)) == ("torch.export", ["mul"])
+    assert (model.by, _ops(model)) == ("torch.export", ops)
+    assert " ".join(model.notes).startswith(note) and bool(model.notes) is bool(note)
 
 
 def test_a_fast_path_that_is_not_captured_is_said() -> None:

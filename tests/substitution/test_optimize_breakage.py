@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import roofline
 from roofline.errors import InputError, ModelError, RooflineError
 from roofline.substitution.graphs.graph import Editor, Graph, Value
 from roofline.substitution.rules import rule as registry
-from roofline.substitution.rules.rule import Chain, Match, Rule, Step, guarded, rules_named
+from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, guarded
+from tests.substitution.rewriting import Model
 
 _RELU = Chain(steps=(Step(role="relu", ops=frozenset({"aten.relu"})),))
 
@@ -54,6 +55,7 @@ def _optimized(model: torch.nn.Module | None = None, **options: Any) -> roofline
         {"rules": []},
         {"rules": "\0.py"},
         {"rules": [Path("/no/such/file.py")]},
+        {"rules": ["safe", Path("/no/such/file.py")]},
         {"split": True},
         {"hardware": 5},
         {"time_limit_s": "x"},
@@ -73,22 +75,7 @@ def test_options_of_wrong_types_are_one_line(options: dict[str, Any]) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_paths_of_rules_may_stand_in_a_list(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="registers none"):
-        path = tmp_path / "empty.py"
-        path.write_text("")
-        rules_named(["safe", path])
-
-
 # -- rules of users --------------------------------------------------------------------------------
-
-
-class _Found:
-    def __init__(self, find: Callable[[Graph], Iterator[Match]]) -> None:
-        self._find = find
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        return self._find(graph)
 
 
 def _without_relu(editor: Editor, match: Match) -> None:
@@ -124,23 +111,6 @@ def optimized_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rule], roofline.O
     return run
 
 
-def _relu_of(graph: Graph) -> int:
-    return next(number for number, node in graph.nodes.items() if node.op == "aten.relu")
-
-
-def _for_ever(graph: Graph) -> Iterator[Match]:
-    for count in itertools.count():
-        yield Match(nodes=((f"relu{count}", (_relu_of(graph),)),))
-
-
-def _elsewhere(graph: Graph) -> Iterator[Match]:
-    yield Match(nodes=(("relu", (12345,)),))
-
-
-def _nowhere(graph: Graph) -> Iterator[Match]:
-    yield Match(nodes=())
-
-
 def _raising(*_: Any) -> Any:
     raise ValueError("one\ntwo\x1b[31m")
 
@@ -149,13 +119,23 @@ def _leaving(*_: Any) -> Any:
     sys.exit(3)
 
 
+def _finds(find: Callable[[Graph], Any]) -> dict[str, Any]:
+    return {"pattern": Finds(find)}
+
+
+def _at(*numbers: int) -> dict[str, Any]:
+    """A pattern that matches at these operators, for ever."""
+    match = Match(nodes=(("relu", numbers),) if numbers else ())
+    return _finds(lambda graph: itertools.repeat(match))
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pattern": _Found(_for_ever)}, "matches more than 10000 times"),
-        ({"pattern": _Found(_elsewhere)}, "operators that the graph does not have"),
-        ({"pattern": _Found(_nowhere)}, "operators that the graph does not have"),
-        ({"pattern": _Found(_raising)}, "ValueError: one two"),
+        (_at(1), "matches more than 10000 times"),
+        (_at(12345), "operators that the graph does not have"),
+        (_at(), "operators that the graph does not have"),
+        (_finds(_raising), "ValueError: one two"),
         ({"pattern": 5}, "AttributeError"),
         ({"refuses": _raising}, "ValueError: one two"),
         ({"refuses": lambda graph, match: True}, "gives True, not a reason in words"),
@@ -182,6 +162,11 @@ def test_a_rule_with_wrong_maths_is_rolled_back_and_named(
     assert result.is_kept
     assert [each.rule for each in result.rejected] == ["users-own"]
     assert "rolled back" in result.rejected[0].why
+    # Reasons of users' rules are printable.
+    rule = guarded(_rule(refuses=lambda graph, match: "one\ntwo\x1b[31m"))
+    reason = rule.refuses(Graph(nodes={}, outputs=()), Match(nodes=()))
+    assert reason
+    assert not {"\n", "\x1b"} & set(reason)
 
 
 def _twice(editor: Editor, match: Match) -> None:
@@ -196,32 +181,20 @@ def test_a_rule_that_feeds_itself_ends(
     assert optimized_by(_rule(rewrite=_twice)).is_kept
 
 
-def test_reasons_of_users_rules_are_printable() -> None:
-    rule = guarded(_rule(refuses=lambda graph, match: "one\ntwo\x1b[31m"))
-    reason = rule.refuses(Graph(nodes={}, outputs=()), Match(nodes=()))
-    assert reason
-    assert not {"\n", "\x1b"} & set(reason)
-
-
 @dataclass
 class _Scores:
     scores: torch.Tensor
     name: str
 
 
-class _WithDataclass(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = torch.nn.Linear(8, 8)
-        self.norm = torch.nn.BatchNorm1d(8)
-
-    def forward(self, x: torch.Tensor) -> tuple[_Scores, list[_Scores], torch.Size]:
-        scores = self.norm(self.one(x))
-        return _Scores(scores, "all"), [_Scores(scores + 1, "more")], scores.shape
+def _scores(m: Any, x: torch.Tensor) -> tuple[_Scores, list[_Scores], torch.Size]:
+    scores = m.norm(m.one(x))
+    return _Scores(scores, "all"), [_Scores(scores + 1, "more")], scores.shape
 
 
 def test_dataclasses_with_tensors_are_compared() -> None:
-    model, x = _WithDataclass().eval(), torch.randn(2, 8)
+    x = torch.randn(2, 8)
+    model = Model(_scores, one=torch.nn.Linear(8, 8), norm=torch.nn.BatchNorm1d(8)).eval()
     result = _optimized(model)
     assert not result.is_kept
     assert result.proofs

@@ -68,6 +68,9 @@ def test_a_right_rewrite_holds_in_both_types_on_all_inputs() -> None:
     assert all(each.same_argmax == 1.0 for each in proofs)
     # Weights are made in float64 for float64: not by way of float32.
     assert max(each.largest_error for each in proofs if each.dtype == "float64") < 1e-13
+    # Given tensors are tried, too.
+    proofs = Prover(model, capture, Inputs(torch.randn(2, 3, 8, 8))).prove(capture.graph)
+    assert {each.inputs for each in proofs} == {*KINDS, "given"}
 
 
 def test_a_wrong_rewrite_fails_and_so_does_any_graph_that_has_it() -> None:
@@ -89,12 +92,6 @@ def test_only_random_weights_show_a_norm_that_fresh_models_do_nothing_with() -> 
         without(capture.graph, "aten.batch_norm")
     )
     assert {each.weights for each in proofs if not each.holds} == {"random"}
-
-
-def test_given_tensors_are_tried_too() -> None:
-    model, capture = model_and_capture()
-    proofs = Prover(model, capture, Inputs(torch.randn(2, 3, 8, 8))).prove(capture.graph)
-    assert {each.inputs for each in proofs} == {*KINDS, "given"}
 
 
 def test_a_model_is_left_as_it_was() -> None:
@@ -151,9 +148,7 @@ def test_random_weights_are_such_as_a_model_may_have() -> None:
     assert all(found[name].shape == each.shape for name, each in capture.weights.items())
     assert not torch.equal(found["bn.running_mean"], capture.weights["bn.running_mean"])
     assert all(torch.equal(one, random_weights(capture)[name]) for name, one in found.items())
-
-
-def test_tied_weights_stay_tied() -> None:
+    # Tied ones stay tied.
     tied: Any = Model(lambda m, x: m.b(m.a(x)), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
     tied.b.weight = tied.a.weight
     found = random_weights(capture_of(tied, torch.randn(1, 4)))
@@ -163,16 +158,9 @@ def test_tied_weights_stay_tied() -> None:
 
 def test_a_graph_in_another_type_has_that_type_in_all_places() -> None:
     mixed = Model(lambda m, x: x.to(torch.float32) + torch.zeros(3, dtype=torch.float32))
-    graph = graph_of(mixed, torch.randn(2, 3).half())
-    doubled = in_type(graph, "float64")
-    types = {each.dtype for node in doubled.nodes.values() for each in node.outputs if each}
-    named = {
-        argument
-        for node in doubled.nodes.values()
-        for _, argument in node.arguments
-        if isinstance(argument, torch.dtype)
-    }
-    assert types == {"float64"}
+    nodes = in_type(graph_of(mixed, torch.randn(2, 3).half()), "float64").nodes.values()
+    assert {each.dtype for node in nodes for each in node.outputs if each} == {"float64"}
+    named = {each for node in nodes for _, each in node.arguments if isinstance(each, torch.dtype)}
     assert named <= {torch.float64}
 
 

@@ -66,6 +66,7 @@ def test_split_and_unsplit_agree(threshold: int, alpha: float) -> None:
     assert parts.best.graph.digest == whole.best.graph.digest
     assert parts.best.cost.total_s == pytest.approx(60 - 6 * (1 + 0.8 + 0.1) - 6 * 0.9)
     assert len(parts.best.history) == len(whole.best.history) == 18
+    # A graph that is no larger than a piece is searched as a whole.
     assert (parts.statistics.pieces > 1) is (threshold < 60)
 
 
@@ -302,8 +303,3 @@ def test_the_same_pieces_find_the_same() -> None:
     assert one.best.history == other.best.history != ()
     assert one.costlier == other.costlier and one.refused == other.refused
     assert one.best.graph.digest == other.best.graph.digest
-
-
-def test_a_graph_no_larger_than_a_piece_is_searched_as_a_whole() -> None:
-    found = search_in_pieces(blocks(2), RULES, ToyCosts(SECONDS), complete, threshold=20)
-    assert found.statistics.pieces == 1

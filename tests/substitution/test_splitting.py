@@ -141,6 +141,9 @@ def test_a_chain_is_cut_between_rewrites() -> None:
     graph = chain(*["conv", "norm", "relu"] * 4)
     matches = [Match(nodes=(("all", (n, n + 1, n + 2)),)) for n in range(1, 13, 3)]
     assert split(graph, matches, 6) == (tuple(range(1, 7)), tuple(range(7, 13)))
+    assert split(chain(), [], 5) == ()
+    with pytest.raises(InputError, match="pieces of 0 operators"):
+        split(graph, [], 0)
 
 
 def joined_again(graph: Graph, pieces: list[Piece]) -> Graph:
@@ -230,12 +233,3 @@ def test_long_graphs_are_split_into_pieces_of_some_size() -> None:
     assert pieces == split(graph, [], 200)
     crossing = [len(piece_of(graph, each, 9000).origin) for each in pieces]
     assert crossing == [0, *[1] * (len(pieces) - 1)]
-
-
-def test_pieces_of_nothing_are_no_pieces() -> None:
-    with pytest.raises(InputError, match="pieces of 0 operators"):
-        split(random_graph(1, 3, OPS), [], 0)
-
-
-def test_a_graph_without_operators_has_no_pieces() -> None:
-    assert split(chain(), [], 5) == ()

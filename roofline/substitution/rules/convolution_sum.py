@@ -159,10 +159,6 @@ def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, _Term]]:
     yield value, _Term()
 
 
-def _found(graph: Graph, match: Match) -> _Sum:
-    return next(each for each in _sums(graph, match["adds"]) if each.match == match)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spatial:
     """How the terms of a sum lie in one dimension.
@@ -186,11 +182,10 @@ class _Spatial:
 
 def _spatials(graph: Graph, added: _Sum) -> list[_Spatial]:
     nodes = [graph.nodes[number] for number in added.convolutions]
-    settings = [(kernel_size(graph, node), node["padding"], node["dilation"]) for node in nodes]
-    dims = [
-        [(size[dim], padding[dim], dilation[dim]) for size, padding, dilation in settings]
-        for dim in range(len(settings[0][0]))
-    ]
+    settings = (
+        zip(kernel_size(graph, node), node["padding"], node["dilation"], strict=True)
+        for node in nodes
+    )
     return [
         _Spatial(
             size=max(size for size, _, _ in found),
@@ -199,7 +194,7 @@ def _spatials(graph: Graph, added: _Sum) -> list[_Spatial]:
                 dilation * (size - 1) - 2 * padding for size, padding, dilation in found
             ),
         )
-        for found in dims
+        for found in zip(*settings, strict=True)
     ]
 
 
@@ -235,24 +230,28 @@ def _cannot_add(graph: Graph, found: _Sum) -> str:
     return ""
 
 
-def _term_refuses(graph: Graph, term: _Term, spatial: int) -> str:
-    if term.activation is not None:
-        return f"{called(graph, term.activation)} stands before the addition"
-    found = "" if term.convolution is None else not_plain(graph, term.convolution)
-    if found or term.norm is None:
-        return found
-    if has_other_channels(graph, graph.nodes[term.norm], spatial):
-        return f"{called(graph, term.norm)} takes other channels than the convolutions give"
-    return not_in_evaluation(graph, term.norm)
+def _found(graph: Graph, match: Match) -> _Sum:
+    return next(each for each in _sums(graph, match["adds"]) if each.match == match)
 
 
 def _refuses(graph: Graph, match: Match) -> str:
     found = _found(graph, match)
     spatial = len(kernel_size(graph, graph.nodes[found.convolutions[0]]))
+
+    def reason(term: _Term) -> str:
+        if term.activation is not None:
+            return f"{called(graph, term.activation)} stands before the addition"
+        why = "" if term.convolution is None else not_plain(graph, term.convolution)
+        if why or term.norm is None:
+            return why
+        if has_other_channels(graph, graph.nodes[term.norm], spatial):
+            return f"{called(graph, term.norm)} takes other channels than the convolutions give"
+        return not_in_evaluation(graph, term.norm)
+
     inside = (number for term in found.terms for number in term.numbers)
     return (
         _not_whole(graph, graph.nodes[found.adds[0]])
-        or first_reason(_term_refuses(graph, term, spatial) for term in found.terms)
+        or first_reason(map(reason, found.terms))
         or first_reason(used_elsewhere(graph, number, match.numbers) for number in inside)
         or _cannot_add(graph, found)
         or tied(graph, match.numbers)
