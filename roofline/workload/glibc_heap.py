@@ -4,10 +4,8 @@ Follows ``malloc.c`` of glibc 2.36 (ptmalloc) on 64-bit Linux: the main arena gr
 ``brk``; blocks from the mmap threshold on that fit nowhere get a mapping of their own, and what is
 freed of such raises the threshold (up to 32 MiB), the trim threshold to twice as much. Free chunks
 coalesce with their neighbors, wait in the unsorted list and then in bins; the smallest that fits is
-taken. ``posix_memalign`` asks for more than it needs and frees both ends.
-
-The two ends often stay in caches of small chunks (tcache, fast bins), where they keep what is
-between them from coalescing with the top.
+taken. ``posix_memalign`` asks for more than it needs and frees both ends, which often stay in
+caches of small chunks (tcache, fast bins), where they keep what is between them from coalescing.
 """
 
 from __future__ import annotations

@@ -2,14 +2,12 @@
 
 glibc gives the end of its heap back to the kernel when it is larger than a threshold, and mappings
 at once; what a later pass writes there is faulted in again, page by page. Records say which tensors
-live how long, `scratch` what kernels take besides; `glibc_heap` is the allocator.
+live how long, `scratch` what kernels take besides; `glibc_heap` is the allocator. Memory of worker
+threads does not count: they take it from arenas of their own, and keep it.
 
 Where the first pass leaves small blocks that stay (oneDNN's primitives, what Python keeps) decides
 which memory can be given back, and differs from process to process. So several processes are
 simulated, each with other small blocks in its heap, and the result is a range.
-
-Only memory of the thread that runs the model counts: worker threads take theirs from arenas of
-their own, and keep it.
 """
 
 from __future__ import annotations

@@ -4,24 +4,19 @@ A machine plays no part here. The operators of two consecutive passes are replay
 in which every byte knows which operator touched it last. Take the bytes that an operator touches
 and that were last touched by the same earlier one: their *reuse distance* is the number of distinct
 bytes touched since that one, their own included. A memory of capacity C that keeps what was used
-last must fetch ``min(size, max(0, distance - C))`` of them from beyond.
-
-That is the least over all orders in which operators may touch their operands, one after the other
-or element by element; an order that begins with what was touched last needs no more, one that
-streams through everything again from the front may need all of it. It holds for memories that keep
-what was used *last*: one that keeps something else (a cache with another policy, a kernel whose
-stores go around it) may fetch less over a pass, though in the steady state never less than all
+last must fetch ``min(size, max(0, distance - C))`` of them from beyond: the least over all orders
+in which operators may touch their operands. A memory that keeps something else (another policy,
+stores that go around it) may fetch less over a pass, though in the steady state never less than all
 distinct bytes but C.
 
 An operator touches each byte once, however many of its operands it belongs to; what it reads and
 writes is touched again when it is written, at a distance of its own size: at most C bytes of that
-can wait in the memory, the rest must leave it. Operands of one operator that lie in one storage are
-taken to lie side by side as far as the storage has room, for columns of a matrix do.
+can wait in the memory. Operands of one operator that lie in one storage are taken to lie side by
+side as far as the storage has room, for columns of a matrix do.
 
-Memory is recycled as caching allocators do it: what the model released last is handed out first.
-Without that, every activation would look like memory never seen before, and a chain of small
-operators, which in truth runs within two warm buffers, would be charged to DRAM, where it never
-goes: that would be no bound (``benchmarks/recycled_memory.md``).
+Memory is recycled as caching allocators do it, last out first in. Without that, a chain of small
+operators, which in truth runs within two warm buffers, would be charged to DRAM: that would be no
+bound (``benchmarks/recycled_memory.md``).
 
 The stack-distance model: R. Mattson, J. Gecsei, D. Slutz, I. Traiger, "Evaluation techniques for
 storage hierarchies", IBM Systems Journal 9(2), 1970.

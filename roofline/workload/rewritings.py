@@ -45,12 +45,8 @@ class ModelWork:
 
 
 def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) -> ModelWork:
-    """The least work of a pass under the listed rewritings; in a training step none is merged.
-
-    Args:
-        records: the pass.
-        flow: its dataflow, where that is known.
-    """
+    """The least work of a pass under the listed rewritings, and of its dataflow where that is
+    known; in a training step none is merged."""
     flow = flow or dataflow(records)
     kept = _outliving(records)
     made_by = _makers(flow)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -138,12 +139,11 @@ def others_wait(model: torch.nn.Module) -> Iterator[None]:
         return called(module, *args, **kwargs)
 
     _guards.append(guard)
-    setattr(torch.nn.Module, "__call__", call)  # noqa: B010  it is patched
     try:
-        guard.wait_for_others(type(model).__name__)
-        yield
+        with mock.patch.object(torch.nn.Module, "__call__", call):
+            guard.wait_for_others(type(model).__name__)
+            yield
     finally:
-        setattr(torch.nn.Module, "__call__", called)  # noqa: B010
         _guards.remove(guard)
         guard.over.set()
 
