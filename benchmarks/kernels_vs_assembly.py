@@ -76,7 +76,7 @@ void c_triad(struct streams *state, int64_t offset, int64_t length) {
 
 def fma_source(name: str, unit: assembly.VectorUnit, element: str) -> str:
     """Hand-written assembly of the same loop: as many sums, unrolled as often."""
-    count = unit.accumulators
+    count, _ = unit.accumulators
     used = range(count + 2)
     return FMA_C.format(
         name=name,

@@ -16,11 +16,8 @@ from typing import Any, cast
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.foundation.dtypes import dtype
 from roofline.foundation.schema import from_data, to_data
 from roofline.machine.hardware import (
-    Bandwidth,
-    ComputeCeiling,
     Duration,
     Effort,
     HardwareProfile,
@@ -29,7 +26,8 @@ from roofline.machine.hardware import (
     read_profile,
 )
 from roofline.machine.measuring import benchmark
-from roofline.machine.measuring.estimation import PROGRAMS, Burst, Finding, Series, provenance
+from roofline.machine.measuring.estimation import PROGRAMS, Burst, Finding, Series
+from tests import builders
 from tests.machine.fake_machine import (
     BYTE_PER_S,
     HOST,
@@ -299,51 +297,21 @@ def test_drift_is_told_of_what_drifted(machine: FakeMachine) -> None:
 def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands for `roofline.machine.library`; holds what it was asked for."""
     asked: dict[str, Any] = {}
-    here = provenance("fake")
 
-    def found(*, threads: int, **options: Any) -> Any:
+    def found(*, threads: int, **options: Any) -> benchmark.Findings:
         asked.update(options, threads=threads)
         options["progress"](0.5, "torch: float32 gemm")
-        return SimpleNamespace(
-            compute=(
-                ComputeCeiling(
-                    kind="library",
-                    kernel="gemm",
-                    dtype=dtype("float32"),
-                    unit="torch",
-                    threads=threads,
-                    peak_flop_per_s=2e9,
-                    sustained_flop_per_s=1e9,
-                    provenance=here,
-                ),
-            ),
-            bandwidth={
-                "L2": (
-                    Bandwidth(
-                        kind="library",
-                        kernel="copy",
-                        threads=threads,
-                        peak_bytes_per_s=2e10,
-                        sustained_bytes_per_s=1e10,
-                        provenance=here,
-                    ),
-                )
-            },
-            overheads=(
-                Overhead(
-                    name="dispatch of add",
-                    threads=1,
-                    time=Duration(fast_s=1e-6, median_s=2e-6, provenance=here),
-                ),
-            ),
+        (copy,) = builders.level("L2", None, {"copy": {threads: 2e10}}).bandwidth
+        product = builders.ceiling(2e9, kernel="gemm", unit="torch", threads=threads)
+        time = Duration(fast_s=1e-6, median_s=2e-6, provenance=builders.SOURCE)
+        burst = Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)
+        return benchmark.Findings(
+            compute=(dataclasses.replace(product, kind="library"),),
+            bandwidth={"L2": (dataclasses.replace(copy, kind="library"),)},
+            overheads=(Overhead(name="dispatch of add", threads=1, time=time),),
             conditions=("float16 products were left out",),
             series=(
-                Series(
-                    label="float32 gemm, 2 threads",
-                    quantity="flop",
-                    work=1e6,
-                    bursts=(Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0),),
-                ),
+                Series(label="float32 gemm, 2 threads", quantity="flop", work=1e6, bursts=(burst,)),
             ),
         )
 

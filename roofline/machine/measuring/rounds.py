@@ -204,7 +204,20 @@ def run_rounds(
     overhead = hop_overhead(where)
     return Rounds(
         reached=tuple(reached),
-        series=tuple(_series(trial, of, where) for trial, of in by_trial if _bursts(of)),
+        series=tuple(
+            Series(
+                label=trial.label,
+                quantity=trial.quantity,
+                work=trial.work_per_burst,
+                bursts=tuple(_bursts(of)),
+                hops_s=tuple(
+                    each.hop_s for each in of for _ in each.bursts if each.hop_s is not None
+                ),
+                mostly_s=(where.low_s, where.high_s),
+            )
+            for trial, of in by_trial
+            if _bursts(of)
+        ),
         settled=tuple((trial, _settled(of, where)) for trial, of in by_trial),
         overheads=(overhead,) if overhead else (),
         conditions=(
@@ -234,17 +247,6 @@ def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Estim
     )
 
 
-def _series(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Series:
-    return Series(
-        label=trial.label,
-        quantity=trial.quantity,
-        work=trial.work_per_burst,
-        bursts=tuple(_bursts(calls)),
-        hops_s=tuple(each.hop_s for each in calls for _ in each.bursts if each.hop_s is not None),
-        mostly_s=(where.low_s, where.high_s),
-    )
-
-
 def run_stretches(
     reached: Sequence[Reached[T]], runner: Runner[T], *, stretch_s: float
 ) -> Rounds[T]:
@@ -259,7 +261,10 @@ def run_stretches(
         trial, cold = each.trial, each.rate
         label = f"{trial.label}, on end"
         runner.report(number / len(reached), label)
-        bursts = _stretch(trial, runner, stretch_s)
+        bursts: list[Burst] = []
+        begin = runner.clock()
+        while runner.clock() - begin < stretch_s:
+            bursts += runner.bursts(trial, max(1, round(CALL_LIMIT_S / trial.burst_s)))
         if not bursts:
             warm.append(each)
             continue
@@ -279,14 +284,6 @@ def run_stretches(
         warm.append(dataclasses.replace(each, rate=together))
     heat = f"heat: slower on end for {stretch_s:g} s than in rounds: {'; '.join(slower)}"
     return Rounds(reached=tuple(warm), series=tuple(series), conditions=(heat,) if slower else ())
-
-
-def _stretch(trial: T, runner: Runner[T], stretch_s: float) -> list[Burst]:
-    bursts: list[Burst] = []
-    begin = runner.clock()
-    while runner.clock() - begin < stretch_s:
-        bursts += runner.bursts(trial, max(1, round(CALL_LIMIT_S / trial.burst_s)))
-    return bursts
 
 
 _DRIFTS = {
