@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from roofline.latency.calibration import Calibration
 from roofline.latency.learning import SHARED
-from roofline.latency.samples import Facts, OperatorSample, RunSample
+from roofline.latency.samples import Facts, RunSample
 from roofline.machine.pace import Pace
-from tests.latency.samples import run_of
+from tests.latency.samples import call_of, run_of, sample_of
 
 THREADS = 2
 FAULT_S = 2e-7
@@ -30,11 +30,10 @@ def facts(
 ) -> Facts:
     """A call of 2**size multiplications on a machine that does 10 ** 10 in a second."""
     byte = size * 2 / 3
-    return Facts(
+    return call_of(
         group=group,
         variant=variant,
         dtype=dtype,
-        layout="contiguous",
         threads=threads,
         numbers=(size / 3, size / 3, size, byte, byte, byte, byte, byte, 0.0),
         eager_min_time_s=2**size / 1e10,
@@ -62,13 +61,7 @@ def run(
     count = times * len(calls) + free
     free_s = free * 1e-6
     operators = (
-        OperatorSample(
-            facts=each,
-            calls=times,
-            time_s=law_s(each) + page_faults * FAULT_S,
-            iqr_s=0.0,
-            page_faults=page_faults,
-        )
+        sample_of(each, law_s(each) + page_faults * FAULT_S, calls=times, page_faults=page_faults)
         for each in calls
     )
     return run_of(

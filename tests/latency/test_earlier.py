@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from roofline.latency.features import facts_of
-from roofline.latency.samples import EarlierRun, Facts, OperatorSample, RunSample, earlier_run
+from roofline.latency.samples import EarlierRun, Facts, RunSample, earlier_run
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
 from roofline.run import Run
@@ -23,30 +23,20 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
 from tests.builders import ceiling, level, profile
-from tests.latency.samples import run_of
+from tests.latency.samples import call_of, run_of, sample_of
 
 
 def call(size: float = 10.0, group: str = "pointwise", *, threads: int = 2) -> Facts:
     """A call of a size; what its group has of its own, then seven numbers that all have."""
-    return Facts(
-        group=group,
-        variant="relu",
-        dtype="float32",
-        layout="contiguous",
-        threads=threads,
-        numbers=(size, 1.0, *(size, 0.0, size, size, size, size), 0.0),
-        eager_min_time_s=1e-6,
-    )
+    numbers = (size, 1.0, *(size, 0.0, size, size, size, size), 0.0)
+    return call_of(group=group, variant="relu", threads=threads, numbers=numbers)
 
 
 def kept(
     facts: Sequence[Facts], *, model: str = "net", free: int = 3, time_s: float = 1.0
 ) -> RunSample:
     """A run of those calls; equal ones are kept together."""
-    operators = (
-        OperatorSample(facts=each, calls=count, time_s=0.1, iqr_s=0.0, page_faults=0.0)
-        for each, count in Counter(facts).items()
-    )
+    operators = (sample_of(each, 0.1, calls=count) for each, count in Counter(facts).items())
     return run_of(
         operators,
         model=model,

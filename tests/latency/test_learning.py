@@ -8,18 +8,12 @@ import pytest
 from roofline.latency import learning
 from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
+from tests.latency.samples import call_of
 
 
 def facts(size: float, layout: str = "contiguous") -> Facts:
-    return Facts(
-        group="product",
-        variant="mm",
-        dtype="float32",
-        layout=layout,
-        threads=1,
-        numbers=(size, *([size] * SHARED)),
-        eager_min_time_s=2**size / 1e10,
-    )
+    numbers = (size, *([size] * SHARED))
+    return call_of(layout=layout, numbers=numbers, eager_min_time_s=2**size / 1e10)
 
 
 def examples(count: int, deviation: float) -> list[Example]:

@@ -13,7 +13,6 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predictor
-from roofline.latency.samples import OperatorSample
 from roofline.pipeline import machines as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
@@ -23,6 +22,7 @@ from roofline.workload.residency import residency
 from tests.analysis.examples import full_profile
 from tests.builders import ceiling, level, profile
 from tests.latency.samples import run_of as sampled_run
+from tests.latency.samples import sample_of
 from tests.workload.passes import passed
 
 FAULT_S = 1e-6
@@ -42,12 +42,7 @@ def placements() -> tuple[Placement, ...]:
 
 def learned(known: tuple[Placement, ...], page_fault_s: dict[int, float]) -> Calibration:
     facts = [facts_of(each, 1) for each in known if each.record.state is not State.FREE]
-    run = sampled_run(
-        OperatorSample(
-            facts=each, calls=1, time_s=5 * each.eager_min_time_s, iqr_s=0.0, page_faults=0.0
-        )
-        for each in facts
-    )
+    run = sampled_run(sample_of(each, 5 * each.eager_min_time_s) for each in facts)
     return Calibration([run], page_fault_s=page_fault_s)
 
 

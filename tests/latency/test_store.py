@@ -37,7 +37,7 @@ from roofline.latency.samples import (
 from roofline.latency.store import STORE_VERSION, Environment, Store, read_runs
 from roofline.machine.hardware import Host
 from roofline.machine.pace import Pace
-from tests.latency.samples import run_of
+from tests.latency.samples import call_of, run_of, sample_of
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -52,16 +52,15 @@ OLDER = Environment(host=HOST, torch="2.12.0+cpu")
 
 
 def operator(number: int = 0) -> OperatorSample:
-    facts = Facts(
+    facts = call_of(
         group="convolution",
         variant="onednn",
-        dtype="float32",
         layout="nhwc",
         threads=2,
         numbers=(0.1 + number, 17.25, -math.pi),
         eager_min_time_s=1e-5 / 3,
     )
-    return OperatorSample(facts=facts, calls=3, time_s=2e-5 / 3, iqr_s=1e-7, page_faults=0.5)
+    return sample_of(facts, 2e-5 / 3, calls=3, iqr_s=1e-7, page_faults=0.5)
 
 
 def run(model: str = "resnet18", operators: int = 2) -> RunSample:
