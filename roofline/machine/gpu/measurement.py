@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roofline.errors import HardwareError, InputError, MeasurementError, argument, said_by
+from roofline.errors import HardwareError, MeasurementError, argument, said_by
 from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.units import format_flop_per_s
@@ -26,6 +26,7 @@ from roofline.machine.gpu.ptx import empty_program
 from roofline.machine.gpu.sensors import device_conditions, throttling_doubt
 from roofline.machine.gpu.trials import (
     L2,
+    TRANSFER_BYTE,
     TRANSFERS,
     Preparation,
     SizedProduct,
@@ -68,8 +69,10 @@ PROGRAMS: dict[Effort, _Program] = {
     "thorough": _Program(20.0, 10e-3, 30e-3, stretch_s=1.0),
 }
 
-_PREPARING = 0.2
-"""How much of the progress bar preparing takes."""
+_FIGURES = 55
+"""So many kernels, products and copies there are on Hopper."""
+
+_ALMOST = 0.99
 
 _ROUNDS = 6
 """Rounds that shall fit into the time: enough for drift to hit all trials alike."""
@@ -87,28 +90,17 @@ _SMALL_BYTE = 4
 
 def measure_gpu(
     *,
-    device_index: int = 0,
-    budget_s: float | None = None,
     effort: Effort = "default",
     progress: Progress | None = None,
+    found: Callable[[Finding], None] | None = None,
     device: Device | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    leave_out: Sequence[str] = (),
-    found: Callable[[Finding], None] | None = None,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
     """Measures what an NVIDIA device can do: the profile, and the bursts that it was made of.
 
-    Settings of the device are never changed; torch's are put back, whatever happens. ``budget_s``
-    is for everything but the import of torch and the making of its context; a thorough measurement
-    takes a second a kernel on top. ``leave_out`` has labels such as ``"bfloat16 tensor-core mma"``.
+    Settings of the device are never changed; torch's are put back, whatever happens. The time is
+    that of `effort`, by ``clock``, which starts once torch is imported and has its context.
     """
-    if effort not in PROGRAMS:
-        raise InputError(f"effort must be one of {', '.join(PROGRAMS)}, got '{effort}'")
-    program = PROGRAMS[effort]
-    if budget_s is not None:
-        program = program._replace(budget_s=budget_s)
-    if program.budget_s <= 0:
-        raise InputError(f"the time budget must be greater than 0 s, got {program.budget_s:g} s")
     if device is None:
         # Whether there is a device is said before anything else.
         try:
@@ -118,66 +110,59 @@ def measure_gpu(
                 f"{argument('device', 'cuda')}: torch cannot be imported ({said_by(error)});"
                 " install it with CUDA"
             ) from None
-        device = open_device(device_index)
+        device = open_device()
     with closing(device):
-        return _measure(device, program, effort, progress or silent, clock, leave_out, found)
+        return _measure(device, effort, progress or silent, found or silent, clock)
 
 
 def _measure(
     device: Device,
-    program: _Program,
     effort: Effort,
-    report: Progress,
+    tell: Progress,
+    found: Callable[[Finding], None],
     clock: Callable[[], float],
-    leave_out: Sequence[str],
-    found: Callable[[Finding], None] | None,
 ) -> tuple[HardwareProfile, tuple[Series, ...]]:
+    program = PROGRAMS[effort]
     begin = clock()
+    expected_s = program.budget_s + _FIGURES * program.stretch_s
     facts = device.facts
     sheet = DataSheet(facts)
     host = describe_host()
     before = device.reading()
 
     def say(what: str) -> None:
-        elapsed = (clock() - begin) / program.budget_s
-        report(min(_PREPARING, 4 * _PREPARING * elapsed), what)
+        tell(min(_ALMOST, (clock() - begin) / expected_s), what)
 
-    preparation = Preparation(device=device, report=say, leave_out=leave_out, found=found or silent)
+    preparation = Preparation(device=device, report=say, found=found)
     preparation.prepare(
         memory_name=sheet.memory_name,
         burst_s=program.burst_s,
         product_limit_s=program.product_limit_s,
     )
-    candidates = preparation.candidates
     overheads, left_out = launch_overheads(device, say)
     latencies = _copy_latencies(device)
-    if not candidates:
+    if not preparation.candidates:
         raise MeasurementError("; ".join(("nothing could be measured", *preparation.conditions)))
-    deadline = begin + program.budget_s
-    left_s = max(0.0, deadline - clock())
-    whole_s = left_s + program.stretch_s * len(candidates)
-    rounds_end = _PREPARING + (1 - _PREPARING) * (left_s / whole_s if whole_s else 1.0)
     runner: Runner[Trial] = Runner(
         # One more burst runs beside the reading of the sensors.
         run=lambda trial, bursts: trial.run(device, max(_LEAST_BURSTS, bursts - 1)),
         clock=clock,
-        report=_part(report, _PREPARING, rounds_end),
-        found=found or silent,
+        report=lambda _, what: say(what),
+        found=found,
         rounds=_ROUNDS,
         least_bursts=_LEAST_BURSTS,
     )
-    rounds = run_rounds(candidates, runner, deadline=deadline)
+    rounds = run_rounds(preparation.candidates, runner, deadline=begin + program.budget_s)
     reached, series = rounds.reached, rounds.series
     if program.stretch_s:
-        later = replace(runner, report=_part(report, rounds_end, 1.0))
-        stretches = run_stretches(reached, later, stretch_s=program.stretch_s)
+        stretches = run_stretches(reached, runner, stretch_s=program.stretch_s)
         reached = stretches.reached
         series = tuple(
             replace(early, bursts=early.bursts + late.bursts)
             for early, late in zip(series, stretches.series, strict=True)
         )
     after = device.reading()
-    report(1.0, "done")
+    tell(1.0, "done")
     trials = [each.trial for each in reached]
     major, minor = facts.capability
     profile = HardwareProfile(
@@ -209,11 +194,6 @@ def _measure(
         ),
     )
     return profile, series
-
-
-def _part(report: Progress, first: float, last: float) -> Progress:
-    """Progress of a part as that of the whole."""
-    return lambda done, what: report(first + (last - first) * done, what)
 
 
 def profile_name(facts: DeviceFacts) -> str:
@@ -387,7 +367,7 @@ def _links(found: Sequence[Reached[Trial]], latencies: dict[str, Duration]) -> I
                 target=target,
                 kernel=f"copy, {transfer.memory}",
                 latency=latencies.get(transfer.label),
-                **_rates(each, "bytes", f"{transfer.byte >> 20} MiB of {transfer.memory} memory"),
+                **_rates(each, "bytes", f"{TRANSFER_BYTE >> 20} MiB of {transfer.memory} memory"),
             )
 
 

@@ -66,11 +66,11 @@ class Driver:
         self._check(self._library.cuDriverGetVersion(ctypes.byref(number)), "asking its version")
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
-    def attributes(self, index: int) -> dict[str, int]:
+    def attributes(self) -> dict[str, int]:
         """Clocks in kHz, bus width in bits, whether it is integrated; 0: it does not say."""
         handle = ctypes.c_int()
-        result = self._library.cuDeviceGet(ctypes.byref(handle), index)
-        self._check(result, f"finding device {index}")
+        result = self._library.cuDeviceGet(ctypes.byref(handle), 0)
+        self._check(result, "finding the device")
         found: dict[str, int] = {}
         for name, code in _ATTRIBUTES.items():
             value = ctypes.c_int()
@@ -206,9 +206,8 @@ _FAULTS = (
 """What torch says where the context is lost."""
 
 
-def open_device(index: int) -> TorchDevice:
-    """The device that torch counts as number `index`, with a context in this thread."""
-    device = argument("device", f"cuda:{index}" if index else "cuda")
+def open_device() -> TorchDevice:
+    """The first device that torch sees, with a context in this thread."""
     problem = ""
     if torch.version.hip is not None:
         problem = (
@@ -220,20 +219,17 @@ def open_device(index: int) -> TorchDevice:
             f"this torch ({torch.__version__}) is a CPU build;"
             " install one with CUDA (https://pytorch.org/get-started/locally)"
         )
-    elif (count := torch.cuda.device_count()) == 0:
+    elif torch.cuda.device_count() == 0:
         problem = (
             "torch finds no NVIDIA device;"
             " see what `nvidia-smi` says, and whether CUDA_VISIBLE_DEVICES hides it"
         )
-    elif not 0 <= index < count:
-        choice = "there is only device 0" if count == 1 else f"choose 0 to {count - 1}"
-        problem = f"there is no such device; {choice}"
-    if problem:
-        raise HardwareError(f"{device}: {problem}")
-    try:
-        return TorchDevice(index)
-    except (RuntimeError, OSError) as error:
-        raise HardwareError(f"{device} cannot be used: {said_by(error)}") from None
+    else:
+        try:
+            return TorchDevice()
+        except (RuntimeError, OSError) as error:
+            problem = f"the device cannot be used: {said_by(error)}"
+    raise HardwareError(f"{argument('device', 'cuda')}: {problem}")
 
 
 class TorchDevice:
@@ -241,23 +237,22 @@ class TorchDevice:
 
     def __init__(
         self,
-        index: int,
         *,
         device: torch.device | None = None,
         driver: Driver | None = None,
         telemetry: Callable[[str], Telemetry] = Telemetry,
     ) -> None:
         self._before = torch.cuda.current_device()
-        torch.cuda.set_device(index)
-        self._device = device or torch.device("cuda", index)
+        torch.cuda.set_device(0)
+        self._device = device or torch.device("cuda", 0)
         # The first allocation makes the context that the driver's calls need.
         self._kept: list[torch.Tensor] = [torch.zeros(1, device=self._device)]
         self._functions: dict[str, LoadedFunction] = {}
         self._driver = driver or Driver()
-        properties: Any = _CUDA.get_device_properties(index)
+        properties: Any = _CUDA.get_device_properties(0)
         uuid = str(getattr(properties, "uuid", ""))
         self._telemetry = telemetry(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-        known = self._driver.attributes(index)
+        known = self._driver.attributes()
         self.facts = DeviceFacts(
             name=properties.name,
             capability=(properties.major, properties.minor),

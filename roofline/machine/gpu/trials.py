@@ -48,7 +48,7 @@ _MEMORY_SHARE = 8
 _PRODUCT_SIZES = (1024, 2048, 4096, 8192, 16384)
 _PRODUCT_MEMORY_SHARE = 16
 
-_TRANSFER_BYTE = 64 << 20
+TRANSFER_BYTE = 64 << 20
 
 _MOST_CALLS = 64
 """Calls of a burst: what is called again and again waits in a queue of limited length."""
@@ -88,7 +88,6 @@ class Transfer:
 
     direction: Direction
     memory: HostMemory
-    byte: int = _TRANSFER_BYTE
 
     @property
     def label(self) -> str:
@@ -169,8 +168,7 @@ class Trial:
             yield
         except DeviceLostError as error:
             raise DeviceLostError(
-                f"the device was lost while measuring {self.label}: {error};"
-                f" measure again, and if it happens again leave it out (leave_out=['{self.label}'])"
+                f"the device was lost while measuring {self.label}: {error}; measure again"
             ) from None
 
 
@@ -203,7 +201,6 @@ class Preparation:
     device: Device
     report: Say
     found: Callable[[Finding], None]
-    leave_out: Sequence[str] = ()
     candidates: list[Candidate[Trial]] = field(default_factory=list[Candidate[Trial]])
     conditions: list[str] = field(default_factory=list[str])
 
@@ -220,9 +217,6 @@ class Preparation:
         self.candidates = [each for each in self.candidates if self._sized(each.trials[0], burst_s)]
 
     def _try(self, label: str, make: Callable[[], Trial], doubt: str = "") -> None:
-        if label in self.leave_out:
-            self.conditions.append(f"left out: {label}: as asked")
-            return
         self.report(f"preparing {label}")
         try:
             self.candidates.append(Candidate(trials=(make(),), kind=label, reservation=doubt))
@@ -353,8 +347,8 @@ class Preparation:
         return _called(subject, 2.0 * size**3, call)
 
     def _transfer(self, transfer: Transfer) -> Trial:
-        call = self.device.transfer(transfer.direction, transfer.memory, transfer.byte)
-        return _called(transfer, float(transfer.byte), call)
+        call = self.device.transfer(transfer.direction, transfer.memory, TRANSFER_BYTE)
+        return _called(transfer, float(TRANSFER_BYTE), call)
 
 
 def _called(subject: SizedProduct | Transfer, work: float, call: Call) -> Trial:

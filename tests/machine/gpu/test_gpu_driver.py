@@ -27,7 +27,7 @@ def test_arguments_arrive_with_their_size() -> None:
 def test_what_the_driver_knows_of_a_device() -> None:
     driver = Driver(Library())
     assert driver.version() == "13.1"
-    assert driver.attributes(0) == {
+    assert driver.attributes() == {
         "clock_khz": 1_980_000,
         "integrated": 0,
         "memory_clock_khz": 2_619_000,

@@ -30,29 +30,21 @@ from roofline.machine.gpu.torch_device import (  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("cuda", "hip", "count", "index", "said"),
+    ("cuda", "hip", "said"),
     [
-        (None, None, 0, 0, "device='cuda': this torch .* is a CPU build; install one with CUDA"),
-        (None, "6.4", 0, 0, "device='cuda': this torch .* is built for ROCm"),
-        ("13.0", None, 0, 0, "torch finds no NVIDIA device"),
-        ("13.0", None, 1, 1, "device='cuda:1': there is no such device; there is only device 0"),
-        ("13.0", None, 4, 4, "choose 0 to 3"),
-        ("13.0", None, 4, -1, "choose 0 to 3"),
+        (None, None, "device='cuda': this torch .* is a CPU build; install one with CUDA"),
+        (None, "6.4", "device='cuda': this torch .* is built for ROCm"),
+        ("13.0", None, "device='cuda': torch finds no NVIDIA device"),
     ],
 )
 def test_a_device_that_is_not_there_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-    cuda: str | None,
-    hip: str | None,
-    count: int,
-    index: int,
-    said: str,
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, said: str
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.version, "hip", hip)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(HardwareError, match=said) as it:
-        measure_gpu(device_index=index)
+        measure_gpu()
     assert "\n" not in str(it.value)
 
 
@@ -65,7 +57,7 @@ def test_a_driver_that_is_too_old_is_said_in_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_device", too_old)
     with pytest.raises(HardwareError, match="system is too old") as it:
-        open_device(0)
+        open_device()
     assert "\n" not in str(it.value)
 
 
@@ -144,7 +136,7 @@ def on_host(monkeypatch: pytest.MonkeyPatch, library: Library) -> TorchDevice:
         monkeypatch.setattr(torch.cuda, name, stand_in)
     telemetry = Telemetry("GPU-1", Nvml())
     device = TorchDevice(
-        0, device=torch.device("cpu"), driver=Driver(library), telemetry=lambda uuid: telemetry
+        device=torch.device("cpu"), driver=Driver(library), telemetry=lambda uuid: telemetry
     )
     assert current[-1] == 0
     return device
