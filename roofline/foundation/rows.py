@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -118,3 +118,15 @@ def finite(data: Any) -> Any:
     if isinstance(data, list):
         return [finite(each) for each in cast("list[Any]", data)]
     return data
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items of each key, keys and items in the order they come in."""
+    found: dict[Key, list[Item]] = {}
+    for each in items:
+        found.setdefault(key(each), []).append(each)
+    return found

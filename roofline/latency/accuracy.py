@@ -6,12 +6,13 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from roofline.errors import ThresholdError
 from roofline.foundation.conditions import Condition, Quantity
+from roofline.foundation.rows import grouped
 from roofline.foundation.text import counted
 
 BOUND_MARGIN = 0.97
@@ -205,19 +206,6 @@ class Skipped:
 
 CLOSE_PAIR = (1.05, 1.5)
 """Range of slower / faster of two runs, whose order is judged."""
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-def grouped(
-    models: Iterable[ModelValidation], key: Callable[[ModelValidation], Key]
-) -> dict[Key, list[ModelValidation]]:
-    """Return the runs that have each key, in the order they come in."""
-    found: dict[Key, list[ModelValidation]] = {}
-    for each in models:
-        found.setdefault(key(each), []).append(each)
-    return found
-
 
 FIGURES: Mapping[str, tuple[str, str]] = {
     "mape": ("MAPE", "predicted_runs"),

@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 
+from roofline.foundation.rows import grouped
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
 from roofline.latency.calibration_set import DESIGN
@@ -97,13 +98,11 @@ class Calibration:
             for each in run.operators:
                 time_s = self._settled_s(each, run.threads) / slowdown
                 times.setdefault((run.family, each.facts, core_to_core), []).append(time_s)
-        found: dict[_Key, list[Example]] = {}
-        for (family, facts, core_to_core), seconds in times.items():
-            example = Example(
-                facts=facts, family=family, time_s=median(seconds), core_to_core=core_to_core
-            )
-            found.setdefault(_key(facts), []).append(example)
-        return found
+        examples = (
+            Example(facts=facts, family=family, time_s=median(seconds), core_to_core=core_to_core)
+            for (family, facts, core_to_core), seconds in times.items()
+        )
+        return grouped(examples, lambda each: _key(each.facts))
 
     @cached_property
     def pace(self) -> Pace:
@@ -167,9 +166,7 @@ class Calibration:
         at = pace or self.pace
         slowdown = at.slowdown(self.pace)
         found: dict[Facts, Prediction] = {}
-        kinds: dict[_Key, list[Facts]] = {}
-        for each in filter(self._is_known, dict.fromkeys(facts)):
-            kinds.setdefault(_key(each), []).append(each)
+        kinds = grouped(filter(self._is_known, dict.fromkeys(facts)), _key)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
             is_known = (dtype, threads) in self._known

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from roofline.foundation.rows import grouped
+
 DESIGN = "design"
 """The family of what is no model."""
 
@@ -311,9 +313,7 @@ def int8_designs() -> tuple[Subject, ...]:
         shape = (batch, tokens, wide) if tokens > 1 else (batch, wide)
         found.append(_layer("linear", (wide, out), shape))
     # Each kind is spread over all of the list: a calibration may end anywhere.
-    kinds: dict[tuple[str, bool], list[Subject]] = {}
-    for each in found:
-        kinds.setdefault((each.kind, each.channels_last), []).append(each)
+    kinds = grouped(found, lambda each: (each.kind, each.channels_last))
     placed: list[tuple[float, Subject]] = []
     for alike in kinds.values():
         random.Random(18).shuffle(alike)

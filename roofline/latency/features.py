@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any, cast
 
+from roofline.foundation.rows import grouped
 from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample, Timed
 from roofline.placement import Placement
 from roofline.run import Run
@@ -272,13 +273,9 @@ def run_sample(
     threads: int,
 ) -> RunSample:
     """What is kept of a pass; calls with equal facts are kept together."""
-    alike: dict[Facts, list[int]] = {}
-    free: list[int] = []
-    for place, each in enumerate(placements):
-        if each.record.state is State.FREE:
-            free.append(place)
-        else:
-            alike.setdefault(facts_of(each, threads), []).append(place)
+    free = [n for n, each in enumerate(placements) if each.record.state is State.FREE]
+    at_work = (n for n, each in enumerate(placements) if each.record.state is not State.FREE)
+    alike = grouped(at_work, lambda place: facts_of(placements[place], threads))
     samples = timed.operators
     return RunSample(
         model=model,

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from roofline.foundation.rows import grouped
 from roofline.latency.prediction import Prediction
 from roofline.latency.samples import Facts
 
@@ -84,10 +85,7 @@ class GaussianProcess:
     def left_out(self, groups: Sequence[object]) -> tuple[Array, Array]:
         """What it says of each sample without its group, by the block form of leave-one-out."""
         mean, deviation = np.empty(len(self._values)), np.empty(len(self._values))
-        members: dict[object, list[int]] = {}
-        for position, group in enumerate(groups):
-            members.setdefault(group, []).append(position)
-        for positions in members.values():
+        for positions in grouped(range(len(groups)), lambda place: groups[place]).values():
             chosen = np.asarray(positions)
             block = np.linalg.inv(self._inverse[np.ix_(chosen, chosen)])
             mean[chosen] = self._values[chosen] - block @ self._answers[chosen]

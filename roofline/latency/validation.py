@@ -9,21 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.rows import fields_of
+from roofline.foundation.rows import Key, fields_of, grouped
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_ratio, format_s
 from roofline.latency.accuracy import (
     BOUND_MARGIN,
     FIGURES,
     Accuracy,
-    Key,
     ModelValidation,
     RatioValidation,
     Setting,
     Skipped,
     ValidationTotals,
     accuracy_of,
-    grouped,
 )
 from roofline.latency.prediction import FAULTS_MATTER
 from roofline.result import Result

@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from roofline.foundation.rows import grouped
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent, format_s
 from roofline.latency.accuracy import ModelValidation
@@ -262,9 +263,7 @@ def _mean_error(dots: Sequence[_Dot]) -> float:
 
 def _families(dots: Iterable[_Dot]) -> list[tuple[str, list[_Dot]]]:
     """Return dots by group, the worst first; beyond the rows, the best are taken together."""
-    by_name: dict[str, list[_Dot]] = {}
-    for each in dots:
-        by_name.setdefault(each.group, []).append(each)
+    by_name = grouped(dots, lambda each: each.group)
     groups = sorted(by_name.items(), key=lambda each: -_mean_error(each[1]))
     if len(groups) <= _MOST_ROWS:
         return groups

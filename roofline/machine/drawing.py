@@ -15,6 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
+from roofline.foundation.rows import grouped
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, describe_threads
@@ -132,9 +133,7 @@ def roof_of(profile: HardwareProfile) -> RoofLines:
         found = ceiling_of(unit, kind, of.fastest_bytes_per_s, main=not note, note=note)
         return replace(found, color=colors[unit.dtype.name])
 
-    units: dict[str, list[ComputeRoof]] = {}
-    for unit in roof.units:
-        units.setdefault(unit.dtype.name, []).append(unit)
+    units = grouped(roof.units, lambda unit: unit.dtype.name)
     kernels: dict[tuple[str, str], ComputeRoof] = {}
     for unit in roof.library.units:
         # A layout of the operands makes no other kernel.
@@ -190,10 +189,7 @@ def loss_lines(profile: HardwareProfile) -> list[Line]:
     known = _with_theory(profile)
     compute = sorted((each for each in known if first_of(each).what == "compute"), key=by_type)
     rest = [each for each in known if first_of(each).what != "compute"]
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in compute:
-        each = first_of(line)
-        groups.setdefault((each.kind, each.subject), []).append(line)
+    groups = grouped(compute, lambda line: (first_of(line).kind, first_of(line).subject))
     most = max(map(len, groups.values()), default=0)
     while most > 1 and sum(min(most, len(e)) for e in groups.values()) + len(rest) > _MOST_ROWS:
         most -= 1
@@ -276,9 +272,7 @@ _Curve = tuple[str, Sequence[int], Sequence[float]]
 
 def _chosen(curves: Iterable[BandwidthCurve]) -> list[BandwidthCurve]:
     """Return those of reading, or of the first kernel there is: fewest and most threads."""
-    by_kernel: dict[str, list[BandwidthCurve]] = {}
-    for each in curves:
-        by_kernel.setdefault(each.kernel, []).append(each)
+    by_kernel = grouped(curves, lambda each: each.kernel)
     found = by_kernel.get("read") or next(iter(by_kernel.values()), [])
     found = sorted(found, key=lambda each: each.threads)
     return [found[0], found[-1]] if len(found) > 1 else found
