@@ -133,12 +133,8 @@ def _measure(
     def say(what: str) -> None:
         tell(min(_ALMOST, (clock() - begin) / expected_s), what)
 
-    preparation = Preparation(device=device, report=say, found=found)
-    preparation.prepare(
-        memory_name=sheet.memory_name,
-        burst_s=program.burst_s,
-        product_limit_s=program.product_limit_s,
-    )
+    preparation = Preparation(device=device, report=say, found=found, burst_s=program.burst_s)
+    preparation.prepare(memory_name=sheet.memory_name, product_limit_s=program.product_limit_s)
     overheads, left_out = launch_overheads(device, say)
     latencies = _copy_latencies(device)
     if not preparation.candidates:

@@ -201,11 +201,12 @@ class Preparation:
     device: Device
     report: Say
     found: Callable[[Finding], None]
+    burst_s: float
     candidates: list[Candidate[Trial]] = field(default_factory=list[Candidate[Trial]])
     conditions: list[str] = field(default_factory=list[str])
 
-    def prepare(self, *, memory_name: str, burst_s: float, product_limit_s: float) -> None:
-        """Makes all trials and sizes their bursts, of `burst_s` seconds."""
+    def prepare(self, *, memory_name: str, product_limit_s: float) -> None:
+        """Makes all trials and sizes their bursts."""
         capability = self.device.facts.capability
         for kernel in arithmetic_kernels(capability):
             self._try(kernel.label, lambda each=kernel: self._arithmetic(each))
@@ -214,25 +215,18 @@ class Preparation:
             self._try(product.label, lambda each=product: self._product(each, product_limit_s))
         for transfer in TRANSFERS:
             self._try(transfer.label, lambda each=transfer: self._transfer(each))
-        self.candidates = [each for each in self.candidates if self._sized(each.trials[0], burst_s)]
 
     def _try(self, label: str, make: Callable[[], Trial], doubt: str = "") -> None:
         self.report(f"preparing {label}")
         try:
-            self.candidates.append(Candidate(trials=(make(),), kind=label, reservation=doubt))
+            trial = make()
+            trial.calibrate(self.device, self.burst_s)
         except DeviceError as error:
             self.conditions.append(f"left out: {label}: {error}")
-
-    def _sized(self, trial: Trial, burst_s: float) -> bool:
-        self.report(f"sizing {trial.label}")
-        try:
-            trial.calibrate(self.device, burst_s)
-        except DeviceError as error:
-            self.conditions.append(f"left out: {trial.label}: {error}")
-            return False
+            return
         rate = trial.work_per_burst / trial.burst_s
-        self.found(Finding(what=trial.label, threads=1, quantity=trial.quantity, per_s=rate))
-        return True
+        self.found(Finding(what=label, threads=1, quantity=trial.quantity, per_s=rate))
+        self.candidates.append(Candidate(trials=(trial,), kind=label, reservation=doubt))
 
     def _program(
         self, program: Program, grid: int, arguments: Callable[[int], list[Argument]]
