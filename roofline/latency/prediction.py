@@ -103,3 +103,4 @@ class Predicts(Protocol):
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predictions for placed operators on so many threads, and for the pass."""
+        ...

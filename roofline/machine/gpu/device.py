@@ -98,36 +98,48 @@ class Device(Protocol):
 
     def allocate(self, byte: int) -> int:
         """The address of so much memory, filled with ordinary float32 numbers."""
+        ...
 
     def load(self, program: Program) -> None:
         """Has the driver compile a program, unless it has."""
+        ...
 
     def launch(self, program: Program, grid: int, arguments: Sequence[Argument]) -> Call:
         """A call that runs `grid` blocks of a program that was loaded."""
+        ...
 
     def product(self, product: Product, size: int) -> Call:
         """A call that multiplies two matrices of `size` by `size`, of random numbers."""
+        ...
 
     def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
         """A call that copies so much between the host's memory and the device's."""
+        ...
 
     def small_calls(self) -> dict[str, Call]:
         """Calls of torch whose arithmetic costs nothing, by name."""
+        ...
 
     def times(self, call: Call, calls: int, bursts: int) -> list[float]:
         """Seconds of each of `bursts` times `calls` calls, by the device's clock."""
+        ...
 
     def queue_time(self, call: Call, calls: int) -> float:
         """Seconds until `calls` calls are done, by the host's clock."""
+        ...
 
     def reading(self) -> Reading | None:
         """What the sensors say; None if there is no way to ask."""
+        ...
 
     def reading_obstacle(self) -> str:
         """Why the sensors cannot be asked, in words; ``""`` if they can."""
+        ...
 
     def watch(self, call: Call, calls: int) -> Reading | None:
         """What the sensors say while `calls` calls run."""
+        ...
 
     def close(self) -> None:
         """Frees what was allocated and puts torch's settings back; may be called twice."""
+        ...
