@@ -12,7 +12,6 @@ from roofline.analysis import Analysis, Run
 from roofline.analysis.drawing import title_of
 from roofline.analysis.points import points_of
 from roofline.analysis.words import run_words
-from roofline.errors import InputError
 from roofline.foundation.blocks import Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.plots.figures import new_figure
@@ -179,20 +178,6 @@ def test_free_operators_are_told_beside_the_types() -> None:
     free = sum(row.state is State.FREE for row in resnet().operators)
     assert grid.sums[-1][:2] == ("free, beside these", str(free))
     assert len(grid_called(small(), "Types", by="type").sums) == 1
-
-
-def test_a_page_holds_picture_and_tree() -> None:
-    page = trained().render("html", View(by="module", depth=1))
-    assert isinstance(page, str)
-    assert "<svg" in page
-    assert "  body" in page
-
-
-def test_a_depth_belongs_to_modules() -> None:
-    with pytest.raises(InputError, match=r"--depth 3 has no effect on rows by type; add --by mod"):
-        View(by="type", depth=3)
-    with pytest.raises(InputError):
-        small().report(View(depth=1))
 
 
 def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:

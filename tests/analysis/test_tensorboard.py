@@ -15,7 +15,6 @@ import pytest
 from roofline.analysis import Analysis
 from roofline.analysis.event_file import event_file, node_names, scalars
 from roofline.cli.analysis import check_analysis_files
-from roofline.cli.main import run
 from roofline.cli.options import Output
 from roofline.errors import InputError
 from roofline.workload.operators import State
@@ -30,7 +29,6 @@ from tests.analysis.examples import (
     small,
     trained,
 )
-from tests.design.machine_comparisons import eight
 
 pytest.importorskip("tensorboard")
 
@@ -186,26 +184,6 @@ def test_the_suffix_is_in_small_letters(tmp_path: Path) -> None:
     # TensorBoard looks for these letters in names of files, in capitals it does not find them.
     with pytest.raises(InputError, match="small letters"):
         check_analysis_files(Output((tmp_path / "A.TFEVENTS",), force=False))
-
-
-def test_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="kind 'comparison' are written as"):
-        eight().save(tmp_path / "a.tfevents")
-
-
-def test_show_writes_one_of_what_is_saved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved, made = tmp_path / "a.json", tmp_path / "a.tfevents"
-    resnet().save(saved)
-    assert run(["show", str(saved), "-o", str(made)]) == 0
-    assert f"Wrote {made}" in capsys.readouterr().err
-    before = made.read_bytes()
-    assert run(["show", str(saved), "-o", str(made)]) == 2
-    assert "exists; add --force" in capsys.readouterr().err
-    assert made.read_bytes() == before
-    assert run(["show", str(saved), "-o", str(made), "--force"]) == 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.json", "a.tfevents"]
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

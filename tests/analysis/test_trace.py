@@ -35,7 +35,6 @@ from tests.analysis.examples import (
     with_rows,
 )
 from tests.analysis.predictions import with_predictions
-from tests.design.machine_comparisons import eight
 
 
 def of_example(name: str) -> Analysis:
@@ -350,11 +349,6 @@ def test_half_a_measurement_is_refused():
         trace_of(with_rows(analysis, rows))
 
 
-def test_several_machines_are_refused():
-    with pytest.raises(InputError, match="kind 'comparison' are written as json, csv"):
-        eight().render("trace")
-
-
 def test_the_longest_suffix_chooses_the_format(tmp_path: Path):
     files = [tmp_path / name for name in ("RUN.TRACE.JSON", "run.json", "trace.json")]
     analysis = measured(small())
@@ -367,17 +361,11 @@ def test_the_longest_suffix_chooses_the_format(tmp_path: Path):
         check_analysis_files(Output((tmp_path / "run.trace.json",), force=False), is_measured=False)
 
 
-def test_a_trace_is_written_whole_and_overwrites_only_when_told(tmp_path: Path):
+def test_a_trace_is_written_whole_or_not_at_all(tmp_path: Path):
     target = tmp_path / "run.trace.json"
     measured(small()).save(target)
     slices_of(json.loads(target.read_text(encoding="utf-8")))
-    before = target.read_bytes()
-    with pytest.raises(InputError, match="exists"):
-        measured(small(), 4.0).save(target)
-    assert target.read_bytes() == before
     # One that cannot be made leaves nothing behind, nor the files beside it.
     with pytest.raises(InputError, match="was not measured"):
         small().save(tmp_path / "a.json", tmp_path / "b.trace.json")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run.trace.json"]
-    measured(small(), 4.0).save(target, overwrite=True)
-    assert target.read_bytes() != before

@@ -42,7 +42,7 @@ from tests.analysis.examples import (
 from tests.analysis.predictions import with_measurement, with_predictions
 from tests.design.machine_comparisons import comparisons, with_caches
 from tests.render.chromium import Browser
-from tests.render.pages import interactive_page
+from tests.render.pages import deep, interactive_page
 
 ESCAPE, ENTER, TAB, SHIFT = "\ue00c", "\ue007", "\ue004", "\ue008"
 LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
@@ -887,19 +887,14 @@ def test_scripts_may_be_off(browser: Browser) -> None:
         browser.open(interactive_page(with_caches()))
         source = browser.driver.find_element("css selector", "body").text
         assert "Scripts are off" in source and "Search" not in source
-        for name in with_caches().names:
+        for name in with_caches().machine_names:
             assert name in source
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_two_thousand_operators(browser: Browser) -> None:
-    net = Network()
-    x = net.tensor(1, 8, 32, 32, role=Role.INPUT)
-    for i in range(1000):
-        name = f"stage{i // 100}.block{i // 10}.layer{i}"
-        x = net.relu(net.convolution(x, 4 + i % 29, 1, f"{name}.conv"), f"{name}.act")
-    analysis = measured(analysis_of(net, full_profile(), model="deep"))
+    analysis = measured(analysis_of(deep(2000), full_profile(), model="deep"))
     browser.open(interactive_page(analysis))
     assert browser.text("#count").startswith("2,000 calls, 100 %")
     assert len(indexes(browser)) < 400
@@ -912,11 +907,10 @@ def test_two_thousand_operators(browser: Browser) -> None:
     (last,) = indexes(browser, SELECTED)
     assert indexes(browser)[-1] == last
     browser.type("/")
-    browser.type("layer777.")
-    assert {analysis.operators[i].module_path for i in indexes(browser)} == {
-        "stage7.block77.layer777.conv",
-        "stage7.block77.layer777.act",
-    }
+    browser.type("layer_777.")
+    name = "backbone.stage_7.block_77.layer_777"
+    found = {analysis.operators[i].module_path for i in indexes(browser)}
+    assert found == {f"{name}.conv", f"{name}.act"}
 
 
 def test_two_fingers_zoom(browser: Browser) -> None:

@@ -21,7 +21,6 @@ from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.plots.style import SERIES
 from roofline.render.interactive import SCRIPTS, embedded
-from roofline.workload.tensors import Role
 from tests.analysis.examples import (
     Network,
     analysis_of,
@@ -35,7 +34,7 @@ from tests.analysis.examples import (
 from tests.analysis.predictions import with_predictions
 from tests.design.machine_comparisons import comparisons, eight, sheet
 from tests.render.chromium import chromium
-from tests.render.pages import interactive_page
+from tests.render.pages import deep, interactive_page
 
 RESULTS = [(of, name) for of in (examples, comparisons) for name in of()]
 FOLDER = Path(__file__).parents[2] / "roofline" / "render" / "page"
@@ -146,16 +145,6 @@ def test_names_stay_text() -> None:
         page = interactive_page(result)
         assert page.count("<script") == page.count("</script>") == 2
         assert "<img" not in page and "<b>" not in page
-
-
-def deep(operators: int) -> Network:
-    """As many operators as that, no two alike, each in a module with a name of its own."""
-    net = Network()
-    x = net.tensor(1, 3, 64, 64, role=Role.INPUT)
-    for i in range(operators // 2):
-        name = f"backbone.stage_{i // 100}.block_{i // 10}.layer_{i}"
-        x = net.relu(net.convolution(x, 3 + i % 61, 1 + 2 * (i % 2), f"{name}.conv"), f"{name}.act")
-    return net
 
 
 def predicted(analysis: Analysis) -> Analysis:
