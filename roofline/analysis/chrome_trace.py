@@ -81,7 +81,14 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
     events: list[Event] = []
     for number, (timeline, steps) in enumerate(shown.items(), start=1):
         if steps:
-            events += _names(number, f"{printable(analysis.model)} · {_TITLES[timeline]}")
+            title = f"{printable(analysis.model)} · {_TITLES[timeline]}"
+            for name, args in (
+                ("process_name", {"name": title}),
+                ("process_sort_index", {"sort_index": number}),
+                ("thread_name", {"name": "modules and operators"}),
+            ):
+                at = {"ph": "M", "pid": number, "tid": number}
+                events.append({**at, "name": name, "args": args})
             overhead_s = 0.0
             if timeline == "measured" and analysis.measurement is not None:
                 overhead_s = analysis.measurement.overhead_s
@@ -123,13 +130,6 @@ def _steps(rows: Sequence[OperatorRow], kind: Kind) -> list[_Step]:
 def _event(sort: str, name: str, number: int, now_ns: float, **more: Any) -> Event:
     at = {"pid": number, "tid": number, "ts": now_ns / 1e3}
     return {"ph": sort, "name": name, **at, **more}
-
-
-def _names(number: int, title: str) -> Iterator[Event]:
-    at = {"ph": "M", "pid": number, "tid": number}
-    yield {**at, "name": "process_name", "args": {"name": title}}
-    yield {**at, "name": "process_sort_index", "args": {"sort_index": number}}
-    yield {**at, "name": "thread_name", "args": {"name": "modules and operators"}}
 
 
 def _slices(

@@ -41,6 +41,7 @@ _OF_OPERATORS = (
 """Columns of operators that are drawn over the pass."""
 
 _KINDS: tuple[Kind, ...] = ("measured", "predicted", "bound")
+_DEVICES = ("/device:CPU:0", "/device:GPU:0")
 
 
 def check_event_file(path: Path) -> None:
@@ -100,8 +101,7 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
 
 def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
     flow = dataflow([row.record for row in analysis.operators])
-    names = node_names(analysis.operators)
-    device = _device(analysis)
+    names, device = node_names(analysis.operators), _DEVICES[analysis.run.device == "cuda"]
     graph = known.graph_def()
     graph.versions.producer = _FORMAT_VERSION
     given: dict[int, str] = {}
@@ -129,10 +129,6 @@ def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
         for key, value in operator_args(row).items():
             _put(node.attr[key], value)
     return graph
-
-
-def _device(analysis: Analysis) -> str:
-    return f"/device:{'GPU' if analysis.run.device == 'cuda' else 'CPU'}:0"
 
 
 def node_names(rows: Sequence[OperatorRow]) -> list[str]:
@@ -193,7 +189,8 @@ _LONGEST_S = 2**63 / 1e6
 def _run_metadata(known: SimpleNamespace, analysis: Analysis, kind: Kind) -> Any:
     """Return how long each node takes, in whole microseconds; None where that cannot be said."""
     metadata = known.run_metadata()
-    device = metadata.step_stats.dev_stats.add(device=_device(analysis))
+    name = _DEVICES[analysis.run.device == "cuda"]
+    device = metadata.step_stats.dev_stats.add(device=name)
     now_s = 0.0
     for name, row in zip(node_names(analysis.operators), analysis.operators, strict=True):
         if row.state is State.FREE:

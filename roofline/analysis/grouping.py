@@ -10,7 +10,6 @@ from typing import Literal
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import (
-    HasMinimumTimes,
     MinTimes,
     OperatorRow,
     Totals,
@@ -83,7 +82,7 @@ class Whole:
 def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
     """The operators `rows` of a pass taken together under a name; none of them is free."""
     eager_min_time_s, whole_s = sum_eager_min_time_s(rows), whole.totals.eager_min_time_s
-    minimum: HasMinimumTimes = whole.totals
+    minimum: Totals | MinTimes = whole.totals
     if len(rows) != whole.calls:
         fused_s = None
         kernels = Counter(row.chain for row in rows)

@@ -138,40 +138,21 @@ def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda each: -saved_s(each)))
 
 
+_WORDS = (
+    *("op", "module_path", "phase", "level", "ceiling", "bound", "type", "state"),
+    "prediction_source",
+)
 FRAME_COLUMNS = {
-    "index": "Int64",
-    "op": "string",
-    "module_path": "string",
-    "phase": "string",
-    "flop": "Int64",
-    "macs": "Int64",
-    "parameter_bytes": "Int64",
-    "input_bytes": "Int64",
-    "output_bytes": "Int64",
-    "traffic_bytes": "Int64",
-    "intensity_flop_per_byte": "Float64",
-    "level": "string",
-    "ceiling": "string",
-    "bound": "string",
-    "eager_min_time_s": "Float64",
-    "type": "string",
-    "state": "string",
-    "min_flop": "Int64",
-    "attainable_flop_per_s": "Float64",
-    "predicted_s": "Float64",
-    "predicted_low_s": "Float64",
-    "predicted_high_s": "Float64",
-    "prediction_source": "string",
-    "measured_s": "Float64",
-    "measured_iqr_s": "Float64",
-    "gradient_bytes": "Int64",
-    "optimizer_bytes": "Int64",
-    "internal_bytes": "Int64",
-    "chain": "Int64",
-    "fused_bytes": "Int64",
-    "fused_min_time_s": "Float64",
-    # The last: that of the whole pass.
-    "model_min_time_s": "Float64",
+    name: "string" if name in _WORDS else "Float64" if name.endswith(("_s", "_byte")) else "Int64"
+    for name in (
+        *("index", "op", "module_path", "phase", "flop", "macs", "parameter_bytes", "input_bytes"),
+        *("output_bytes", "traffic_bytes", "intensity_flop_per_byte", "level", "ceiling", "bound"),
+        *("eager_min_time_s", "type", "state", "min_flop", "attainable_flop_per_s", "predicted_s"),
+        *("predicted_low_s", "predicted_high_s", "prediction_source", "measured_s"),
+        *("measured_iqr_s", "gradient_bytes", "optimizer_bytes", "internal_bytes", "chain"),
+        # The last: that of the whole pass.
+        *("fused_bytes", "fused_min_time_s", "model_min_time_s"),
+    )
 }
 """Columns of the rows of operators, with pandas' nullable types."""
 

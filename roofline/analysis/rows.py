@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import Sample
@@ -238,17 +238,6 @@ def _of(peak_bytes: int | None, capacity_bytes: int | None) -> str:
     return f"{format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}"
 
 
-class HasMinimumTimes(Protocol):
-    """A result with the three minimum times in seconds; None where one is not known."""
-
-    @property
-    def eager_min_time_s(self) -> float | None: ...
-    @property
-    def fused_min_time_s(self) -> float | None: ...
-    @property
-    def model_min_time_s(self) -> float | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinTimes:
     """The minimum times of a pass in seconds, as in `Totals`; None where one is not known."""
@@ -271,7 +260,7 @@ MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
 """The minimum times by the names that values, JSON and CSV give them, longest first."""
 
 
-def minimum_times_of(found: HasMinimumTimes | None) -> dict[str, Any]:
+def minimum_times_of(found: object | None) -> dict[str, Any]:
     """The three minimum times in seconds by name, None where one is not known; all None of None."""
     return {name: found and getattr(found, name) for name in MINIMUM_TIMES}
 
@@ -399,11 +388,10 @@ def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
 def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
     """How much of the operators that do something has known FLOP."""
     working = [row for row in rows if row.state is not State.FREE]
-    known = [row for row in working if row.state is State.COUNTED]
 
     def known_part(of: Callable[[OperatorRow], float]) -> float:
         whole = sum(map(of, working))
-        return sum(map(of, known)) / whole if whole else 1.0
+        return sum(of(r) for r in working if r.state is State.COUNTED) / whole if whole else 1.0
 
     has_times = working and all(row.measured_s is not None for row in working)
     return Coverage(

@@ -35,7 +35,7 @@ from roofline.analysis.words import (
     sum_s,
     time_of,
 )
-from roofline.foundation.blocks import Column, Grid, View
+from roofline.foundation.blocks import Column, Grid, View, right, table
 from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import interval_cell, median_cell
 from roofline.foundation.text import printable
@@ -50,7 +50,7 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.latency.prediction import BOUND_ONLY
-from roofline.workload.operators import PHASES, State
+from roofline.workload.operators import PHASES
 
 TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "bound"}
 """What the kinds of time are called in titles."""
@@ -108,18 +108,18 @@ class _Times:
 
         parts = [_part("bound", lambda group: format_s(group.eager_min_time_s))]
         if self.is_predicted:
-            column = _right("predicted", 0 if of_groups else 2)
+            column = right("predicted", 0 if of_groups else 2)
             parts.append(_Part(column, _predicted, sum_predicted))
         if self.is_measured and of_groups:
             parts.append(_part("measured", measured))
         elif self.is_measured:
             parts += [
                 _Part(
-                    _right("measured"),
+                    right("measured"),
                     lambda group: median_cell(group.measured_s, _iqr_s(group)),
                     measured,
                 ),
-                _Part(_right("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
+                _Part(right("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
                 _part("FLOP/s", _flop_rate, 5),
                 _part("byte/s", _byte_rate, 7),
                 _part("of the roof", _of_roof, 3),
@@ -130,25 +130,19 @@ class _Times:
         return [*parts, _part("share", share)]
 
 
-def _right(heading: str, sacrifice: int = 0) -> Column:
-    return Column(heading=heading, align="right", sacrifice=sacrifice)
-
-
 def _part(heading: str, cell: _Cell, sacrifice: int = 0) -> _Part:
     """A column of numbers that add up."""
-    return _Part(_right(heading, sacrifice), cell, cell)
+    return _Part(right(heading, sacrifice), cell, cell)
 
 
-def _flop(group: Group) -> str:
-    return sum_of_flop(group.work.flop or 0, group.unknown_operators)
-
-
-def _bytes(group: Group) -> str:
-    return format_bytes(group.work.traffic_bytes)
-
-
-def _fused(group: Group) -> str:
-    return format_bytes(group.fused_bytes)
+def _work_parts(flop: int, byte: int, view: View) -> list[_Part]:
+    """Return columns of work, with the ranks at which FLOP and bytes give way."""
+    parts = [
+        _part("FLOP", lambda each: sum_of_flop(each.work.flop or 0, each.unknown_operators), flop),
+        _part("bytes", lambda each: format_bytes(each.work.traffic_bytes), byte),
+    ]
+    fused = _part("fused bytes", lambda each: format_bytes(each.fused_bytes))
+    return [*parts, fused] if view.fused else parts
 
 
 def source_word(row: OperatorRow) -> str:
@@ -234,12 +228,10 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     bound_by = Column(heading="bound by", sacrifice=10 if crowded else 5)
     parts += [
         _Part(output, lambda group: shape_of(group.rows[0])),
-        _part("FLOP", _flop, 4 if crowded else 2 * view.fused),
-        _part("bytes", _bytes, 6 * crowded),
-        *([_part("fused bytes", _fused)] if view.fused else []),
-        _Part(_right("slowest level", 13 if crowded else 6), slowest),
+        *_work_parts(4 if crowded else 2 * view.fused, 6 * crowded, view),
+        _Part(right("slowest level", 13 if crowded else 6), slowest),
         _Part(
-            _right("FLOP/byte of it", 12 if crowded else 3),
+            right("FLOP/byte of it", 12 if crowded else 3),
             lambda group: format_intensity(group.rows[0].intensity_flop_per_byte),
         ),
         _Part(bound_by, lambda group: printable(group.rows[0].ceiling) or MISSING),
@@ -263,22 +255,15 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:
     """The operators whose FLOP is unknown, with the bytes that are not, and their bounds."""
-    return Grid(
-        title="Operators of unknown FLOP (their bytes are counted)",
-        columns=(
-            Column(heading="operator"),
-            *map(_right, ("calls", "bytes", *["bound by bytes"] * bounds)),
-        ),
-        rows=tuple(
-            (
-                printable(group.name.removeprefix(f"{State.UNKNOWN}:").removeprefix("aten.")),
-                str(group.calls),
-                format_bytes(group.work.traffic_bytes),
-                *([format_s(group.eager_min_time_s)] * bounds),
-            )
-            for group in found
-        ),
-    )
+    columns: dict[str, _Cell] = {
+        "operator": lambda each: printable(each.name.partition(":")[2].removeprefix("aten.")),
+        "calls": lambda each: str(each.calls),
+        "bytes": lambda each: format_bytes(each.work.traffic_bytes),
+    }
+    if bounds:
+        columns["bound by bytes"] = lambda each: format_s(each.eager_min_time_s)
+    title = "Operators of unknown FLOP (their bytes are counted)"
+    return table(title, found, columns, left=("operator",))
 
 
 def groups_of_unknown(analysis: Analysis) -> tuple[Group, ...]:
@@ -298,9 +283,7 @@ def _sum_parts(view: View, times: _Times) -> list[_Part]:
         return sum_of_intensity(flop, byte, group.unknown_operators)
 
     return [
-        _part("FLOP", _flop, 1 * times.is_more_than_bounds),
-        _part("bytes", _bytes, 2 * times.is_more_than_bounds),
-        *([_part("fused bytes", _fused)] if view.fused else []),
+        *_work_parts(1 * times.is_more_than_bounds, 2 * times.is_more_than_bounds, view),
         _part("FLOP/byte", intensity, 4),
         *times.parts(of_groups=True),
     ]
@@ -359,7 +342,7 @@ def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
         group = branch.group if branch.depth else times.total
         yield from (each.sum(group) for each in parts)
 
-    known = [Column(heading="class", sacrifice=5), _right("calls", 3), _right("parameters", 2)]
+    known = [Column(heading="class", sacrifice=5), right("calls", 3), right("parameters", 2)]
     return Grid(
         title="Modules, each with all that is in it",
         columns=(

@@ -60,11 +60,8 @@ class Compilation(Result):
         "kernel": "string",
         "kind": "string",
         "loops": "Int64",
-        "operators": "string",
-        "modules": "string",
-        "read_bytes": "Int64",
-        "written_bytes": "Int64",
-        "traffic_bytes": "Int64",
+        **dict.fromkeys(("operators", "modules"), "string"),
+        **dict.fromkeys(("read_bytes", "written_bytes", "traffic_bytes"), "Int64"),
     }
     ALSO_WRITTEN: ClassVar = ("model", "summary", "sides")
 

@@ -58,15 +58,10 @@ class Export(Result):
     made_by: ClassVar = "roofline export MODEL -o FILE.onnx --format json"
     suffixes: ClassVar = (".json", ".csv", ".md", ".html")
     columns: ClassVar = {
-        "path": "string",
-        "format": "string",
-        "opset": "Int64",
-        "size_bytes": "Int64",
-        "largest_error": "Float64",
-        "limit": "Float64",
-        "macs": "Int64",
-        "flop": "Int64",
-        "unknown_operators": "Int64",
+        **dict.fromkeys(("path", "format"), "string"),
+        **dict.fromkeys(("opset", "size_bytes"), "Int64"),
+        **dict.fromkeys(("largest_error", "limit"), "Float64"),
+        **dict.fromkeys(("macs", "flop", "unknown_operators"), "Int64"),
     }
 
     model: str

@@ -25,7 +25,12 @@ def print_report(report: Report, console: Console) -> None:
         console.print()
         match block:
             case Facts():
-                console.print(_facts(block))
+                facts = Table.grid(padding=(0, 2))
+                facts.add_column(no_wrap=True)
+                facts.add_column(overflow="fold")
+                for name, text in block.lines:
+                    facts.add_row(Text(name, style="bold cyan"), Text(text))
+                console.print(facts)
             case Grid():
                 _print_grid(block, console)
             case Choice():
@@ -39,15 +44,6 @@ def print_report(report: Report, console: Console) -> None:
                     bullet = Table.grid(padding=(0, 1))
                     bullet.add_row("•", Text(line))
                     console.print(bullet)
-
-
-def _facts(facts: Facts) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in facts.lines:
-        grid.add_row(Text(name, style="bold cyan"), Text(text))
-    return grid
 
 
 def _print_grid(grid: Grid, console: Console) -> None:
@@ -140,23 +136,19 @@ def _block(block: Facts | Grid | Notes | Code) -> Iterable[str]:
         case Grid():
             if block.title:
                 yield block.title
-            yield from _aligned(block)
+            rows = _all_rows(block)
+            widths = widths_of(rows)
+            for row in rows:
+                cells = [
+                    f"{cell:>{width}}" if column.align == "right" else f"{cell:<{width}}"
+                    for cell, width, column in zip(row, widths, block.columns, strict=True)
+                ]
+                yield _GAP.join(cells).rstrip()
         case Code():
             yield block.text
         case Notes():
             yield block.title
             yield from (f"  {line}" for line in block.lines)
-
-
-def _aligned(grid: Grid) -> Iterable[str]:
-    rows = _all_rows(grid)
-    widths = widths_of(rows)
-    for row in rows:
-        cells = [
-            f"{cell:>{width}}" if column.align == "right" else f"{cell:<{width}}"
-            for cell, width, column in zip(row, widths, grid.columns, strict=True)
-        ]
-        yield _GAP.join(cells).rstrip()
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:

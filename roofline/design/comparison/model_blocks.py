@@ -304,6 +304,11 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
     if len(timed) == 2:
         timed.append(Column(heading="difference", align="right", sacrifice=2))
 
+    def name(row: AlignedRow) -> str:
+        # Of the first that has it, and where they differ, how the others call it.
+        called = [printable(each.name) or MODEL_ITSELF for each in row.parts if each]
+        return " | ".join(dict.fromkeys(called))
+
     def cells(row: AlignedRow) -> tuple[str, ...]:
         found: list[str] = []
         if alignment.kind:
@@ -329,15 +334,9 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
         title=f"{'Types of operators' if is_by_type else 'Modules'} side by side{printable(where)}"
         f"{time}{order}",
         columns=columns,
-        rows=tuple((_name(row), *cells(row)) for row in rows),
+        rows=tuple((name(row), *cells(row)) for row in rows),
         sums=((f"{len(left)} more", *cells(_rest(left))),) if left else (),
     )
-
-
-def _name(row: AlignedRow) -> str:
-    """The path of the first that has it, and where they differ, how the others call it."""
-    names = [printable(each.name) or MODEL_ITSELF for each in row.parts if each]
-    return " | ".join(dict.fromkeys(names))
 
 
 def _time_cell(part: Counterpart | None) -> str:

@@ -76,10 +76,8 @@ def _state(verdict: Verdict) -> int:
 
 
 def _of_all(count: int, whole: int) -> str:
-    if whole == 1:
-        return "the only point"
-    points = counted(whole, "point")
-    return f"all {points}" if count == whole else f"{count} of {points}"
+    part = "all" if count == whole else f"{count} of"
+    return "the only point" if whole == 1 else f"{part} {counted(whole, 'point')}"
 
 
 def _where(grid: Grid, chosen: Sequence[int]) -> str:
