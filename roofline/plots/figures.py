@@ -157,4 +157,12 @@ def words(**style: Any) -> dict[str, Any]:
     return {"family": FONT, "parse_math": False, **style}
 
 
+def write(
+    axes: Axes, text: str, spot: tuple[float, float], offset_pt: tuple[float, float], **style: Any
+) -> None:
+    """Write small words next to a spot of the axes."""
+    look = {"fontsize": SMALL_PT, "color": INK, **words(), **style}
+    axes.annotate(text, spot, offset_pt, textcoords="offset points", **look)
+
+
 PictureFormat = Literal["png", "svg"]

@@ -23,7 +23,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 from matplotlib.transforms import IdentityTransform
 
 from roofline.foundation.units import format_intensity, format_percent
-from roofline.plots.figures import any_script, prepare_axes, words
+from roofline.plots.figures import any_script, prepare_axes, words, write
 from roofline.plots.roof import Ceiling, Diagonal, Point, RoofLines, Spot, StripPoint, diameter_pt
 from roofline.plots.style import (
     ALARM,
@@ -207,17 +207,8 @@ def _draw_diagonals(axes: Axes, lines: RoofLines) -> None:
     for ridge, place in zip(ridges, spread(wide, gap=0.055), strict=True):
         axes.plot((ridge, ridge), (bottom, top), color="#b5b5b5", linewidth=0.7, ls=(0, (1, 2.5)))
         axes.plot(ridge, top, marker="D", markersize=5, zorder=4, mfc="white", mec=INK)
-        axes.annotate(
-            format_intensity(ridge),
-            (place, _height(axes, top)),
-            (-8, 6),
-            xycoords=axes.transAxes,
-            textcoords="offset points",
-            fontsize=SMALL_PT,
-            color=INK,
-            zorder=6,
-            **words(),
-        )
+        spot = (place, _height(axes, top))
+        write(axes, format_intensity(ridge), spot, (-8, 6), xycoords=axes.transAxes, zorder=6)
 
 
 _ALONG = 0.2

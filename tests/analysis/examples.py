@@ -169,14 +169,24 @@ def full_profile() -> HardwareProfile:
 
 def dram_profile() -> HardwareProfile:
     """A data sheet with 100 GFLOP/s and 10 GB/s, so the ridge is at 10 FLOP/byte."""
+    return sheet("sheet", 100e9, 10e9)
+
+
+def sheet(
+    name: str, flop_per_s: float, bytes_per_s: float, *, description: str = ""
+) -> HardwareProfile:
+    """A machine of one float32 ceiling and one memory level."""
+    compute = ceiling(
+        flop_per_s, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET
+    )
+    rates: dict[MemoryKernel, float] = {"unspecified": bytes_per_s}
     return HardwareProfile(
-        name="sheet",
+        name=name,
         device="cpu",
         threads=4,
-        compute=(
-            ceiling(100e9, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET),
-        ),
-        memory=(level("DRAM", None, {"unspecified": 10e9}, threads=4, provenance=DATASHEET),),
+        description=description,
+        compute=(compute,),
+        memory=(level("DRAM", None, rates, threads=4, provenance=DATASHEET),),
     )
 
 

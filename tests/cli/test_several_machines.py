@@ -13,8 +13,9 @@ import roofline
 from roofline.cli.main import run
 from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import profile_to_toml
+from tests.analysis.examples import sheet
 from tests.builders import ceiling, level, profile
-from tests.design.machine_comparisons import NARROW, sheet
+from tests.design.machine_comparisons import NARROW
 
 PAIR = ["--hardware", "10980xe", "--hardware", "v100"]
 SMALL = ["analyze", "squeezenet1_1", *PAIR]

@@ -11,37 +11,16 @@ from roofline.design.comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.tensors import Role
 from tests.analysis.examples import (
-    DATASHEET,
     Made,
     Network,
     analysis_of,
     bare_profile,
-    ceiling,
     full_profile,
     hostile,
-    level,
     resnet_like,
+    sheet,
 )
 from tests.analysis.predictions import with_measurement, with_predictions
-
-
-def sheet(
-    name: str, flop_per_s: float, bytes_per_s: float, *, description: str = "", memory: str = "DRAM"
-) -> HardwareProfile:
-    """A machine of one float32 ceiling and one memory level."""
-    return HardwareProfile(
-        name=name,
-        device="cpu",
-        threads=4,
-        description=description,
-        compute=(
-            ceiling(flop_per_s, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET),
-        ),
-        memory=(
-            level(memory, None, {"unspecified": bytes_per_s}, threads=4, provenance=DATASHEET),
-        ),
-    )
-
 
 NARROW = sheet("narrow", 100e9, 10e9, description="ridge at 10 FLOP/byte")
 WIDE = sheet("wide", 100e9, 100e9, description="ridge at 1 FLOP/byte")

@@ -16,9 +16,8 @@ from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
 from roofline.render.console import plain_text
-from tests.analysis.examples import small
+from tests.analysis.examples import sheet, small
 from tests.analysis.predictions import with_predictions
-from tests.design.machine_comparisons import sheet
 
 COMPUTES = sheet("computes", 1e12, 1e9)
 STREAMS = sheet("streams", 1e9, 1e12)

@@ -12,7 +12,7 @@ from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.machine.catalog import load_hardware
 from roofline.placement import Bound
-from tests.analysis.examples import Network, analysis_of, ceiling
+from tests.analysis.examples import Network, analysis_of, ceiling, sheet
 from tests.analysis.predictions import with_predictions
 from tests.design.machine_comparisons import (
     NARROW,
@@ -20,7 +20,6 @@ from tests.design.machine_comparisons import (
     compare,
     comparisons,
     pair,
-    sheet,
     three_operators,
 )
 

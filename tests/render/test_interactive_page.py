@@ -30,9 +30,10 @@ from tests.analysis.examples import (
     measured,
     resnet,
     resnet_like,
+    sheet,
 )
 from tests.analysis.predictions import with_predictions
-from tests.design.machine_comparisons import comparisons, eight, sheet
+from tests.design.machine_comparisons import comparisons, eight
 from tests.render.chromium import chromium
 from tests.render.pages import deep, interactive_page
 

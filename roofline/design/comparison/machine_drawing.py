@@ -17,7 +17,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from roofline.analysis import OperatorRow
 from roofline.design.comparison.machine_blocks import groups_by_likeness, intensity_of, names_across
 from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
-from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
     format_bytes_per_s,
@@ -28,10 +27,10 @@ from roofline.foundation.units import (
     format_shape,
 )
 from roofline.placement import Bound, Roof
-from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
+from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
 from roofline.plots.roof import Spot
 from roofline.plots.roofline import log_axes, name_ends, scatter, spread
-from roofline.plots.style import GREY_TEXT, INK, SMALL_PT, RoofStyle, Style, roof_styles
+from roofline.plots.style import GREY_TEXT, SMALL_PT, RoofStyle, Style, roof_styles
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
@@ -81,7 +80,6 @@ def draw_machines(figure: Figure, comparison: Comparison, *, labels: int) -> Non
     notes = [
         f"{verdict[:1].upper()}{verdict[1:]}.",
         *([" · ".join(numbered)] if numbered else []),
-        *_beyond_ridges(comparison),
         *_aside(comparison),
         f"{'Thin lines: caches. ' * has_caches}{_provenance(comparison)}",
     ]
@@ -163,15 +161,9 @@ def _draw_roofs(
     if far and min(far) < max(far) and all(e.hardware.knows_only_dram for e in comparison.analyses):
         # Only with one memory level each has an operator one intensity on all machines.
         axes.axvspan(min(far), max(far), color="#f4f1e6", zorder=0)
-        axes.annotate(
-            "between the ridge points",
-            (math.sqrt(min(far) * max(far)), 0.015),
-            xycoords=axes.get_xaxis_transform(),
-            ha="center",
-            fontsize=SMALL_PT,
-            color=GREY_TEXT,
-            **words(),
-        )
+        spot, across = (math.sqrt(min(far) * max(far)), 0.015), axes.get_xaxis_transform()
+        look = {"xycoords": across, "ha": "center", "color": GREY_TEXT}
+        write(axes, "between the ridge points", spot, (0, 0), **look)
     for roof, peak, look, place in zip(roofs, peaks, looks, spots, strict=True):
         line: dict[str, Any] = {"color": look.colour}
         line["linestyle"] = (0, look.strokes) if look.strokes else "-"
@@ -253,7 +245,8 @@ def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[
             axes.plot(time_s, y, "D", color=look.colour, markersize=6)
         text = format_s(time_s) if time_s else MISSING
         text += ", does not fit" * (each.fits is False)
-        _write(axes, text, (time_s or min(known, default=1.0), y), 7)
+        spot = (time_s or min(known, default=1.0), y)
+        write(axes, text, spot, (7, 0), va="center_baseline")
     prepare_axes(axes, x="minimum time (eager)")
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -266,19 +259,6 @@ def _draw_times(axes: Axes, machines: Sequence[MachineSummary], looks: Sequence[
         axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_s(value, 1)))
         axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _write(axes: Axes, text: str, place: Spot, right_pt: float) -> None:
-    axes.annotate(
-        text,
-        place,
-        (right_pt, 0),
-        textcoords="offset points",
-        va="center_baseline",
-        fontsize=SMALL_PT,
-        color=INK,
-        **words(),
-    )
 
 
 def _draw_shares(
@@ -294,7 +274,7 @@ def _draw_shares(
             if share:
                 axes.barh(y, share, left=left, height=0.55, color=fill, ec=look.colour, lw=0.9)
                 left += share
-        _write(axes, format_percent(compute), (1.0, y), 4)
+        write(axes, format_percent(compute), (1.0, y), (4, 0), va="center_baseline")
     axes.set_xlim(0, 1.35)
     _bare_axes(axes, "bound by compute")
 
@@ -322,28 +302,6 @@ def _bare_axes(axes: Axes, label: str) -> None:
     prepare_axes(axes, x=label, grid=False)
     axes.tick_params(axis="y", left=False, labelleft=False)
     axes.spines[["left", "bottom"]].set_visible(False)
-
-
-def _beyond_ridges(comparison: Comparison) -> Iterator[str]:
-    """Who changes sides outside the ridges: bounds leave out FLOP that the convention counts."""
-    ridges = [
-        machine.ridge_flop_per_byte
-        for machine in comparison.machines
-        if machine.ridge_flop_per_byte
-    ]
-    if not ridges or not all(each.hardware.knows_only_dram for each in comparison.analyses):
-        return
-    beyond = sum(
-        not min(ridges) <= (each.operators[0][0].intensity_flop_per_byte or 0.0) <= max(ridges)
-        for each in comparison.groups(lambda across: across[0].index)
-        if each.changes_sides
-    )
-    if beyond:
-        yield (
-            f"{counted(beyond, 'operator')} that change{'s' * (beyond == 1)} sides"
-            f" stand{'s' * (beyond == 1)} outside the ridges: the convention counts FLOP that a"
-            " kernel need not do (padding), and bounds leave them out"
-        )
 
 
 def _aside(comparison: Comparison) -> Iterator[str]:

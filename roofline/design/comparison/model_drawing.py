@@ -17,8 +17,8 @@ from roofline.design.comparison.model_blocks import with_letters
 from roofline.design.comparison.models import title
 from roofline.foundation.sampling import interval_cell
 from roofline.foundation.units import format_s
-from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
-from roofline.plots.style import BLUE, INK, SMALL_PT, SOFT, VERMILION
+from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
+from roofline.plots.style import BLUE, INK, SOFT, VERMILION
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison
@@ -121,16 +121,8 @@ def _draw_times(axes: Axes, comparison: Comparison) -> None:
                 )
             far = max(value, ends[1] if ends else 0.0)
             longest = max(longest, far)
-            axes.annotate(
-                (interval_cell(value, *ends) if ends else format_s(value)) + note,
-                (far, y),
-                (4, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=SMALL_PT,
-                color=INK,
-                **words(),
-            )
+            text = interval_cell(value, *ends) if ends else format_s(value)
+            write(axes, text + note, (far, y), (4, 0), va="center_baseline")
             note = ""
     ticks = [number * step for number in range(len(comparison.designs))]
     axes.set_yticks(ticks, list(map(_cut, comparison.designs)))
