@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -28,14 +28,11 @@ from roofline.analysis import (
 )
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
-from roofline.foundation.blocks import View
+from roofline.foundation.blocks import By, View
 from roofline.foundation.rows import sum_known
 from roofline.latency.samples import EarlierRun
 from roofline.placement import Bound
 from roofline.workload.operators import State
-
-if TYPE_CHECKING:
-    from roofline.foundation.blocks import By
 
 Way = tuple[str | int, ...]
 
@@ -95,13 +92,15 @@ def ways(data: Any, here: Way = ()) -> list[Way]:
     return found
 
 
-def show(analysis: Analysis) -> None:
+VIEWS: tuple[By, ...] = ("operator", "module", "type", "phase")
+
+
+def show(analysis: Analysis, *views: By) -> None:
     """Renders the analysis in every format that is text."""
     from rich.console import Console
 
     from roofline.render.console import print_report
 
-    views: tuple[By, ...] = ("operator", "module", "type", "phase")
     for by in views:
         for terminal in (True, False):
             console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
@@ -115,7 +114,7 @@ def show(analysis: Analysis) -> None:
 def test_the_example_has_operators_of_every_state() -> None:
     analysis = analysis_from_data(plain(), file="a.json")
     assert {row.state for row in analysis.operators} == set(State)
-    show(analysis)
+    show(analysis, *VIEWS)
 
 
 JUNK = (
@@ -132,11 +131,11 @@ JUNK = (
 
 
 @settings(max_examples=1000)
-@given(st.deferred(lambda: st.sampled_from(ways(plain()))), JUNK)
-@example(("operators", 0, "eager_min_time_s"), -5.0)
-@example(("operators", 0, "attributes"), [[[[]]]])
-@example(("warnings",), ["a\nb\x1b[31m"])
-def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: Any) -> None:
+@given(st.deferred(lambda: st.sampled_from(ways(plain()))), JUNK, st.sampled_from(VIEWS))
+@example(("operators", 0, "eager_min_time_s"), -5.0, "operator")
+@example(("operators", 0, "attributes"), [[[[]]]], "operator")
+@example(("warnings",), ["a\nb\x1b[31m"], "operator")
+def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: Any, by: By) -> None:
     """Whatever is put in the place of a value: a clear refusal, or another analysis."""
     before, data = plain(), changed(way, junk)
     try:
@@ -148,7 +147,7 @@ def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: A
         # An older version and another name of a data type mean the same.
         is_alike = data == before or way[-1] in ("schema_version", "dtype")
         assert is_alike or found != sound()
-        show(found)
+        show(found, by)
 
 
 Edit = Callable[[dict[str, Any]], object]

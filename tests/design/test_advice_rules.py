@@ -56,22 +56,6 @@ def test_channels_that_are_no_multiples_are_padded() -> None:
     assert "24 channels" in found.evidence and "multiples of 16" in found.evidence
 
 
-@pytest.mark.parametrize("channels", [32, 48, 64])
-def test_multiples_of_a_vector_are_not_padded(channels: int) -> None:
-    model = nn.Sequential(conv(3, channels), conv(channels, channels))
-    assert "channel padding" not in found_in(model, 1, 3, 96, 96)
-
-
-def test_padding_is_of_machines_whose_vectors_are_known() -> None:
-    model = nn.Sequential(conv(3, 24), conv(24, 24))
-    assert "channel padding" not in found_in(model, 1, 3, 64, 64, profile=dram_profile())
-
-
-def test_small_images_become_products_that_have_no_blocks() -> None:
-    model = nn.Sequential(conv(32, 20, 1), conv(20, 32, 1))
-    assert "channel padding" not in found_in(model, 1, 32, 8, 8)
-
-
 def slow_if(is_slow: Callable[[OperatorRecord], bool], times: float = 10.0) -> Any:
     return lambda record: by_flop(record) * (times if is_slow(record) else 1.0)
 
@@ -96,31 +80,6 @@ def test_a_kernel_that_is_slow_for_its_flop_is_named(kernel: tuple[int, int]) ->
     flop = 2 * size * size * 32 * 32 * 9
     byte = 4 * ((32 * 32 + size * size) * 32 + 32 * 32 * 9)
     assert found.predicted_after_s == pytest.approx((flop / 1e11 + byte / 1e10 + 1e-5) * times)
-
-
-def test_a_narrow_kernel_is_not_slow_where_3x3_ones_of_its_reach_take_longer() -> None:
-    # Twice as long as its FLOP take in 3x3, but three of those do nearly four times the FLOP.
-    model = nn.Sequential(conv(64, 64), conv(64, 64, (1, 7)))
-    is_slow = slow_if(lambda record: kernel_of(record) == (1, 7), 2.0)
-    assert "unusual kernel" not in found_in(model, 1, 64, 32, 32, time_of=is_slow)
-
-
-def test_taps_that_lie_apart_are_no_unusual_kernel() -> None:
-    model = nn.Sequential(conv(32, 32), conv(32, 32, 5, dilation=2))
-    is_slow = slow_if(lambda record: kernel_of(record) == (5, 5))
-    assert "unusual kernel" not in found_in(model, 1, 32, 32, 32, time_of=is_slow)
-
-
-@pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 1)])
-def test_a_kernel_as_fast_as_any_is_not(kernel: tuple[int, int]) -> None:
-    model = nn.Sequential(conv(32, 32), conv(32, 32, kernel))
-    assert "unusual kernel" not in found_in(model, 1, 32, 32, 32)
-
-
-def test_patches_that_do_not_overlap_are_no_unusual_kernel() -> None:
-    patches = nn.Conv2d(3, 64, 16, stride=16)
-    is_slow = slow_if(lambda record: kernel_of(record) == (16, 16))
-    assert "unusual kernel" not in found_in(patches, 1, 3, 64, 64, time_of=is_slow)
 
 
 # Batch norms
@@ -192,11 +151,6 @@ def test_other_norms_cannot_be_folded(model: nn.Module) -> None:
     assert not {"foldable batch norm", "batch norm behind an activation"} & found.keys()
 
 
-def test_norms_that_are_trained_are_not_folded() -> None:
-    model = nn.Sequential(conv(8, 32), nn.BatchNorm2d(32))
-    assert "foldable batch norm" not in found_in(model, 2, 8, 16, 16, train=True)
-
-
 # Depthwise convolutions
 
 
@@ -241,13 +195,6 @@ def test_depthwise_convolutions_in_proportion_are_not() -> None:
     assert not any("depthwise" in rule for rule in found)
 
 
-def test_what_is_most_of_the_flop_may_be_most_of_the_time() -> None:
-    # 9 of 11 parts of the FLOP, and all but nothing of the time: no more than they ask for.
-    model = nn.Sequential(conv(32, 32, groups=32), conv(32, 2, 1))
-    found = found_in(model, 1, 32, 32, 32, time_of=slow_if(is_depthwise))
-    assert "depthwise below the ridge" not in found
-
-
 def test_a_depthwise_convolution_between_two_pointwise_ones_is_replaced_once() -> None:
     model = nn.Sequential(conv(16, 64, 1), conv(64, 64, groups=64), conv(64, 16, 1))
     found = found_in(model, 1, 16, 32, 32, time_of=slow_if(is_depthwise, 100.0))
@@ -279,24 +226,12 @@ def test_many_tiny_operators_are_ruled_by_dispatch() -> None:
     assert "a call that does next to nothing 1.0 µs (add)" in found.evidence
 
 
-def test_operators_that_compute_are_not() -> None:
-    large = Given(many_sums)
-    profile = with_overheads(1e-6)
-    assert "ruled by dispatch" not in found_in(large, 512, 512, profile=profile)
-
-
 def test_operators_whose_work_takes_as_long_as_a_call_are_not() -> None:
     # Their bounds are above half of such a call, and far below what they take.
     model, profile = Given(many_sums), with_overheads(0.2e-6)
     rows = analysed(model, 128, 128, profile=profile).operators
     assert all(0.1e-6 < (row.eager_min_time_s or 0.0) < 1e-6 for row in rows)
     found = found_in(model, 128, 128, time_of=lambda _: 1.5e-6, profile=profile)
-    assert "ruled by dispatch" not in found
-
-
-def test_nobody_knows_what_a_call_takes_on_a_data_sheet() -> None:
-    tiny = Given(many_sums)
-    found = found_in(tiny, 4, 4, time_of=lambda _: 1.5e-6, profile=dram_profile())
     assert "ruled by dispatch" not in found
 
 
@@ -317,19 +252,6 @@ def test_a_copy_of_what_stays_as_it_is_is_needless() -> None:
     assert found.predicted_after_s == 0
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda _, x: torch.relu(x * 2).clone().add_(1),
-        lambda _, x: (y := x * 2).clone() + y.add_(1),
-        lambda _, x: (x * 2).contiguous() + 1,
-    ],
-    ids=["the copy is changed", "the original is changed", "no copy at all"],
-)
-def test_a_copy_for_a_reason_is_not(function: Any) -> None:
-    assert "needless copy" not in found_in(Given(function), 64, 64)
-
-
 def test_a_permuted_tensor_that_is_made_contiguous_is_rearranged() -> None:
     model = Given(lambda _, x: (x * 2).permute(0, 2, 1).contiguous() + 1)
     found = found_in(model, 8, 64, 32)
@@ -342,11 +264,6 @@ def test_a_part_of_something_larger_is_copied_to_lie_on_its_own() -> None:
     found = found_in(model, 4, 32, 64)["rearranging copy"]
     assert found.operators == (2,)
     assert "1 copy" in found.evidence and "cut out of something larger" in found.evidence
-
-
-def test_a_permuted_tensor_that_is_read_as_it_lies_is_not() -> None:
-    model = Given(lambda _, x: (x * 2).permute(0, 2, 1) + 1)
-    assert "rearranging copy" not in found_in(model, 8, 64, 32)
 
 
 # Types
@@ -366,20 +283,6 @@ def test_quantisation_that_is_undone_is_ping_pong() -> None:
 
     found = found_in(Given(there_and_back), 64, 64)
     assert len(found["types back and forth"].operators) == 2
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        Given(lambda _, x: (x * 2).bfloat16().relu() + 1),
-        Given(
-            lambda own, x: own.layer((x * 2).bfloat16()).float(), layer=nn.Linear(64, 64).bfloat16()
-        ),
-    ],
-    ids=["one way", "a product in between"],
-)
-def test_casts_that_are_of_use_are_not(model: nn.Module) -> None:
-    assert "types back and forth" not in found_in(model, 64, 64)
 
 
 # Branches
@@ -415,22 +318,109 @@ def test_layers_that_read_what_the_model_is_given_can_be_one_layer() -> None:
     assert "fragmented branches" in found_in(model, 32, 64)
 
 
-def test_a_product_of_what_the_model_is_given_is_no_layer() -> None:
-    model = Given(lambda _, x: (y := x * 2) @ x + y @ (x[:]))
-    assert "fragmented branches" not in found_in(model, 64, 64)
+# What the rules must not find
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        nn.Sequential(conv(32, 32, 1), conv(32, 32, 1)),
-        Given(lambda own, x: own.a(y := x * 2) + own.b(y), a=conv(32, 32, 1), b=conv(32, 32, 3)),
-        Given(lambda own, x: own.a(y := x * 2) + own.a(y), a=conv(32, 32, 1)),
-    ],
-    ids=["one behind the other", "other kernels", "the same weights"],
+def slow_kernel(kernel: tuple[int, int], times: float = 10.0) -> dict[str, Any]:
+    return {"time_of": slow_if(lambda record: kernel_of(record) == kernel, times)}
+
+
+def convs(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers)
+
+
+TINY = {"time_of": lambda _: 1.5e-6, "profile": dram_profile()}
+IMAGE = (1, 32, 32, 32)
+CAST = Given(
+    lambda own, x: own.layer((x * 2).bfloat16()).float(), layer=nn.Linear(64, 64).bfloat16()
 )
-def test_layers_that_cannot_be_one_are_not(model: nn.Module) -> None:
-    assert "fragmented branches" not in found_in(model, 1, 32, 16, 16)
+NOT_FOUND: dict[str, tuple[str, nn.Module, tuple[int, ...], dict[str, Any]]] = {
+    **{
+        f"{n} channels": ("channel padding", convs(conv(3, n), conv(n, n)), (1, 3, 96, 96), {})
+        for n in (32, 48, 64)
+    },
+    "vectors that are not known": (
+        *("channel padding", convs(conv(3, 24), conv(24, 24)), (1, 3, 64, 64)),
+        {"profile": dram_profile()},
+    ),
+    # Small images become products, which have no blocks.
+    "products": ("channel padding", convs(conv(32, 20, 1), conv(20, 32, 1)), (1, 32, 8, 8), {}),
+    # Twice as long as its FLOP take in 3x3, but three of those do nearly four times the FLOP.
+    "a narrow kernel": (
+        *("unusual kernel", convs(conv(64, 64), conv(64, 64, (1, 7))), (1, 64, 32, 32)),
+        slow_kernel((1, 7), 2.0),
+    ),
+    "taps apart": (
+        *("unusual kernel", convs(conv(32, 32), conv(32, 32, 5, dilation=2)), IMAGE),
+        slow_kernel((5, 5)),
+    ),
+    **{
+        f"{n}x{n} as fast as any": (
+            "unusual kernel",
+            convs(conv(32, 32), conv(32, 32, n)),
+            IMAGE,
+            {},
+        )
+        for n in (5, 3, 1)
+    },
+    "patches": (
+        *("unusual kernel", nn.Conv2d(3, 64, 16, stride=16), (1, 3, 64, 64)),
+        slow_kernel((16, 16)),
+    ),
+    "norms that are trained": (
+        *("foldable batch norm", convs(conv(8, 32), nn.BatchNorm2d(32)), (2, 8, 16, 16)),
+        {"train": True},
+    ),
+    # 9 of 11 parts of the FLOP, and all but nothing of the time: no more than they ask for.
+    "most of the FLOP": (
+        "depthwise below the ridge",
+        *(convs(conv(32, 32, groups=32), conv(32, 2, 1)), IMAGE),
+        {"time_of": slow_if(is_depthwise)},
+    ),
+    "operators that compute": (
+        *("ruled by dispatch", Given(many_sums), (512, 512)),
+        {"profile": with_overheads(1e-6)},
+    ),
+    "calls on a data sheet": ("ruled by dispatch", Given(many_sums), (4, 4), TINY),
+    "a copy that is changed": (
+        *("needless copy", Given(lambda _, x: torch.relu(x * 2).clone().add_(1)), (64, 64), {}),
+    ),
+    "an original that is changed": (
+        *("needless copy", Given(lambda _, x: (y := x * 2).clone() + y.add_(1)), (64, 64), {}),
+    ),
+    "no copy at all": (
+        *("needless copy", Given(lambda _, x: (x * 2).contiguous() + 1), (64, 64), {}),
+    ),
+    "permuted and read as it lies": (
+        *("rearranging copy", Given(lambda _, x: (x * 2).permute(0, 2, 1) + 1), (8, 64, 32), {}),
+    ),
+    "a cast one way": (
+        *("types back and forth", Given(lambda _, x: (x * 2).bfloat16().relu() + 1), (64, 64), {}),
+    ),
+    "a product between casts": ("types back and forth", CAST, (64, 64), {}),
+    "products of inputs": (
+        *("fragmented branches", Given(lambda _, x: (y := x * 2) @ x + y @ (x[:])), (64, 64), {}),
+    ),
+    "one layer behind the other": (
+        *("fragmented branches", convs(conv(32, 32, 1), conv(32, 32, 1)), (1, 32, 16, 16), {}),
+    ),
+    "other kernels": (
+        "fragmented branches",
+        Given(lambda own, x: own.a(y := x * 2) + own.b(y), a=conv(32, 32, 1), b=conv(32, 32, 3)),
+        *((1, 32, 16, 16), {}),
+    ),
+    "the same weights": (
+        "fragmented branches",
+        Given(lambda own, x: own.a(y := x * 2) + own.a(y), a=conv(32, 32, 1)),
+        *((1, 32, 16, 16), {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOUND)
+def test_what_is_no_finding(name: str) -> None:
+    rule, model, shape, options = NOT_FOUND[name]
+    assert rule not in found_in(model, *shape, **options)
 
 
 # All of them

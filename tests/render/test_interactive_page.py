@@ -158,7 +158,7 @@ MACHINES = [sheet(f"machine-{i}", 1e12 * (i + 1) / 7, 1e11 * (i + 2) / 9) for i 
 
 
 @pytest.mark.parametrize("machines", [1, 8])
-@pytest.mark.parametrize("net", [resnet_like(), deep(2000)], ids=["resnet", "2000 operators"])
+@pytest.mark.parametrize("net", [resnet_like(), deep(1000)], ids=["resnet", "1000 operators"])
 def test_pages_are_small(net: Network, machines: int) -> None:
     """Beside what an empty model's page has, at most 500 bytes an operator and machine."""
 
