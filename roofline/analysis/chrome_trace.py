@@ -94,7 +94,12 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
                 overhead_s = analysis.measurement.overhead_s
             events += _slices(number, steps, analysis, overhead_s)
     events += _counters(shown["measured"])
-    events += _peak(shown["measured"], analysis)
+    # The moment when memory is fullest; what it holds at others is not known.
+    for step in shown["measured"]:
+        if (peak := analysis.peak) is not None and step.row.index == peak.operator:
+            args = {"peak_memory_bytes": peak.byte, **{each: getattr(peak, each) for each in _HELD}}
+            more = {"s": "p", "cat": "memory", "args": args}
+            events.append(_event("i", "memory is fullest", _MEASURED, step.start_ns, **more))
     # Python sorts stably: events of one moment stay in the order in which they nest.
     events.sort(key=lambda each: each.get("ts", -1.0))
     return {
@@ -200,17 +205,6 @@ def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
     # After the last operator none runs.
     yield counter(_RATE_FLOP, "FLOP/s", 0, steps[-1].end_ns)
     yield counter(_RATE_BYTE, "byte/s", 0, steps[-1].end_ns)
-
-
-def _peak(steps: Sequence[_Step], analysis: Analysis) -> Iterator[Event]:
-    """The moment when memory is fullest; what it holds at others is not known."""
-    peak = analysis.peak
-    for step in steps:
-        if peak is not None and step.row.index == peak.operator:
-            held = {each: getattr(peak, each) for each in _HELD}
-            args = {"peak_memory_bytes": peak.byte, **held}
-            name = "memory is fullest"
-            yield _event("i", name, _MEASURED, step.start_ns, s="p", cat="memory", args=args)
 
 
 _HELD = (

@@ -11,7 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -163,6 +163,3 @@ def write(
     """Write small words next to a spot of the axes."""
     look = {"fontsize": SMALL_PT, "color": INK, **words(), **style}
     axes.annotate(text, spot, offset_pt, textcoords="offset points", **look)
-
-
-PictureFormat = Literal["png", "svg"]

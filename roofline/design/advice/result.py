@@ -19,7 +19,7 @@ from roofline.analysis.words import (
     what_runs,
 )
 from roofline.foundation import files
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
 from roofline.foundation.rows import fields_of
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_s
@@ -134,13 +134,11 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 def _grid(analysis: Analysis, findings: Sequence[Finding]) -> Grid:
     is_tried = any(each.verdict or each.note for each in findings)
     columns = (
-        Column(heading="#", align="right"),
+        right("#"),
         Column(heading="finding", least=12),
         Column(heading="where", sacrifice=2, least=12),
-        Column(heading="saves", align="right"),
-        Column(heading="of the pass", align="right", sacrifice=3),
-        Column(heading="that is", sacrifice=1, least=8),
-        *((Column(heading="measured", align="right"), Column(heading="verdict")) * is_tried),
+        *(right("saves"), right("of the pass", 3), Column(heading="that is", sacrifice=1, least=8)),
+        *((right("measured"), Column(heading="verdict")) * is_tried),
     )
     whole = pass_s(analysis)
     rows: list[tuple[str, ...]] = []

@@ -14,7 +14,7 @@ from roofline.design.comparison.cells import TIMES, letter
 from roofline.design.comparison.differences import whole_percent
 from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
 from roofline.design.comparison.ratios import Ratio
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
 from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import counted, printable
@@ -102,11 +102,7 @@ def _quantities(comparison: Comparison, only: Sequence[str]) -> Grid:
     if not only:
         rows += _fit_and_ceiling_rows(comparison)
     ratios = ["ratio"] if len(others) == 1 else [f"{names[i]} / {base}" for i in others]
-    columns = (
-        Column(heading=""),
-        *(Column(heading=name, align="right") for name in names),
-        *(Column(heading=each, align="right", sacrifice=1) for each in ratios),
-    )
+    columns = (Column(heading=""), *map(right, names), *(right(each, 1) for each in ratios))
     blank = ("",) * len(columns)
     filled = tuple((*row, *blank[len(row) :]) for row in rows)
     return Grid(title="", columns=columns, rows=filled)
@@ -191,17 +187,15 @@ def _models_grid(comparison: Comparison, only: Sequence[str]) -> Grid:
         add(Column(heading="run", sacrifice=9), runs)
     for place, each in enumerate(_shown(comparison, only)):
         least = 0 if each.of in ("flop", "eager_min_time_s", *UNCERTAIN) else 10 + place
-        column = Column(heading=each.title, align="right", sacrifice=least)
-        add(column, _quantity_cells(comparison, each))
-    of_flop = _ratio_cells(comparison, comparison.quantity("flop"))
-    add(Column(heading=f"FLOP / {base}", align="right", sacrifice=4), of_flop)
+        add(right(each.title, least), _quantity_cells(comparison, each))
+    add(right(f"FLOP / {base}", 4), _ratio_cells(comparison, comparison.quantity("flop")))
     if not only:
         for kind, name in TIMES.items():
             ratios = comparison.uncertain_ratios(comparison.quantity(name))
             if all(ratios) and (kind != "measured" or comparison.rounds):
                 texts = [each.text if each else MISSING for each in ratios]
                 texts[comparison.reference] = "1"
-                add(Column(heading=f"{kind} / {base}", align="right"), texts)
+                add(right(f"{kind} / {base}"), texts)
                 break
         if _knows_fit(comparison):
             fits = [fit_cell(each.fits) for each in comparison.cells[0]]
@@ -233,12 +227,8 @@ def machines_grid(comparison: Comparison) -> Grid:
     columns = (
         Column(heading="machine"),
         Column(heading="model"),
-        Column(heading="eager", align="right"),
-        Column(heading="fused", align="right"),
-        Column(heading="model", align="right"),
-        Column(heading="predicted", align="right"),
-        *([Column(heading="measured", align="right")] if is_measured else []),
-        Column(heading=f"time / {base}", align="right"),
+        *map(right, ("eager", "fused", "model", "predicted", *["measured"] * is_measured)),
+        right(f"time / {base}"),
         Column(heading="of", sacrifice=3),
         *([Column(heading="fits in memory")] if any_fit else []),
         Column(heading="bound by", sacrifice=2),
@@ -300,9 +290,9 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
     # Times tell more than FLOP and bytes, where there is no room for both.
     has_work = len(names) <= _MOST_WITH_WORK or alignment.kind is None
     per = "/sample" if comparison.per_sample else ""
-    timed = [Column(heading=name, align="right") for name in names] if alignment.kind else []
+    timed = list(map(right, names)) if alignment.kind else []
     if len(timed) == 2:
-        timed.append(Column(heading="difference", align="right", sacrifice=2))
+        timed.append(right("difference", 2))
 
     def name(row: AlignedRow) -> str:
         # Of the first that has it, and where they differ, how the others call it.
@@ -324,7 +314,7 @@ def _aligned_grid(comparison: Comparison, view: View, *, where: str) -> Grid | N
         Column(heading="type" if is_by_type else "module", least=12, cut="start"),
         *timed,
         *(
-            Column(heading=f"{what}{per} {name}", align="right", sacrifice=rank + place)
+            right(f"{what}{per} {name}", rank + place)
             for what, rank in (("FLOP", 4), ("bytes", 20))
             for place, name in enumerate(names)
             if has_work

@@ -12,7 +12,7 @@ from roofline.design.comparison.axes import axis_names, point_text, text_of
 from roofline.design.comparison.balance import Place, places
 from roofline.design.comparison.cells import DIGITS, SAME_BOUND, Cell, Verdict, factor_text, letter
 from roofline.design.comparison.sweeps import changes_of, map_axes, places_of_map
-from roofline.foundation.blocks import Block, Column, Facts, Grid, notes
+from roofline.foundation.blocks import Block, Column, Facts, Grid, notes, right
 from roofline.foundation.units import MISSING, format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
 
@@ -96,10 +96,7 @@ def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
         where = f"{point_text(facets.point(number))}: " if facets.axes else ""
         yield Grid(
             title=f"{where}{down.name} down, {across.name} across",
-            columns=tuple(
-                Column(heading=each, align="right")
-                for each in ("", *(text_of(across.values[i]) for i in columns))
-            ),
+            columns=tuple(map(right, ("", *(text_of(across.values[i]) for i in columns)))),
             rows=tuple(
                 (
                     text_of(down.values[j]),
@@ -148,10 +145,7 @@ def _list(result: Comparison, marks: Sequence[str]) -> Grid:
     rest = len(axis.values) - _MOST_ROWS
     return Grid(
         title="",
-        columns=(
-            *(Column(heading=each, align="right") for each in (axis.name, *marks)),
-            Column(heading="winner"),
-        ),
+        columns=(*map(right, (axis.name, *marks)), Column(heading="winner")),
         rows=tuple(
             (text_of(value), *map(_time_text, cells), _cell_text(verdict, cells, marks))
             for value, cells, verdict in islice(lines, _MOST_ROWS)
@@ -223,7 +217,6 @@ def balance_blocks(result: Comparison) -> Iterator[Block]:
 def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:
     base = result.names[result.reference]
     others = [i for i in range(len(result.designs)) if i != result.reference]
-    are_known = any(each.machine for each in shown)
     rows: list[tuple[str, ...]] = []
     for place in shown:
         ratios = place.over(result.reference)
@@ -239,12 +232,9 @@ def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:
         if place.machine:
             row = (place.machine.name, *row, "its own" if place.machine.has_caches else "not known")
         rows.append(row)
-    columns = (
-        Column(heading="FLOP/byte", align="right"),
-        Column(heading=f"bound of {base}", align="right", sacrifice=1),
-        *(Column(heading=f"{result.names[i]} / {base}", align="right") for i in others),
-        Column(heading="lowest bound"),
-    )
-    if are_known:
+    ratios = (right(f"{result.names[i]} / {base}") for i in others)
+    columns = (right("FLOP/byte"), right(f"bound of {base}", 1), *ratios)
+    columns = (*columns, Column(heading="lowest bound"))
+    if any(each.machine for each in shown):
         columns = (Column(heading="machine"), *columns, Column(heading="caches", sacrifice=2))
     return Grid(title=title, columns=columns, rows=tuple(rows))
