@@ -109,6 +109,9 @@ def test_what_is_no_grid() -> None:
     with pytest.raises(InputError, match="3 analyses of 2 models"):
         Comparison.of([small(), small()], [small()], names=["a", "b"])
     one = torch.nn.ReLU()
-    for hardware, words in (([], "an empty list"), ([STREAMS, STREAMS], "streams is given twice")):
+    for hardware, words in (
+        ([], "an empty list"),
+        ([STREAMS, STREAMS], "'streams' is given twice"),
+    ):
         with pytest.raises(InputError, match=words):
             roofline.compare(one, one, inputs=(1, 2), hardware=hardware)
