@@ -18,7 +18,7 @@ from roofline.errors import ModelError
 from roofline.workload.capture import module_stack, passes
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import Function, load
 from roofline.workload.operators import State
 from tests.workload.passes import passed, trained, working
 
@@ -361,14 +361,14 @@ def test_a_pass_that_does_not_end_is_said_before_anything_is_touched(
 
 
 def test_functions_that_a_model_runs_in_a_thread_are_refused() -> None:
-    class Threaded(nn.Linear):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            with ThreadPoolExecutor(1) as workers:
-                task = workers.submit(nn.functional.linear, input, self.weight, self.bias)
-                return task.result()
+    layer = nn.Linear(4, 4)
+
+    def threaded(x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as workers:
+            return workers.submit(nn.functional.linear, x, layer.weight, layer.bias).result()
 
     with pytest.raises(ModelError, match="a part of it ran in another thread"):
-        captured(Threaded(4, 4))
+        captured(Function(threaded))
 
 
 @pytest.mark.parametrize("is_given", [True, False])
@@ -376,15 +376,11 @@ def test_a_model_with_threads_of_its_own_is_refused_and_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, is_given: bool
 ) -> None:
     monkeypatch.setattr(module_stack, "_STUCK_S", 0.2)
+    part = nn.Linear(4, 4)
 
-    class Threaded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with ThreadPoolExecutor(1) as workers:
-                return workers.submit(self.part, x if is_given else X).result()
+    def threaded(x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as workers:
+            return workers.submit(part, x if is_given else X).result()
 
     with pytest.raises(ModelError, match="'part' ran in another thread"):
-        captured(Threaded())
+        captured(Function(threaded))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,15 +12,16 @@ from torch import nn
 from roofline.workload.capture.inductor import compiled_pass
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
+from roofline.workload.models.sources import Function
 
 
-class Twice(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(x) * 2
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return torch.exp(x) * 2
 
 
-def compiled(model: nn.Module | None = None, count: int = 8) -> CompiledPass:
-    return compiled_pass(model or Twice(), Inputs(torch.ones(count)))
+def compiled(model: Callable[..., Any] | None = None, count: int = 8) -> CompiledPass:
+    module = model if isinstance(model, nn.Module) else Function(model or twice)
+    return compiled_pass(module, Inputs(torch.ones(count)))
 
 
 def state() -> dict[str, Any]:
@@ -105,36 +107,20 @@ def test_torch_compile_may_be_switched_off() -> None:
         assert "switched off" in compiled().why_not
 
 
-class Chooses(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-
 def test_why_it_is_not_known_is_said_though_torch_may_swallow_errors() -> None:
     import torch._dynamo.config as dynamo_config
 
     with dynamo_config.patch({"suppress_errors": True}):
-        assert "graphs within graphs" in compiled(Chooses()).why_not
-
-
-class Nonzero(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(torch.nonzero(x).float())
+        chooses = compiled(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
+    assert "graphs within graphs" in chooses.why_not
 
 
 def test_sizes_that_depend_on_values_are_not_guessed() -> None:
     import torch._dynamo.config as dynamo_config
 
     with dynamo_config.patch({"capture_dynamic_output_shape_ops": True}):
-        assert "depend on values" in compiled(Nonzero()).why_not
-
-
-class Turned(nn.Module):
-    """What Inductor writes for it depends on the compiler: it reads along two dimensions."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        square = x.reshape(16, 16)
-        return (square + square.t()).softmax(-1)
+        found = compiled(lambda x: torch.exp(torch.nonzero(x).float()))
+    assert "depend on values" in found.why_not
 
 
 def test_no_compiler_is_needed_and_none_is_remembered() -> None:
@@ -143,6 +129,8 @@ def test_no_compiler_is_needed_and_none_is_remembered() -> None:
 
     cpp_builder.is_gcc.cache_clear()
     with inductor_config.patch({"cpp.cxx": ("no-such-compiler",)}):
-        assert not compiled(Turned(), 256).why_not
+        # What is written for it depends on the compiler: it reads along two dimensions.
+        found = compiled(lambda x: ((s := x.reshape(16, 16)) + s.t()).softmax(-1), 256)
+        assert not found.why_not
         with pytest.raises(exc.InvalidCxxCompiler):
             cpp_builder.is_gcc()
