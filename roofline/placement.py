@@ -8,7 +8,7 @@ every memory level, with the bytes that must cross each of them (see `workload.r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal
@@ -53,11 +53,11 @@ class Placement:
     """
 
     record: OperatorRecord
-    level_bytes: Mapping[str, int]
-    level: str
-    ceiling: str
-    intensity_flop_per_byte: float | None
-    attainable_flop_per_s: float | None
+    level_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    level: str = ""
+    ceiling: str = ""
+    intensity_flop_per_byte: float | None = None
+    attainable_flop_per_s: float | None = None
     bound: Bound
     eager_min_time_s: float | None
 
@@ -180,16 +180,7 @@ class Roof(MachineRoof):
         ``compute_as`` is the type that it computes in where its operands are kept in another.
         """
         if record.state is State.FREE:
-            return Placement(
-                record=record,
-                level_bytes={},
-                level="",
-                ceiling="",
-                intensity_flop_per_byte=None,
-                attainable_flop_per_s=None,
-                bound=Bound.FREE,
-                eager_min_time_s=0.0,
-            )
+            return Placement(record=record, bound=Bound.FREE, eager_min_time_s=0.0)
         level_bytes = self.level_bytes(reuses)
         if self.profile.knows_only_dram:
             # The classic model: every operand whole, whatever may still be cached or passed over.

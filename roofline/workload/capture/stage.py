@@ -32,7 +32,7 @@ from roofline.workload.torch_dtypes import dtype_for, torch_dtype
 _PARAMETER, _BUFFER = Role.PARAMETER, Role.BUFFER
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Stage:
     """A model with other tensors in the place of its own, and what it is called with.
 
@@ -122,15 +122,7 @@ def staged(
                 lambda request: tensors.given(request, dtype_for(request, change))
             )
             given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
-            stage = Stage(
-                model=model,
-                args=args,
-                kwargs=kwargs,
-                given=given,
-                run=run,
-                tensors=tensors,
-                lesson=lesson,
-            )
+            stage = Stage(model, args, kwargs, given, run, tensors, lesson)
             yield stage
             stage.optimizer = None
 

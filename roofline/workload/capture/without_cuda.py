@@ -243,16 +243,31 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
+    is_half = query.dtype in _HALF
     is_fusible = not (is_causal and attn_mask is not None) and _go_together(
         query, key, value, enable_gqa
     )
-    if is_fusible and attn_mask is None and _is_for_flash(query, key, value, is_causal):
+    if (
+        is_fusible
+        and attn_mask is None
+        and is_half
+        and torch.backends.cuda.flash_sdp_enabled()
+        and query.shape[3] == value.shape[3] <= _FLASH_FEATURES
+        and not (is_causal and query.shape[2] != key.shape[2])
+    ):
         # torch pads vectors to multiples of 8 here; another kernel need not, so that minimum times
         # take them as they are.
         return _aten._scaled_dot_product_flash_attention.default(
             query, key, value, dropout_p, is_causal, scale=scale
         )[0]
-    if is_fusible and _is_for_efficient(query, key, value):
+    multiple = 8 if is_half else 4
+    if (
+        is_fusible
+        and (is_half or query.dtype == torch.float32)
+        and torch.backends.cuda.mem_efficient_sdp_enabled()
+        and not (query.shape[3] % multiple or value.shape[3] % multiple)
+        and not any(each.storage_offset() % multiple for each in (query, key, value))
+    ):
         wants_logarithms = torch.is_grad_enabled() and any(
             each.requires_grad for each in (query, key, value)
         )
@@ -279,28 +294,6 @@ def _go_together(
         and query.shape[3] == key.shape[3]
         and (heads % of_keys == 0 if is_grouped else heads == of_keys)
         and all(each.stride(3) == 1 or each.shape[3] == 1 for each in operands)
-    )
-
-
-def _is_for_flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool
-) -> bool:
-    return (
-        torch.backends.cuda.flash_sdp_enabled()
-        and query.dtype in _HALF
-        and query.shape[3] == value.shape[3] <= _FLASH_FEATURES
-        and not (is_causal and query.shape[2] != key.shape[2])
-    )
-
-
-def _is_for_efficient(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-    multiple = 8 if query.dtype in _HALF else 4
-    return (
-        torch.backends.cuda.mem_efficient_sdp_enabled()
-        and query.dtype in (*_HALF, torch.float32)
-        and query.shape[3] % multiple == 0
-        and value.shape[3] % multiple == 0
-        and all(each.storage_offset() % multiple == 0 for each in (query, key, value))
     )
 
 
