@@ -9,7 +9,7 @@ from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.measuring.crew import Array, Crew, allocate, fill
+from roofline.machine.measuring.crew import HUGE_BYTE, Array, Crew, allocate, fill
 from roofline.machine.measuring.estimation import Burst, Findings, estimate, provenance
 from roofline.machine.measuring.trials import memory_trial
 from roofline.machine.system.situation import Situation
@@ -21,7 +21,6 @@ _FREE_FACTOR = 2
 _CACHES = 4  # what is read of a node's memory, over the caches that its cores reach
 
 _LEAST_BYTE = 64 << 20
-_HUGE_BYTE = 2 << 20  # parts begin and end at huge pages, of which each is on one node
 
 _BURSTS = 8
 _ROUNDS = 3
@@ -138,7 +137,7 @@ def place(crew: Crew, byte: int) -> Array:
     Each worker writes a part, all of them together every byte: what nobody wrote is nowhere yet.
     """
     whole = allocate(byte)
-    step = byte // crew.threads // _HUGE_BYTE * _HUGE_BYTE
+    step = byte // crew.threads // HUGE_BYTE * HUGE_BYTE
 
     def write(i: int) -> None:
         last = i == crew.threads - 1
@@ -149,8 +148,8 @@ def place(crew: Crew, byte: int) -> Array:
 
 
 def parts(memory: Array, readers: int) -> list[Array]:
-    """Equal parts of a memory, one for each reader; what is left of the last page is not read."""
-    step = memory.size // readers // _HUGE_BYTE * _HUGE_BYTE
+    """Equal parts of whole huge pages, each of which is on one node; what is left is not read."""
+    step = memory.size // readers // HUGE_BYTE * HUGE_BYTE
     if not step:
         raise ValueError(f"{memory.size} bytes are too few for {readers} readers")
     return [memory[i * step : (i + 1) * step] for i in range(readers)]

@@ -23,7 +23,7 @@ from roofline.machine.system.system_files import kilobytes, read, table
 
 Array = npt.NDArray[Any]
 
-_HUGE_BYTE = 2 << 20
+HUGE_BYTE = 2 << 20
 _PAGE_BYTE = 4096
 _CACHE_LINE_BYTE = 64
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ", re.MULTILINE)
@@ -38,7 +38,7 @@ def allocate(byte: int) -> Array:
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        memory = mmap.mmap(-1, byte + _HUGE_BYTE, flags=flags)
+        memory = mmap.mmap(-1, byte + HUGE_BYTE, flags=flags)
     except (OSError, MemoryError) as error:
         raise MeasurementError(
             f"the system does not give {format_capacity(byte)} of memory ({error}); raise"
@@ -48,7 +48,7 @@ def allocate(byte: int) -> Array:
         # A kernel without huge pages refuses; the measurement holds with small ones.
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return _aligned(np.frombuffer(memory, dtype=np.uint8), byte, _HUGE_BYTE)
+    return _aligned(np.frombuffer(memory, dtype=np.uint8), byte, HUGE_BYTE)
 
 
 def aligned(byte: int, boundary: int) -> Array:

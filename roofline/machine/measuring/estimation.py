@@ -284,12 +284,8 @@ def samples_file(profile: Path) -> Path:
 
 def samples_text(series: Sequence[Series], *, name: str) -> str:
     """The samples of the profile called `name`, as JSON."""
-    data = {
-        "schema_version": 1,
-        "kind": "samples of a hardware profile",
-        "profile": name,
-        "series": [_series_data(each) for each in series],
-    }
+    what = {"schema_version": 1, "kind": "samples of a hardware profile", "profile": name}
+    data = {**what, "series": [_series_data(each) for each in series]}
     return json.dumps(data, separators=(",", ":"))
 
 

@@ -29,6 +29,7 @@ from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring import ceilings, selection
 from roofline.machine.measuring.crew import (
+    HUGE_BYTE,
     Array,
     Crew,
     allocate,
@@ -277,7 +278,6 @@ def clock_conditions(clock: Clock, reported_hz: float | None) -> list[str]:
 # already; the difference, by page, is what one page fault adds to a pass that gets its memory
 # fresh.
 
-_HUGE_BYTE = 2 * 2**20
 _ROUNDS = 15
 _MOST_WRONG = 0.1
 """Share by which faults may differ from the pages of a region; else pages are of another size."""
@@ -296,7 +296,7 @@ class _Pages(NamedTuple):
 # the tables of its pages, and two of them are hardly faster than one. In 16 MiB they are.
 _KINDS = (
     _Pages(PAGE_FAULT, mmap.PAGESIZE, "MADV_NOHUGEPAGE", 2 * 2**20),
-    _Pages(HUGE_PAGE_FAULT, _HUGE_BYTE, "MADV_HUGEPAGE", 8 * _HUGE_BYTE),
+    _Pages(HUGE_PAGE_FAULT, HUGE_BYTE, "MADV_HUGEPAGE", 8 * HUGE_BYTE),
 )
 
 
@@ -331,13 +331,13 @@ def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float])
     try:
         # Room to begin at a huge page.
         region = mmap.mmap(
-            -1, kind.region_bytes + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            -1, kind.region_bytes + HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         )
         region.madvise(advice)
     except (OSError, ValueError):
         return None
     address = ctypes.addressof(ctypes.c_char.from_buffer(region))
-    address += -address % _HUGE_BYTE
+    address += -address % HUGE_BYTE
     part_bytes = kind.region_bytes // threads
 
     def write(worker: int) -> int:
