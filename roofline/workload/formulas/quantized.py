@@ -15,7 +15,16 @@ from typing import Any
 
 from roofline.workload.formulas.costs import Cost, F, cost
 from roofline.workload.formulas.matmul import after
-from roofline.workload.formulas.recurrent import GRU, LSTM, RELU, TANH, Cell, Layers
+from roofline.workload.formulas.recurrent import (
+    GRU,
+    LSTM,
+    RELU,
+    TANH,
+    Cell,
+    Layers,
+    of_modules,
+    of_step,
+)
 from roofline.workload.formulas.registry import Flop, Tensors, formula, none_of, products, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
@@ -238,22 +247,15 @@ def convolution_of_onednn(
 Operands = Tensor | Tensors
 
 
-def _layers(cell: Cell, given: Tensor, state: Tensor, is_half: bool = False, **layers: Any) -> Flop:
+def _quantized(whole: Layers, is_half: bool = False) -> Flop:
     """As the same layers of floats; what each product takes is quantised first, unless halves are.
 
     Weights that every step reads again are narrow.
     """
-    whole = Layers(
-        cell=cell,
-        input=given,
-        hidden=state.shape[-1],
-        output=state.shape[-1],
-        **layers,
-    )
     count = whole.forward()
     multiplied = whole.vectors * whole.directions * sum(whole.input_lengths) + whole.cells
     narrow = whole.repeated_weights * (2 if is_half else 1)
-    wide = given.dtype.byte(whole.repeated_weights)
+    wide = whole.input.dtype.byte(whole.repeated_weights)
     return replace(
         count,
         other=count.other + (0 if is_half else DYNAMIC_FLOP * multiplied),
@@ -265,39 +267,17 @@ _LAYER = "input, states, weights and results once; gates and repeated weights ar
 
 
 @formula("aten.quantized_lstm", "aten.quantized_gru", type="recurrent", byte=_LAYER)
-def layers(
-    hx: Operands,
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    input: Tensor | None = None,
-    data: Tensor | None = None,
-    batch_sizes: Tensor | None = None,
-    batch_first: bool = False,
-    dtype: object = None,
-    **_: Any,
-) -> Flop:
+def layers(hx: Operands, dtype: object = None, **given: Any) -> Flop:
     """As `aten.lstm` and `aten.gru`, with inputs and states that are quantised for each product."""
-    given = input if input is not None else data
-    state = hx if isinstance(hx, Tensor) else hx[0]
-    assert given is not None
-    return _layers(
-        GRU if isinstance(hx, Tensor) else LSTM,
-        given,
-        state,
-        "float16" in str(dtype),
-        sequences=math.prod(state.shape[1:-1]),
-        steps=given.shape[1 if batch_first else 0] if batch_sizes is None else batch_sizes.elements,
-        has_biases=has_biases,
-        layers=num_layers,
-        directions=1 + bidirectional,
-    )
+    cell = GRU if isinstance(hx, Tensor) else LSTM
+    # What is packed has no shape; dropout between layers is left out.
+    whole = of_modules(cell, hx, **{**given, "params": (), "train": False})
+    return _quantized(whole, "float16" in str(dtype))
 
 
 def _step(cell: Cell, input: Tensor, hx: Operands, **_: Any) -> Flop:
-    state = hx if isinstance(hx, Tensor) else hx[0]
-    sequences = math.prod(input.shape[:-1])
-    return _layers(cell, input, state, sequences=sequences, steps=1, has_biases=True)
+    hidden = (hx if isinstance(hx, Tensor) else hx[0]).shape[-1]
+    return _quantized(of_step(cell, input, hidden, hidden, True))
 
 
 table(

@@ -339,19 +339,22 @@ def cudnn_layers(weight: Tensors, **arguments: Any) -> Flop:
 def of_modules(
     cell: Cell,
     hx: Tensor | Tensors,
-    params: Tensors,
     has_biases: bool,
     num_layers: int,
-    dropout: float,
-    train: bool,
     bidirectional: bool,
+    params: Tensors = (),
+    dropout: float = 0,
+    train: bool = False,
     input: Tensor | None = None,
     data: Tensor | None = None,
     batch_sizes: Tensor | None = None,
     batch_first: bool = False,
     **_: Any,
 ) -> Layers:
-    """Layers of a dense ``input``, or of packed ``data`` with a batch size for each step."""
+    """Layers of a dense ``input``, or of packed ``data`` with a batch size for each step.
+
+    Without ``params`` there are no projections.
+    """
     given = input if input is not None else data
     state = hx if isinstance(hx, Tensor) else hx[0]
     assert given is not None
@@ -361,7 +364,7 @@ def of_modules(
         input=given,
         sequences=math.prod(state.shape[1:-1]),
         steps=steps if batch_sizes is None else batch_sizes.elements,
-        hidden=params[0].shape[0] // cell.gates,
+        hidden=params[0].shape[0] // cell.gates if params else state.shape[-1],
         output=state.shape[-1],
         has_biases=has_biases,
         layers=num_layers,
@@ -390,18 +393,24 @@ aten.rnn_relu = RELU
 )
 
 
-def _one_step(
-    cell: Cell, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, **_: Any
-) -> Flop:
+def of_step(cell: Cell, input: Tensor, hidden: int, output: int, has_biases: bool) -> Layers:
+    """One step of one layer."""
     return Layers(
         cell=cell,
         input=input,
         sequences=math.prod(input.shape[:-1]),
         steps=1,
-        hidden=w_ih.shape[0] // cell.gates,
-        output=w_hh.shape[-1],
-        has_biases=b_ih is not None,
-    ).forward()
+        hidden=hidden,
+        output=output,
+        has_biases=has_biases,
+    )
+
+
+def _one_step(
+    cell: Cell, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, **_: Any
+) -> Flop:
+    hidden, output = w_ih.shape[0] // cell.gates, w_hh.shape[-1]
+    return of_step(cell, input, hidden, output, b_ih is not None).forward()
 
 
 table(
