@@ -85,35 +85,23 @@ def test_grouped_queries_read_a_quarter_of_the_cache_and_compute_as_much() -> No
 
 @given(
     context=st.integers(1, 40),
-    window=st.one_of(st.none(), st.integers(1, 50)),
+    window=st.integers(1, 50),
+    kind=st.sampled_from(["all", "window", "chunk"]),
     stage=st.sampled_from(["prefill", "decode"]),
 )
-def test_pairs_are_those_that_a_mask_leaves(context: int, window: int | None, stage: Stage) -> None:
-    first = 0 if stage == "prefill" else context
-    last = context if stage == "prefill" else context + 1
-    pairs = sum(
-        key <= query and (window is None or query - key < window)
-        for query in range(first, last)
-        for key in range(last)
-    )
-    assert seen_tokens(StageSize(stage=stage, batch=3, context=context), window) == pairs
-
-
-@given(
-    context=st.integers(1, 40),
-    chunk=st.integers(1, 50),
-    stage=st.sampled_from(["prefill", "decode"]),
-)
-def test_chunks_end_where_the_next_begins(context: int, chunk: int, stage: Stage) -> None:
-    first = 0 if stage == "prefill" else context
-    last = context if stage == "prefill" else context + 1
-    pairs = sum(
-        key <= query and key // chunk == query // chunk
-        for query in range(first, last)
-        for key in range(last)
-    )
+def test_pairs_are_those_that_a_mask_leaves(
+    context: int, window: int, kind: str, stage: Stage
+) -> None:
+    queries = range(context) if stage == "prefill" else range(context, context + 1)
+    seen = {
+        "all": lambda query, key: True,
+        "window": lambda query, key: query - key < window,
+        "chunk": lambda query, key: query // window == key // window,
+    }[kind]
+    pairs = sum(seen(query, key) for query in queries for key in range(query + 1))
     size = StageSize(stage=stage, batch=3, context=context)
-    assert seen_tokens(size, chunk, is_chunk=True) == pairs
+    limit = None if kind == "all" else window
+    assert seen_tokens(size, limit, is_chunk=kind == "chunk") == pairs
 
 
 def test_layers_of_chunks_read_their_own_chunk() -> None:

@@ -36,16 +36,14 @@ def test_both_stages_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.stage("decode") is decode
 
 
-def test_prefill_counts_the_products_that_torch_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = analysed(monkeypatch, stage="prefill", context=10, batch=2)
-    (prefill,) = found.stages
+@pytest.mark.parametrize(("context", "batch"), [(10, 2), (1, 1), (16, 1)])
+def test_the_architecture_asks_for_no_more_than_torch_does(
+    monkeypatch: pytest.MonkeyPatch, context: int, batch: int
+) -> None:
+    """The same products, in no more time."""
+    (prefill,) = analysed(monkeypatch, stage="prefill", context=context, batch=batch).stages
     assert prefill.asked.macs == prefill.analysis.totals.macs
-
-
-def test_the_architecture_asks_for_no_more_than_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    for context in (1, 16):
-        (prefill,) = analysed(monkeypatch, stage="prefill", context=context).stages
-        assert (prefill.asked.model_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
+    assert (prefill.asked.model_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
 
 
 def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,30 +73,20 @@ def test_what_is_asked_for_reaches_the_passes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = analysed(monkeypatch, context=10)
-    assert plain.footprint.fit == "unknown"
-    # 3 x (768 + 1920) + 2 x 800 weights in float32.
-    weights = 4 * (3 * 2688 + 1600)
-    assert plain.footprint.weight_bytes == weights
-    # 3 layers, 2 heads of 4, keys and values, 4 B.
-    assert plain.footprint.cache_bytes == 10 * 192
-    small = analysed(monkeypatch, context=10, memory=weights)
-    assert small.footprint.fit == "does not fit"
-    large = analysed(monkeypatch, context=10, memory="1GiB")
-    assert large.footprint.fit == "fits"
-    assert large.footprint.memory.size_bytes == 2**30
-
-
-def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    *caches, last = machine().memory
-    memory = (*caches, replace(last, capacity_bytes=2**30, scope="shared"))
-    there = replace(machine(), memory=memory)
-    found = analysed(monkeypatch, context=10, hardware=there)
-    assert (found.footprint.memory.size_bytes, found.footprint.fit) == (2**30, "fits")
-    given = analysed(monkeypatch, context=10, hardware=there, memory=1000)
-    assert (given.footprint.memory.size_bytes, given.footprint.fit) == (1000, "does not fit")
+    """Where none is, that of the profile."""
+    # 3 x (768 + 1920) + 2 x 800 weights in float32; 3 layers, 2 heads of 4, keys and values, 4 B.
+    weights, last = 4 * (3 * 2688 + 1600), machine().memory[-1]
+    known = replace(machine(), memory=(replace(last, capacity_bytes=2**30, scope="shared"),))
+    for profile, memory, size, fit in (
+        (machine(), None, None, "unknown"),
+        (machine(), weights, weights, "does not fit"),
+        (machine(), "1GiB", 2**30, "fits"),
+        (known, None, 2**30, "fits"),
+        (known, 1000, 1000, "does not fit"),
+    ):
+        found = analysed(monkeypatch, context=10, memory=memory, hardware=profile).footprint
+        assert (found.memory.size_bytes, found.fit) == (size, fit)
+        assert (found.weight_bytes, found.cache_bytes) == (weights, 10 * 192)
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
