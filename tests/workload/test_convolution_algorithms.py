@@ -228,16 +228,17 @@ def test_no_shorter_transform_holds_the_windows(size: int, kernel: int, padding:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @settings(max_examples=60)
-@given(case=cases())
-def test_never_above_direct_and_the_same_for_each_gradient(transposed: bool, case: Case) -> None:
+@given(case=cases(), mask=st.sampled_from([(1, 0, 0), (0, 1, 0), (1, 1, 0)]))
+def test_never_above_direct_and_the_same_for_each_gradient(
+    transposed: bool, case: Case, mask: tuple[int, ...]
+) -> None:
     case = replace(case, bias=False)
     record = forward(case, transposed=transposed)
     min_flop = least_flop_of_algorithms(record)
     assert min_flop is not None
     assert 0 <= min_flop <= (record.work.min_flop or 0)
-    for mask in [(True, False, False), (False, True, False), (True, True, False)]:
-        backward = gradients(case, mask, transposed=transposed)
-        assert least_flop_of_algorithms(backward) == sum(mask) * min_flop
+    backward = gradients(case, list(map(bool, mask)), transposed=transposed)
+    assert least_flop_of_algorithms(backward) == sum(mask) * min_flop
 
 
 @given(case=cases(), more=st.integers(1, 3))

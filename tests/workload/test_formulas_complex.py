@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.workload.operators import State
@@ -290,6 +290,7 @@ def test_running_sums_and_products() -> None:
 sizes = st.integers(1, 3)
 
 
+@settings(max_examples=30)
 @given(m=sizes, k=sizes, n=sizes, batch=sizes)
 def test_products(m: int, k: int, n: int, batch: int) -> None:
     """Each multiply-add is four real ones, added up from nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.workload.operators import State
@@ -66,6 +66,7 @@ def test_no_known_transform_takes_less_than_the_least(rounds: int) -> None:
         assert (half.min_flop or 0) <= max(0, 2 * size * math.log2(size) - 4 * size + 6)
 
 
+@settings(max_examples=40)
 @given(size=st.integers(1, 40), batch=st.integers(1, 3))
 def test_real_transforms_take_half(size: int, batch: int) -> None:
     """There and back; whether the mirrored half is written or not."""
@@ -78,6 +79,7 @@ def test_real_transforms_take_half(size: int, batch: int) -> None:
     assert there == pytest.approx((complex_one or 0) / 2, abs=1)
 
 
+@settings(max_examples=40)
 @given(rows=st.integers(1, 9), columns=st.integers(1, 9))
 def test_two_dimensions_are_rows_and_columns(rows: int, columns: int) -> None:
     """Each row, then each column."""

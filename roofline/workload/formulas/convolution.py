@@ -183,11 +183,20 @@ def convolution_over_time(
 # On a GPU or through MKL-DNN `aten.convolution` may arrive as one of these; they count the same.
 
 
-def _named(
-    fixed: dict[str, Any], input: Tensor, weight: Tensor, output: Tensor, **given: Any
+def named_convolution(
+    fixed: dict[str, Any],
+    weight: Tensor,
+    output: Tensor,
+    input: Tensor | None = None,
+    self: Tensor | None = None,
+    **given: Any,
 ) -> Flop:
-    image, result = batched(input, weight), batched(output, weight)
-    return convolution(image, weight, output=result, **{**given, **fixed})
+    """A convolution whose image may be called ``self``, and may have no batch."""
+    image = self if input is None else input
+    assert image is not None
+    image, result = batched(image, weight), batched(output, weight)
+    count = convolution(image, weight, output=result, **{**given, **fixed})
+    return count if self is None else count.renamed(input="self")
 
 
 table(
@@ -201,19 +210,6 @@ aten._convolution_mode = {"padding": leading_padding(padding, weight.shape[2:], 
     As `aten.convolution`; "same" pads to the size of the input, the odd element at the end.
 aten._nnpack_spatial_convolution = {}
     As `aten.convolution`, of one group and not dilated.
-""",
-    _named,
-    byte=UNTOUCHED,
-)
-
-
-def library_convolution(fixed: dict[str, Any], self: Tensor, **given: Any) -> Flop:
-    """A convolution of what is called ``self``."""
-    return convolution(self, **{**given, **fixed}).renamed(input="self")
-
-
-table(
-    """
 aten.cudnn_convolution aten.miopen_convolution aten.miopen_depthwise_convolution
 aten.mkldnn_convolution aten._mps_convolution aten._slow_conv2d_forward aten.slow_conv3d_forward
 aten.thnn_conv2d aten.slow_conv3d aten.slow_conv_dilated2d aten.slow_conv_dilated3d = {}
@@ -225,7 +221,7 @@ aten._mps_convolution_transpose aten.slow_conv_transpose2d
 aten.slow_conv_transpose3d = {"transposed": True}
     As `aten.convolution`, transposed.
 """,
-    library_convolution,
+    named_convolution,
     byte=UNTOUCHED,
 )
 
@@ -233,7 +229,7 @@ aten.slow_conv_transpose3d = {"transposed": True}
 @formula("aten.cudnn_convolution_relu", "aten.miopen_convolution_relu", byte=UNTOUCHED)
 def convolution_relu(output: Tensor, **arguments: Any) -> Flop:
     """A convolution, then a comparison an element."""
-    return library_convolution({}, output=output, **arguments).plus(output.elements)
+    return named_convolution({}, output=output, **arguments).plus(output.elements)
 
 
 @formula("aten.cudnn_convolution_add_relu", "aten.miopen_convolution_add_relu", byte=UNTOUCHED)
@@ -245,7 +241,7 @@ def convolution_add_relu(
     Of z and the bias one is where the accumulator starts, for free.
     """
     scaling = 0 if alpha is None or alpha == 1 else output.elements
-    count = library_convolution({}, output=output, bias=bias, **arguments)
+    count = named_convolution({}, output=output, bias=bias, **arguments)
     least = output.elements * (1 if bias is None else 2)
     return count.plus(2 * output.elements + scaling, least + scaling)
 

@@ -271,7 +271,8 @@ def layers(hx: Operands, dtype: object = None, **given: Any) -> Flop:
     """As `aten.lstm` and `aten.gru`, with inputs and states that are quantised for each product."""
     cell = GRU if isinstance(hx, Tensor) else LSTM
     # What is packed has no shape; dropout between layers is left out.
-    whole = of_modules(cell, hx, **{**given, "params": (), "train": False})
+    given |= {"params": (), "train": False}
+    whole = of_modules(cell, hx, **given)
     return _quantized(whole, "float16" in str(dtype))
 
 
