@@ -18,7 +18,7 @@ from roofline.workload.capture.passes import capture, single_pass
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import Function, load
 from roofline.workload.operators import Capture
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
@@ -159,18 +159,16 @@ def test_settings_that_the_caller_uses_are_not_those_of_the_pass() -> None:
     assert inside.records == trained(Partly(), (4, 5)).records
 
 
-class Resetting(torch.nn.Module):
-    """Changes settings of torch in its forward pass."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(7)
-        torch.backends.mha.set_fastpath_enabled(False)
-        return x + torch.rand_like(x)
+def resetting(x: torch.Tensor) -> torch.Tensor:
+    """Changes settings of torch."""
+    torch.manual_seed(7)
+    torch.backends.mha.set_fastpath_enabled(False)
+    return x + torch.rand_like(x)
 
 
 def test_settings_that_a_model_changes_are_put_back() -> None:
     state, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
-    both(Resetting(), Inputs((2, 3)), Run())
+    both(Function(resetting), Inputs((2, 3)), Run())
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.backends.mha.get_fastpath_enabled() == fast
 
