@@ -86,11 +86,14 @@ def totals(model: Any, inputs: Any = None, **options: Any) -> tuple[object, ...]
     return (found.totals, rows)
 
 
-def refusal(text: str) -> tuple[str, str]:
-    """What is said of a design, and what stands from the caret on."""
+def refusal(written: str) -> str:
+    """What is said of a design, whose caret must stand where ``^`` does in `written`."""
+    text = written.replace("^", "")
     with pytest.raises(PlacedError) as caught:
         load(text)
-    return caught.value.message, text[caught.value.at :]
+    assert caught.value.at == written.index("^")
+    assert "\n" not in caught.value.message
+    return caught.value.message
 
 
 # -- against modules built by hand -----------------------------------------------------------------
@@ -255,9 +258,8 @@ def test_every_layer_says_what_it_takes(name: str) -> None:
         # torch's takes whatever there is.
         assert load("identity(no_such_argument=1)@1x1").default_inputs
         return
-    message, at = refusal(f"relu()+{name}(no_such_argument=1)@1x1")
+    message = refusal(f"relu()+{name}(^no_such_argument=1)@1x1")
     assert f"{name} takes no argument 'no_such_argument'" in message
-    assert at.startswith("no_such_argument")
 
 
 def test_names_with_underscores_and_capitals() -> None:
@@ -343,145 +345,113 @@ def test_types_of_inputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "at"),
+    ("text", "said"),
     [
         (
-            "conv2d(64,64,1)+conv2d(32,64,3)+relu()@56x56",
+            "conv2d(64,64,1)+^conv2d(32,64,3)+relu()@56x56",
             "conv2d(32,64,3) takes 32 channels, but gets 64 from the layer before: 1x64x56x56",
-            "conv2d(32",
         ),
         (
-            "conv2d(32,64,3)@1x3x9x9",
+            "^conv2d(32,64,3)@1x3x9x9",
             "conv2d(32,64,3) takes 32 channels, but gets 3 from the input: 1x3x9x9",
-            "conv2d",
         ),
-        ("conv2d(32,64,3)@3x9x9", "takes 32 channels, but gets 3 from the input: 3x9x9", "conv2d"),
-        ("batchnorm1d(4)@3x5", "takes 4 channels, but gets 5 from the input", "batchnorm1d"),
+        ("^conv2d(32,64,3)@3x9x9", "takes 32 channels, but gets 3 from the input: 3x9x9"),
+        ("^batchnorm1d(4)@3x5", "takes 4 channels, but gets 5 from the input"),
         (
-            "relu()+2*(relu()+residual(relu()+linear(4,5)))@1x4",
+            "relu()+2*(relu()+^residual(relu()+linear(4,5)))@1x4",
             "residual: what it gives, 1x5, cannot be added to its input, 1x4",
-            "residual",
         ),
         (
-            "2*linear(4,8)@1x4",
+            "2*^linear(4,8)@1x4",
             "linear(4,8) takes 4 features, but gets 8 from the layer before: 1x8",
-            "linear",
         ),
         (
-            "conv2d(1,2,3)+linear(8,10)@4x4",
-            "linear(8,10) takes 8 features, but gets 2 from the layer before: 1x2x2x2;"
-            " write flatten() before it",
-            "linear",
+            "conv2d(1,2,3)+^linear(8,10)@4x4",
+            "linear(8,10) takes 8 features, but gets 2 from the layer before: 1x2x2x2; write"
+            " flatten() before it",
         ),
         (
-            "conv2d(3,4,5)@4x4",
+            "^conv2d(3,4,5)@4x4",
             "conv2d(3,4,5) does not take 1x3x4x4 from the input: Calculated padded input size",
-            "conv2d",
         ),
-        ("layernorm(4)@1x5", "layernorm(4) does not take 1x5 from the input: Given", "layernorm"),
-        ("lstm(4,4)+linear(5,1)@1x9x4", "takes 5 features, but gets 4", "linear"),
-        ("lstm(4,4)+conv1d(5,1,1)@1x9x4", "takes 5 channels, but gets 9", "conv1d"),
-        ("gru(4,3,bidirectional=true)+linear(5,1)@9x4", "but gets 6 from the layer b", "linear"),
-        ("lstm(4,4)@1x2x9x4", "lstm(4,4) does not take 1x2x9x4 from the input", "lstm"),
-        ("lstm(4,4)@1x5x4,1x1x4", "takes one input, but 2 are written", "1x1x4"),
-        ("lstm(4,4)+relu()+linear(5,1)@1x1000000000x4", "takes 5 features", "linear"),
-        ("lstm(4,4)@1x9x5", "takes 4 features, but gets 5", "lstm"),
-        ("attention(8,2)@1x9x5", "takes 8 features, but gets 5", "attention"),
-        ("transformerencoderlayer(8,2)@1x9x5", "takes 8 features, but gets 5", "transformer"),
-        ("grucell(8,2)@1x5", "takes 8 features, but gets 5", "grucell"),
-        ("groupnorm(2,8)@1x5x5", "takes 8 channels, but gets 5", "groupnorm"),
-        (
-            "linear(4,4)@1x4:int64",
-            "linear(4,4) takes floating-point numbers, but gets int64",
-            "linear",
-        ),
-        (
-            "embedding(9,3)@1x4:float32",
-            "embedding(9,3) does not take 1x4 from the inp",
-            "embedding",
-        ),
-        ("adaptivemaxpool1d(2,true)+relu()@1x1x4", "takes a tensor, but gets a tuple", "relu"),
-        ("linear(4,0)@1x4", "linear(4,0) gives nothing of 1x4: 1x0", "linear"),
-        ("maxpool2d(2)+conv2d(3,4,5)@4x4", "does not say how many channels there are", "4x4"),
-        ("bilinear(3,4,5)@2x3", "takes 2 inputs (input1, input2), but 1 is written", "2x3"),
-        ("relu()@2x3,4x5", "relu() takes one input, but 2 are written", "4x5"),
-        ("relu()@1000000000x1000000000000", "is too large: a tensor has less", "1000000000x1"),
-        ("relu()@2x3:qint8", "an input of dtype qint8 cannot be made", "2x3"),
+        ("^layernorm(4)@1x5", "layernorm(4) does not take 1x5 from the input: Given"),
+        ("lstm(4,4)+^linear(5,1)@1x9x4", "takes 5 features, but gets 4"),
+        ("lstm(4,4)+^conv1d(5,1,1)@1x9x4", "takes 5 channels, but gets 9"),
+        ("gru(4,3,bidirectional=true)+^linear(5,1)@9x4", "but gets 6 from the layer b"),
+        ("^lstm(4,4)@1x2x9x4", "lstm(4,4) does not take 1x2x9x4 from the input"),
+        ("lstm(4,4)@1x5x4,^1x1x4", "takes one input, but 2 are written"),
+        ("lstm(4,4)+relu()+^linear(5,1)@1x1000000000x4", "takes 5 features"),
+        ("^lstm(4,4)@1x9x5", "takes 4 features, but gets 5"),
+        ("^attention(8,2)@1x9x5", "takes 8 features, but gets 5"),
+        ("^transformerencoderlayer(8,2)@1x9x5", "takes 8 features, but gets 5"),
+        ("^grucell(8,2)@1x5", "takes 8 features, but gets 5"),
+        ("^groupnorm(2,8)@1x5x5", "takes 8 channels, but gets 5"),
+        ("^linear(4,4)@1x4:int64", "linear(4,4) takes floating-point numbers, but gets int64"),
+        ("^embedding(9,3)@1x4:float32", "embedding(9,3) does not take 1x4 from the inp"),
+        ("adaptivemaxpool1d(2,true)+^relu()@1x1x4", "takes a tensor, but gets a tuple"),
+        ("^linear(4,0)@1x4", "linear(4,0) gives nothing of 1x4: 1x0"),
+        ("maxpool2d(2)+conv2d(3,4,5)@^4x4", "does not say how many channels there are"),
+        ("bilinear(3,4,5)@^2x3", "takes 2 inputs (input1, input2), but 1 is written"),
+        ("relu()@2x3,^4x5", "relu() takes one input, but 2 are written"),
+        ("relu()@^1000000000x1000000000000", "is too large: a tensor has less"),
+        ("relu()@^2x3:qint8", "an input of dtype qint8 cannot be made"),
     ],
 )
-def test_shapes_that_do_not_fit(text: str, said: str, at: str) -> None:
-    message, rest = refusal(text)
-    assert said in message
-    assert rest.startswith(at)
-    assert "\n" not in message
+def test_shapes_that_do_not_fit(text: str, said: str) -> None:
+    assert said in refusal(text)
 
 
 # -- arguments -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "at"),
+    ("text", "said"),
     [
-        ("conv2x(1,2)", "no layer is called 'conv2x'; did you mean 'conv2d'?", "conv2x"),
-        ("relu()+Conv9D(1)", "no layer is called 'Conv9D'; did you mean 'conv3d'?", "Conv9D"),
-        ("residul(relu())", "'relu()' cannot be an argument", "relu"),
-        ("residul(1)", "did you mean 'residual'?", "residul"),
-        ("qwertyuiop()", "no layer is called 'qwertyuiop' (layers of torch.nn", "qwertyuiop"),
-        ("sequential()", "no layer is called 'sequential'", "sequential"),
-        ("__class__()", "no layer is called '__class__'", "__class__"),
-        ("linear(5,5,baas=true)", "takes no argument 'baas'; did you mean 'bias'?", "baas"),
-        ("linear(5,5,device='cuda')", "takes no argument 'device'", "device"),
-        (
-            "conv2d(64)",
-            "conv2d: missing a required argument: 'out_channels'; it is written",
-            "conv2d",
-        ),
-        ("conv2d", "is a layer of torch.nn", ""),
-        ("conv2d@5x5", "it is written conv2d(in_channels, out_channels, kernel_size, …)", "conv2d"),
-        ("linear(1,2,true,4)", "linear: too many positional arguments", "linear"),
-        (
-            "sigmoid(3)",
-            "sigmoid: too many positional arguments; it is written sigmoid()",
-            "sigmoid",
-        ),
-        (
-            "linear(1,2,in_features=4)",
-            "linear: multiple values for argument 'in_features'",
-            "linear",
-        ),
-        ("conv2d(64,64,3,groups=5)", "in_channels must be divisible by groups", "conv2d"),
-        ("conv2d(64,64,3,padding_mode='x')", "padding_mode must be one of", "conv2d"),
-        ("conv2d(64,-64,3)", "conv2d(64,-64,3): ", "conv2d"),
-        ("conv2d('a',64,3)", "conv2d('a',64,3): TypeError", "conv2d"),
-        ("conv2d(64,64,0)@56x56", "kernel_size takes numbers from 1", "conv2d"),
-        ("conv2d(64,64,(3,0))@56x56", "kernel_size takes numbers from 1", "conv2d"),
-        ("conv2d(64,64,3,0)@56x56", "stride takes numbers from 1", "conv2d"),
-        ("conv2d(64,64,3,padding=-5)@56x56", "padding takes numbers from 0", "conv2d"),
-        ("conv2d(64,64,(3,3,3))@56x56", "kernel_size takes 2 numbers or one, not 3", "conv2d"),
-        ("conv1d(4,4,(3,3))@8", "kernel_size takes one, not 2", "conv1d"),
-        ("instancenorm2d(reflect,'x')@3x8x1x2", "does not take 3x8x1x2 from the input", "inst"),
-        ("linear(1e3,10)", "linear(1000.0,10): TypeError", "linear"),
-        ("linear(10000000000000,100000000000000)", "linear(", "linear"),
-        ("attention(9,2)", "embed_dim must be divisible by num_heads", "attention"),
-        ("conv2d(c,c*2,3)@5x5", "'c' has no value: write a number in its place", "c,c*2"),
-        ("relu()@{size}x5", "--sweep size=16:1024:x2", "size"),
-        ("conv2d(3,3,3,padding=smae)", "did you mean 'same'", "smae"),
-        ("lstm(8,8,99999999999)@1x2x8", "num_layers of 99,999,999,999 is too much", "lstm"),
-        ("transformer(8,1,1,2000)", "num_decoder_layers of 2,000 is too much", "transformer"),
-        ("1001*relu()@1", "1,001 layers are too many for a design: at most 1,000", "1001"),
-        ("1000*(1000*(1000*(1000*relu())))@1", "1,000,000,000,000 layers are too", "1000"),
-        ("999999999999*(relu()+relu())@1", "1,999,999,999,998 layers", "9999"),
+        ("^conv2x(1,2)", "no layer is called 'conv2x'; did you mean 'conv2d'?"),
+        ("relu()+^Conv9D(1)", "no layer is called 'Conv9D'; did you mean 'conv3d'?"),
+        ("residul(^relu())", "'relu()' cannot be an argument"),
+        ("^residul(1)", "did you mean 'residual'?"),
+        ("^qwertyuiop()", "no layer is called 'qwertyuiop' (layers of torch.nn"),
+        ("^sequential()", "no layer is called 'sequential'"),
+        ("^__class__()", "no layer is called '__class__'"),
+        ("linear(5,5,^baas=true)", "takes no argument 'baas'; did you mean 'bias'?"),
+        ("linear(5,5,^device='cuda')", "takes no argument 'device'"),
+        ("^conv2d(64)", "conv2d: missing a required argument: 'out_channels'; it is written"),
+        ("^conv2d@5x5", "it is written conv2d(in_channels, out_channels, kernel_size, …)"),
+        ("^linear(1,2,true,4)", "linear: too many positional arguments"),
+        ("^sigmoid(3)", "sigmoid: too many positional arguments; it is written sigmoid()"),
+        ("^linear(1,2,in_features=4)", "linear: multiple values for argument 'in_features'"),
+        ("^conv2d(64,64,3,groups=5)", "in_channels must be divisible by groups"),
+        ("^conv2d(64,64,3,padding_mode='x')", "padding_mode must be one of"),
+        ("^conv2d(64,-64,3)", "conv2d(64,-64,3): "),
+        ("^conv2d('a',64,3)", "conv2d('a',64,3): TypeError"),
+        ("^conv2d(64,64,0)@56x56", "kernel_size takes numbers from 1"),
+        ("^conv2d(64,64,(3,0))@56x56", "kernel_size takes numbers from 1"),
+        ("^conv2d(64,64,3,0)@56x56", "stride takes numbers from 1"),
+        ("^conv2d(64,64,3,padding=-5)@56x56", "padding takes numbers from 0"),
+        ("^conv2d(64,64,(3,3,3))@56x56", "kernel_size takes 2 numbers or one, not 3"),
+        ("^conv1d(4,4,(3,3))@8", "kernel_size takes one, not 2"),
+        ("^instancenorm2d(reflect,'x')@3x8x1x2", "does not take 3x8x1x2 from the input"),
+        ("^linear(1e3,10)", "linear(1000.0,10): TypeError"),
+        ("^linear(10000000000000,100000000000000)", "linear("),
+        ("^attention(9,2)", "embed_dim must be divisible by num_heads"),
+        ("conv2d(^c,c*2,3)@5x5", "'c' has no value: write a number in its place"),
+        ("relu()@{^size}x5", "--sweep size=16:1024:x2"),
+        ("conv2d(3,3,3,padding=^smae)", "did you mean 'same'"),
+        ("^lstm(8,8,99999999999)@1x2x8", "num_layers of 99,999,999,999 is too much"),
+        ("^transformer(8,1,1,2000)", "num_decoder_layers of 2,000 is too much"),
+        ("^1001*relu()@1", "1,001 layers are too many for a design: at most 1,000"),
+        ("^1000*(1000*(1000*(1000*relu())))@1", "1,000,000,000,000 layers are too"),
+        ("^999999999999*(relu()+relu())@1", "1,999,999,999,998 layers"),
     ],
 )
-def test_arguments_that_do_not_fit(text: str, said: str, at: str) -> None:
-    if not at:
-        with pytest.raises(ModelError, match=said):
-            load(text)
-        return
-    message, rest = refusal(text)
-    assert said in message
-    assert rest.startswith(at)
-    assert "\n" not in message
+def test_arguments_that_do_not_fit(text: str, said: str) -> None:
+    assert said in refusal(text)
+
+
+def test_a_layer_alone_has_no_brackets() -> None:
+    with pytest.raises(ModelError, match=r"is a layer of torch\.nn"):
+        load("conv2d")
 
 
 # -- models of the user's own ----------------------------------------------------------------------
@@ -526,41 +496,36 @@ def test_a_file_of_a_design_is_read_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "at"),
+    ("text", "said"),
     [
-        ("own.py:Block()@1x2", "own.py:Block: missing a required argument: 'channels'", "own.py"),
-        ("own.py:Block@1x2", "own.py:Block: missing a required argument: 'channels'", "own.py"),
-        ("own.py:Block(8,strid=2)@1x2", "did you mean 'stride'?", "strid"),
-        ("own.py:Blok(8)@1x2", "nothing called 'Blok' in it; did you mean 'Block'?", "own.py"),
-        ("relu()+no.py:Block(8)@1x2", "no.py: no such file", "no.py"),
-        ("relu()+no.package:Block(8)@1x2", "no package 'no' is installed", "no.package"),
-        ("own.py:number@1x2", "'number' is a int, not a module", "own.py"),
-        ("own.py:ready(3)@1x2", "own.py:ready takes no arguments here", "3"),
-        ("own.py:broken(3)@1x2", "building it failed: ValueError: no 3", "own.py"),
-        ("os:getpid()@1x2", "os:getpid gives an int, not a torch.nn.Module", "os:"),
-        ("own.py:text()@1x2", "own.py:text gives a str, not a torch.nn.Module", "own.py"),
-        ("resnet18(3)@1x2", "resnet18 takes no arguments here", "3"),
-        ("timm:no_such@1x3x4x4", "unknown", "timm"),
-        ("hf:a-hub/name@1x3x4x4", "nothing is downloaded", "hf"),
+        ("^own.py:Block()@1x2", "own.py:Block: missing a required argument: 'channels'"),
+        ("^own.py:Block@1x2", "own.py:Block: missing a required argument: 'channels'"),
+        ("own.py:Block(8,^strid=2)@1x2", "did you mean 'stride'?"),
+        ("^own.py:Blok(8)@1x2", "nothing called 'Blok' in it; did you mean 'Block'?"),
+        ("relu()+^no.py:Block(8)@1x2", "no.py: no such file"),
+        ("relu()+^no.package:Block(8)@1x2", "no package 'no' is installed"),
+        ("^own.py:number@1x2", "'number' is a int, not a module"),
+        ("own.py:ready(^3)@1x2", "own.py:ready takes no arguments here"),
+        ("^own.py:broken(3)@1x2", "building it failed: ValueError: no 3"),
+        ("^os:getpid()@1x2", "os:getpid gives an int, not a torch.nn.Module"),
+        ("^own.py:text()@1x2", "own.py:text gives a str, not a torch.nn.Module"),
+        ("resnet18(^3)@1x2", "resnet18 takes no arguments here"),
+        ("^timm:no_such@1x3x4x4", "unknown"),
+        ("^hf:a-hub/name@1x3x4x4", "nothing is downloaded"),
         (
-            "own.py:Block(8)+conv2d(4,4,1)@1x8x5x5",
+            "own.py:Block(8)+^conv2d(4,4,1)@1x8x5x5",
             "takes 4 channels, but gets 8 from the layer before: 1x8x5x5",
-            "conv2d",
         ),
         (
-            "relu()+own.py:Block(8)@1x4x5x5",
+            "relu()+^own.py:Block(8)@1x4x5x5",
             "own.py:Block(8) does not take 1x4x5x5 from the layer before: ",
-            "own.py",
         ),
-        ("own.py:Pair()+relu()@1x4", "relu() takes a tensor, but gets a tuple", "relu"),
-        ("own.py:Block(8)+relu()@1x8x4x4,1x8x4x4", "does not take 1x8x4x4, 1x8x4x4", "own.py"),
+        ("own.py:Pair()+^relu()@1x4", "relu() takes a tensor, but gets a tuple"),
+        ("^own.py:Block(8)+relu()@1x8x4x4,1x8x4x4", "does not take 1x8x4x4, 1x8x4x4"),
     ],
 )
-def test_own_models_that_do_not_fit(text: str, said: str, at: str, folder: Path) -> None:
-    message, rest = refusal(text)
-    assert said in message
-    assert rest.startswith(at)
-    assert "\n" not in message
+def test_own_models_that_do_not_fit(text: str, said: str, folder: Path) -> None:
+    assert said in refusal(text)
 
 
 def test_own_models_that_need_values_are_not_judged(folder: Path) -> None:

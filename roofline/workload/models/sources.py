@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from roofline.errors import InputError, ModelError, argument, nearest
 from roofline.workload.inputs import InputRequest
@@ -124,7 +125,7 @@ def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     """The modules that a function can call, and what it calls them."""
     if isinstance(function, functools.partial):
         yield from _modules_of(function.func)
-        yield from _modules_in(_numbered("argument", function.args) | function.keywords)
+        yield from _modules_in({"argument": function.args, **function.keywords})
         return
     for owner in (getattr(function, "__self__", None), function):
         if isinstance(owner, torch.nn.Module):
@@ -133,29 +134,24 @@ def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     function = inspect.unwrap(getattr(function, "__func__", function))
     if inspect.isfunction(function):
         variables = inspect.getclosurevars(function)
-        defaults = _numbered("default", function.__defaults__ or ())
-        for each in (
-            {**variables.globals, **variables.nonlocals},
-            function.__kwdefaults__,
-            defaults,
-        ):
-            yield from _modules_in(each or {})
+        yield from _modules_in({**variables.globals, **variables.nonlocals})
+        yield from _modules_in(function.__kwdefaults__ or {})
+        yield from _modules_in({"default": function.__defaults__ or ()})
 
 
-def _modules_in(variables: Mapping[str, Any]) -> Iterator[tuple[str, torch.nn.Module]]:
-    for name, value in variables.items():
+def _modules_in(variables: dict[str, Any]) -> Iterator[tuple[str, torch.nn.Module]]:
+    for path, value in pytree.tree_flatten_with_path(variables)[0]:
         if isinstance(value, torch.nn.Module):
-            yield name, value
+            steps: Iterable[Any] = path
+            yield (
+                "_".join(
+                    str(getattr(each, "key", getattr(each, "idx", getattr(each, "name", ""))))
+                    for each in steps
+                ),
+                value,
+            )
         elif isinstance(value, functools.partial) or inspect.ismethod(value):
             yield from _modules_of(value)
-        elif isinstance(value, Mapping):
-            yield from _modules_in({f"{name}_{key}": each for key, each in value.items()})
-        elif isinstance(value, (list, tuple)):
-            yield from _modules_in(_numbered(name, value))
-
-
-def _numbered(name: str, values: Iterable[Any]) -> dict[str, Any]:
-    return {f"{name}_{number}": each for number, each in enumerate(values)}
 
 
 _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX.items()}
