@@ -104,7 +104,7 @@ class _Builder:
 
     def __init__(self, design: Design, find: Find) -> None:
         self._design = design
-        if (count := _length(design.parts)) > MOST_LAYERS:
+        if (count := sum(map(_length, design.parts))) > MOST_LAYERS:
             repeats = (each for each in design.parts if isinstance(each, Repeat))
             raise design.wrong(
                 f"{count:,} layers are too many for a design: at most {MOST_LAYERS:,};"
@@ -248,18 +248,15 @@ def _chained(kind: type[Chain], pieces: Sequence[Piece]) -> Chain:
     return chain
 
 
-def _length(parts: Sequence[Part]) -> int:
-    """How many layers they are once they are repeated."""
-    total = 0
-    for part in parts:
-        match part:
-            case Layer():
-                total += 1
-            case Group():
-                total += _length(part.parts)
-            case Repeat():
-                total += _whole(part.count) * _length([part.part])
-    return total
+def _length(part: Part) -> int:
+    """How many layers it is once all are repeated."""
+    match part:
+        case Group():
+            return sum(map(_length, part.parts))
+        case Repeat():
+            return _whole(part.count) * _length(part.part)
+        case Layer():
+            return 1
 
 
 def _whole(value: Value) -> int:

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
@@ -33,6 +33,7 @@ from roofline.workload.models.expressions.syntax import (
     written,
 )
 
+T = TypeVar("T")
 Given = Mapping[str, int | float | str]
 
 _OF_DESIGNS = re.compile(r"[()@+*{}]")
@@ -175,17 +176,13 @@ class _Reader:
         return found[0] if found else ""
 
     def design(self) -> Design:
-        parts = self._chain()
-        shapes: list[Shape] = []
-        if self._take("@"):
-            shapes.append(self._shape())
-            while self._take(","):
-                shapes.append(self._shape())
+        parts = self._several(self._part, "+")
+        shapes = self._several(self._shape, ",") if self._take("@") else ()
         match self._next():
             case "":
                 return Design(
                     parts=parts,
-                    shapes=tuple(shapes),
+                    shapes=shapes,
                     text=self._written,
                     layers=tuple(self._layers),
                     variables=tuple(self._variables),
@@ -201,11 +198,11 @@ class _Reader:
             case _:
                 raise self._expected("'+' and a layer, or '@' and a shape")
 
-    def _chain(self) -> tuple[Part, ...]:
-        parts = [self._part()]
-        while self._take("+"):
-            parts.append(self._part())
-        return tuple(parts)
+    def _several(self, read: Callable[[], T], sign: str) -> tuple[T, ...]:
+        found = [read()]
+        while self._take(sign):
+            found.append(read())
+        return tuple(found)
 
     def _part(self) -> Part:
         self._next()
@@ -247,7 +244,7 @@ class _Reader:
     def _group(self, at: int, *, is_residual: bool) -> Group:
         end = self._closing[self._at]
         self._at += 1
-        parts = self._chain()
+        parts = self._several(self._part, "+")
         if self._next() == "@":
             raise self._wrong(
                 "the shape stands at the end of the whole design, outside of brackets"
@@ -260,9 +257,7 @@ class _Reader:
     def _shape(self) -> Shape:
         self._next()
         at, kind = self._at, ""
-        sizes = [self._size()]
-        while self._take("x"):
-            sizes.append(self._size())
+        sizes = self._several(self._size, "x")
         if self._take(":"):
             self._next()
             began = self._at
@@ -272,7 +267,7 @@ class _Reader:
                 dtype(kind)
             except InputError as error:
                 raise self._wrong(str(error), began) from None
-        return Shape(sizes=tuple(sizes), dtype=kind, at=at)
+        return Shape(sizes=sizes, dtype=kind, at=at)
 
     def _size(self) -> Value:
         self._next()
