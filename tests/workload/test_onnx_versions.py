@@ -121,6 +121,7 @@ def test_codes_without_a_zero_point(tmp_path: Path) -> None:
     ("operator", "how", "shape"),
     [
         ("AveragePool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (2, 4, 7, 6)),
+        ("AveragePool", {"kernel_shape": [2, 2], "pads": [0, 0, 1, 1]}, (2, 4, 9, 8)),
         ("MaxPool", {"kernel_shape": [2, 2], "outputs": 2}, (2, 4, 8, 7)),
         ("Resize", {"antialias": 1, "mode": "linear"}, (2, 4, 3, 5)),
         ("Resize", {"coordinate_transformation_mode": "tf_crop_and_resize"}, (2, 4, 3, 5)),

@@ -19,9 +19,12 @@ from tests.forked_programs import forked
 # -- torchvision -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["resnet18", "torchvision:resnet18", "googlenet", "inception_v3"])
+@pytest.mark.parametrize(
+    "name",
+    ["resnet18", "torchvision:resnet18", "googlenet", "inception_v3", "quantized_googlenet"],
+)
 def test_torchvision_models_are_built_without_weights(name: str) -> None:
-    """On the meta device; the last two would spend seconds on initial weights, and warn."""
+    """On the meta device; the last three would spend seconds on initial weights, and warn."""
     source = load(name)
     assert source.name == name.rpartition(":")[2]
     assert {each.device.type for each in source.module.parameters()} == {"meta"}

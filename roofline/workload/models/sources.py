@@ -76,8 +76,8 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
     options: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
-    if model in ("googlenet", "inception_v3"):
-        # They spend seconds on initial weights, and warn, unless told not to.
+    if builder.__name__ in ("googlenet", "inception_v3"):
+        # They and their quantized forms spend seconds on initial weights, unless told not to.
         options["init_weights"] = False
     source = build(asked, functools.partial(builder, **options))
     published = list(torchvision.models.get_model_weights(model))

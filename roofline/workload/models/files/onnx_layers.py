@@ -105,11 +105,11 @@ def _steps(node: Node, dimensions: int) -> tuple[list[int], list[int]]:
 
 
 def _padded(
-    node: Node, x: Tensor, kernel: Sequence[int], value: float = 0.0
+    node: Node, x: Tensor, kernel: Sequence[int], value: float | None = 0.0
 ) -> tuple[Tensor, list[int]]:
-    """Return the padding at both ends of every dimension, and what it is the padding of.
+    """Return what is to be padded alike at both ends of every dimension, and by how much.
 
-    torch's operators pad both ends alike; where a node does not, its operand is padded before.
+    torch's operators pad so; where a node does not, its operand is padded before, by `value`.
     """
     dimensions = len(kernel)
     begins, ends = [0] * dimensions, [0] * dimensions
@@ -126,10 +126,11 @@ def _padded(
             begins[axis], ends[axis] = halves if how == "SAME_UPPER" else reversed(halves)
     if begins == ends:
         return x, begins
+    if value is None:
+        raise OtherwiseError("pooling padded at one end, which is not counted")
     pairs = zip(reversed(begins), reversed(ends), strict=True)
-    return functional.pad(x, [each for pair in pairs for each in pair], value=value), [
-        0
-    ] * dimensions
+    x = functional.pad(x, [each for pair in pairs for each in pair], value=value)
+    return x, [0] * dimensions
 
 
 @operator("Conv")
@@ -180,10 +181,8 @@ def _average_pool(node: Node, x: Tensor) -> Tensor:
     kernel = list(node["kernel_shape"])
     if any(each != 1 for each in node.get("dilations") or ()):
         raise OtherwiseError("average pooling with gaps")
-    counts_padding, shape = bool(node.get("count_include_pad", 0)), x.shape
-    x, padding = _padded(node, x, kernel)
-    if x.shape != shape and not counts_padding:
-        raise OtherwiseError("average pooling padded at one end, which is not counted")
+    counts_padding = bool(node.get("count_include_pad", 0))
+    x, padding = _padded(node, x, kernel, 0.0 if counts_padding else None)
     strides, is_ceil = _each(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
     counts_padding = counts_padding or not any(padding)
     return _AVERAGE[len(kernel)](x, kernel, strides, padding, is_ceil, counts_padding)

@@ -198,12 +198,8 @@ def _inputs(
 # -- what torch.save wrote: unpickled only where the user says so ----------------------------------
 
 
-class _NeedsPickleError(FileFormatError):
-    """Only unpickling a file, which runs what it says, would tell what is in it."""
-
-
-def _plain(path: Path) -> Any:
-    """What is in a file, where that can be told without running code."""
+def _saved(path: Path, *, allow_pickle: bool) -> Any:
+    """What torch.save wrote into a file; what only running its code would tell, where allowed."""
     is_zip = kind_of(path) == ZIP
     if is_zip and "data.pkl" not in archive_in(path):
         raise FileFormatError(
@@ -213,23 +209,21 @@ def _plain(path: Path) -> Any:
         with _reading(path, "torch.load"):
             return torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
     except FileFormatError as error:
-        if "Weights only load failed" not in str(error.__cause__):
+        if not allow_pickle and "Weights only load failed" in str(error.__cause__):
+            raise FileFormatError(
+                f"{path}: a pickle{refused_import(error.__cause__)}, and unpickling runs what a"
+                f" file says; add {argument('allow_pickle', True)} if you trust it, or save it with"
+                " torch.export.save, or its state_dict()"
+            ) from None
+        if not allow_pickle:
             raise
-        raise _NeedsPickleError(
-            f"{path}: a pickle{refused_import(error.__cause__)}, and unpickling runs what a file"
-            f" says; add {argument('allow_pickle', True)} if you trust it, or save it with"
-            " torch.export.save, or its state_dict()"
-        ) from None
-
-
-def _unpickled(path: Path) -> Any:
     with _reading(path, "torch.load"):
         return torch.load(path, weights_only=False, map_location="cpu")
 
 
 def _pickled(path: Path, *, allow_pickle: bool) -> Source:
     """The module that `torch.save` pickled into a file."""
-    found = _unpickled(path) if allow_pickle else _plain(path)
+    found = _saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
         return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
     if isinstance(found, Mapping):
@@ -259,12 +253,7 @@ def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]
             f"{path}: this is a whole model and not weights alone; give it as the model, without"
             f" {argument('weights')}"
         )
-    try:
-        found = _plain(path)
-    except _NeedsPickleError:
-        if not allow_pickle:
-            raise
-        found = _unpickled(path)
+    found = _saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
         found = found.state_dict()
     for key in ("state_dict", "model_state_dict", "model"):
