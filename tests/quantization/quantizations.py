@@ -284,10 +284,10 @@ def with_kernels() -> Quantization:
 def variants() -> tuple[NativeVariant, ...]:
     """bfloat16 loses, int8 wins, and one could not be run."""
     half, int8 = (LayerBits(weights=each, activations=each) for each in (16, 8))
-    interval = {"speedup_low": 0.78, "speedup_high": 0.83, "rounds": 7}
-    predicted = {"predicted_before_s": 4.2e-3, "predicted_s": 5.5e-3}
-    slower = {"before_s": 4e-3, "after_s": 5e-3, "speedup": 0.8, "error": 0.0042}
-    faster = {"before_s": 4e-3, "after_s": 2e-3, "speedup": 2.0, "error": 0.031}
+    interval: dict[str, Any] = {"speedup_low": 0.78, "speedup_high": 0.83, "rounds": 7}
+    predicted: dict[str, Any] = {"predicted_before_s": 4.2e-3, "predicted_s": 5.5e-3}
+    slower: dict[str, Any] = {"before_s": 4e-3, "after_s": 5e-3, "speedup": 0.8, "error": 0.0042}
+    faster: dict[str, Any] = {"before_s": 4e-3, "after_s": 2e-3, "speedup": 2.0, "error": 0.031}
     return (
         NativeVariant(way="bfloat16", bits=half, **slower, **interval, **predicted),
         NativeVariant(way="int8 (torch.ao, static)", bits=int8, rounds=1, **faster),
@@ -328,7 +328,7 @@ def sensitive() -> Quantization:
         time_s=None,
         error=0.27,
     )
-    said = {"inputs": "random numbers", "weights": "the model's"}
+    said: dict[str, Any] = {"inputs": "random numbers", "weights": "the model's"}
     ranking = Sensitivity(layers=layers, basis="bound", proposal=proposal, **said)
     return replace(bandwidth_only(), sensitivity=ranking)
 

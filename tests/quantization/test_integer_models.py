@@ -241,17 +241,36 @@ def test_the_model_stays_as_it_is_and_the_copy_can_be_copied() -> None:
     assert "takes codes" in repr(whole)
 
 
+def _of_nan() -> nn.Module:
+    model: Any = nn.Sequential(quantized(nn.Linear(2, 2)))
+    model[0].parametrizations.weight.original.data.fill_(float("nan"))
+    return model
+
+
+def _with_a_generator() -> nn.Module:
+    model: Any = nn.Sequential(quantized(nn.Linear(2, 2)))
+    model.lock = (each for each in ())
+    return model
+
+
+NOT_QUANTISED = r"both quantised, .* quantize_model first"
+
+
 @pytest.mark.parametrize(
-    "model",
+    ("model", "error", "said"),
     [
-        nn.Linear(2, 2),
-        nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU()),
+        (nn.Linear(2, 2), InputError, NOT_QUANTISED),
+        (nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU()), InputError, NOT_QUANTISED),
         # Weights alone are not enough.
-        quantized(nn.Linear(2, 2), 2, None),
+        (quantized(nn.Linear(2, 2), 2, None), InputError, NOT_QUANTISED),
+        (_of_nan(), InputError, "^0: .*NaN"),
+        (_with_a_generator(), ModelError, "cannot be copied"),
     ],
 )
-def test_a_model_without_quantised_layers_is_refused(model: nn.Module) -> None:
-    with pytest.raises(InputError, match=r"both quantised, .* quantize_model first") as raised:
+def test_what_has_no_whole_numbers_is_refused(
+    model: nn.Module, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said) as raised:
         integer_model(model)
     assert "\n" not in str(raised.value)
 
@@ -262,22 +281,6 @@ def test_activations_that_are_nan_have_no_code() -> None:
         whole(torch.tensor([[0.0, float("nan")]]))
     # What is infinite is clipped.
     assert whole(torch.tensor([[0.0, float("inf")]])).isfinite().all()
-
-
-def test_weights_that_became_nan_are_named() -> None:
-    model: Any = nn.Sequential(quantized(nn.Linear(2, 2)))
-    with torch.no_grad():
-        model[0].parametrizations.weight.original.fill_(float("nan"))
-    with pytest.raises(InputError, match=r"^0: .*NaN"):
-        integer_model(model)
-
-
-def test_a_model_that_cannot_be_copied_says_so() -> None:
-    model = nn.Sequential(quantized(nn.Linear(2, 2)))
-    kept: Any = model
-    kept.lock = (each for each in ())
-    with pytest.raises(ModelError, match="cannot be copied"):
-        integer_model(model)
 
 
 def _chain() -> Any:
@@ -313,15 +316,8 @@ def test_hooks_see_floats_and_may_change_them(place: int) -> None:
     with torch.no_grad():
         assert largest_error(expected, whole(x)) < 1e-5
     torch.testing.assert_close(seen, ours)
-    taking = {name: each.takes_codes for name, each in integer_layers(whole).items()}
-    assert (
-        taking
-        == {
-            "0": {"2": False, "3": True},
-            "2": {"0": False, "3": False},
-            "3": {"0": False, "2": True},
-        }[str(place)]
-    )
+    taking = {name for name, each in integer_layers(whole).items() if each.takes_codes}
+    assert taking == {0: {"3"}, 2: set(), 3: {"2"}}[place]
 
 
 def test_a_part_that_runs_alone_takes_floats() -> None:

@@ -48,8 +48,8 @@ def forged(path: Path, change: Any) -> None:
     """Writes the file of `small` with another table, and a checksum that is right."""
     content = content_of_small()
     table = json.loads(content["table"])
-    change(table)
-    content["table"] = json.dumps(table)
+    text = change(table)
+    content["table"] = text if isinstance(text, str) else json.dumps(table)
     content["crc32"] = packed_files._sum_of(content["table"], content["payload"])
     torch.save(content, path)
 
@@ -71,10 +71,6 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     for value in (plain().state_dict(), [1, 2], plain(), {"format": "another"}):
         torch.save(value, path)
         assert "is no packed model" in refusal(path)
-
-
-def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
     torch.save({"format": "roofline packed model", "version": 2}, path)
     assert "version 2" in refusal(path)
 
@@ -122,21 +118,16 @@ def test_a_file_that_was_cut_short_is_found(part: float, tmp_path: Path) -> None
         {"payload": torch.zeros(5, dtype=torch.uint8).to_sparse()},
         {"payload": torch.zeros(10, dtype=torch.uint8)[::2]},
         {"payload": [1, 2, 3]},
+        # One byte that says to be many fills no memory.
+        {"payload": torch.zeros(1, dtype=torch.uint8).expand(2**50)},
     ],
 )
 def test_containers_of_other_things(change: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({**content_of_small(), **change}, path)
+    assert path.stat().st_size < 20_000
     message = refusal(path)
     assert "damaged" in message or "is no packed model" in message
-
-
-def test_one_byte_that_says_to_be_many_fills_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    many = torch.zeros(1, dtype=torch.uint8).expand(2**50)
-    torch.save({**content_of_small(), "payload": many}, path)
-    assert path.stat().st_size < 10_000
-    assert "damaged" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +141,6 @@ def test_one_byte_that_says_to_be_many_fills_no_memory(tmp_path: Path) -> None:
         lambda table: table["weights"][0].update(levels=3),
         lambda table: table["weights"][0].update(levels="four"),
         lambda table: table["weights"][0].update(axis=7),
-        lambda table: table["weights"][0].update(shape=[10**9, 10**9]),
         lambda table: table["weights"][0].update(shape=[-1, -54]),
         lambda table: table["weights"][0]["alpha"].update(shape=[2]),
         lambda table: table["weights"][0].update(same_as="nobody"),
@@ -184,17 +174,11 @@ def test_tables_of_nonsense(change: Any, tmp_path: Path) -> None:
     assert "is damaged" in refusal(path)
 
 
-def test_a_table_of_more_bytes_than_there_are_says_so(tmp_path: Path) -> None:
+def test_tables_without_end(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     forged(path, lambda table: table["weights"][0].update(shape=[10**9, 10**9]))
     assert "more bytes than there are" in refusal(path)
-
-
-def test_a_table_that_is_nested_without_end(tmp_path: Path) -> None:
-    path, content = tmp_path / "model.pt", content_of_small()
-    content["table"] = "[" * 100_000
-    content["crc32"] = packed_files._sum_of(content["table"], content["payload"])
-    torch.save(content, path)
+    forged(path, lambda table: "[" * 100_000)
     assert "is damaged" in refusal(path)
 
 

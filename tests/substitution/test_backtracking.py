@@ -155,12 +155,36 @@ def test_alpha_counts_what_the_rest_of_the_model_costs() -> None:
     assert {around_bytes for _, around_bytes in costs.calls} == {7}
 
 
-def test_greedy_does_not_follow_what_costs_as_much() -> None:
-    rules = (renamed("same", "a", "b"), renamed("pays", "b", "c"))
-    costs = ToyCosts({"a": 2.0, "b": 2.0, "c": 1.0})
-
-    assert search(chain("a"), rules, costs, complete, alpha=1.0).candidates == ()
-    assert search(chain("a"), rules, costs, complete, alpha=1.01).best.cost.total_s == 1.0
+@pytest.mark.parametrize(
+    ("ops", "rules", "seconds", "alpha", "made"),
+    [
+        # Greedy does not follow what costs as much.
+        ("a", (renamed("same", "a", "b"), renamed("pays", "b", "c")), (2, 2, 1), 1.0, []),
+        (
+            *("a", (renamed("same", "a", "b"), renamed("pays", "b", "c")), (2, 2, 1), 1.01),
+            ["same", "pays"],
+        ),
+        # Of overlapping rewrites the better is made.
+        (
+            *("abc", (fused("first", "a", "b", "d"), fused("second", "b", "c", "e"))),
+            *((1, 1, 1, 1.5, 1.2), 1.0, ["second"]),
+        ),
+        # Without "c" less is left to do, but what "b" and "c" become together costs less still.
+        (
+            "bc",
+            (dropped("drop", "c"), fused("fuse", "b", "c", "d"), renamed("finish", "d", "e")),
+            *((1, 1, 1, 1.1, 0.5), 1.2, ["fuse", "finish"]),
+        ),
+    ],
+    ids=["as much", "as much, relaxed", "overlapping", "hindering"],
+)
+def test_what_is_made_of_a_chain(
+    ops: str, rules: tuple[Rule, ...], seconds: tuple[float, ...], alpha: float, made: list[str]
+) -> None:
+    costs = ToyCosts(dict(zip("abcde", seconds, strict=False)))
+    found = search(chain(*ops), rules, costs, complete, alpha=alpha)
+    assert [each.rule for each in found.best.history] == made
+    assert bool(found.candidates) is bool(made)
 
 
 def test_greedy_makes_everything_that_pays() -> None:
@@ -200,16 +224,6 @@ def test_what_saves_nothing_but_lets_others_pay_needs_no_graph_for_each_subset(
     # As it is, all folded, all merged; and nothing of the two to the power of forty between.
     assert found.statistics.expanded == 3
     assert found.statistics.evaluated <= 4 * 40
-
-
-def test_a_rewrite_that_hinders_another_does_not_cover_for_it() -> None:
-    """Without "c" less is left to do, but what "b" and "c" become together costs less still."""
-    rules = (dropped("drop", "c"), fused("fuse", "b", "c", "d"), renamed("finish", "d", "e"))
-    costs = ToyCosts({"b": 1.0, "c": 1.0, "d": 1.1, "e": 0.5})
-
-    found = search(chain("b", "c"), rules, costs, complete, alpha=1.2)
-
-    assert [each.rule for each in found.best.history] == ["fuse", "finish"]
 
 
 def test_two_steps_uphill_that_need_each_other_are_made() -> None:
@@ -260,15 +274,6 @@ def test_what_is_passed_over_takes_nothing_from_what_is_found(seed: int, size: i
 
     assert quick.best.cost.total_s == pytest.approx(thorough.best.cost.total_s, rel=1e-12)
     assert quick.statistics.expanded <= thorough.statistics.expanded
-
-
-def test_of_overlapping_rewrites_the_better_is_made() -> None:
-    rules = (fused("first", "a", "b", "ab"), fused("second", "b", "c", "bc"))
-    costs = ToyCosts({"ab": 1.5, "bc": 1.2})
-
-    found = search(chain("a", "b", "c"), rules, costs, complete, alpha=1.0)
-
-    assert [each.rule for each in found.best.history] == ["second"]
 
 
 def test_a_rewrite_of_the_same_node_can_be_made_again() -> None:

@@ -255,13 +255,17 @@ def test_what_is_added_becomes_one(
     assert ops(found.graph) == left
 
 
-def test_a_residual_block_is_left_alone() -> None:
-    branch = nn.Sequential(
-        nn.Conv2d(2, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2)
-    )
-    graph = graph_of(Parallel(branch, nn.Identity()).eval(), random(1, 2, 4, 4))
-    assert places(graph, "absorb-residual") == []
-    assert places(graph, "sum-convolutions") == []
+@pytest.mark.parametrize(
+    "model",
+    [
+        Parallel(nn.Sequential(_three(), nn.ReLU(), _three(), nn.BatchNorm2d(2)), nn.Identity()),
+        Parallel(_one(), meet=lambda values: (values[0] + 1.0) * 2 - values[0]),
+    ],
+    ids=["residual block", "numbers and other additions"],
+)
+def test_what_is_no_sum_is_left_alone(model: nn.Module) -> None:
+    graph = graph_of(model.eval(), random(1, 2, 4, 4))
+    assert places(graph, "absorb-residual") == places(graph, "sum-convolutions") == []
 
 
 def test_a_value_that_is_padded_otherwise_than_by_zeros_is_another_value() -> None:
@@ -400,12 +404,3 @@ def test_of_one_dimension_it_is_said_too(
     rule: str, model: nn.Module, shape: tuple[int, ...], words: str
 ) -> None:
     assert refusal(model.eval(), (random(*shape),), rule) == words
-
-
-def test_numbers_and_other_additions_are_no_sums() -> None:
-    def meet(values: list[Tensor]) -> Tensor:
-        return (values[0] + 1.0) * 2 - values[0]
-
-    graph = graph_of(Parallel(_one(), meet=meet).eval(), random(1, 2, 4, 4))
-    assert places(graph, "sum-convolutions") == []
-    assert places(graph, "absorb-residual") == []

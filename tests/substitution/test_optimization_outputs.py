@@ -359,19 +359,8 @@ def test_without_a_module_none_is_saved_nor_anything_else(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-class Scaled(torch.nn.Module):
-    """Takes a keyword, and gives two tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 3)
-
-    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self.linear(x) * scale, x + 1
-
-
 def test_modules_are_saved_for_torch_export(tmp_path: Path) -> None:
-    module = Scaled().eval()
+    module = Model(lambda m, x, scale: (m.linear(x) * scale, x + 1), linear=torch.nn.Linear(4, 3))
     x, scale = torch.randn(2, 4), torch.randn(3)
     found = replace(measured(), module=module, arguments=((x,), {"scale": scale}))
     path = tmp_path / "faster.pt2"

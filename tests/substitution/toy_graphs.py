@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Any
 
 from roofline.substitution.costs import Cost, CostBasis
 from roofline.substitution.graphs.graph import (
@@ -98,7 +99,7 @@ def renamed(name: str, before: str, after: str) -> Rule:
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["node"])
-        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
+        new = editor.add(after, module_path=node.module_path, **dict[str, Any](node.arguments))
         editor.replace(Value(match["node"]), Value(new))
 
     pattern = Chain(steps=(Step(role="node", ops=frozenset({before})),))
@@ -124,7 +125,7 @@ def fused(name: str, first: str, second: str, after: str) -> Rule:
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["first"])
-        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
+        new = editor.add(after, module_path=node.module_path, **dict[str, Any](node.arguments))
         editor.replace(Value(match["second"]), Value(new))
 
     steps = (
