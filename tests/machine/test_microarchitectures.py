@@ -25,6 +25,10 @@ def x86(vendor: str, family: int, model: int, name: str = "?", stepping: int = 1
     )
 
 
+def arm(implementer: str, part: str) -> str:
+    return f"CPU implementer\t: {implementer}\nCPU part\t: {part}\n"
+
+
 def host(root: Path, *processors: str) -> Path:
     """A fake file tree whose CPUs are these."""
     (root / "proc").mkdir(exist_ok=True)
@@ -37,59 +41,58 @@ def name_of(core: Core | None) -> str | None:
     return core.name if core else None
 
 
-PLATINUM = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
+AMD = {
+    "AMD Zen": ((23, 1), (23, 8)),
+    "AMD Zen 2": ((23, 49), (23, 113)),
+    "AMD Zen 3": ((25, 1), (25, 80)),
+    "AMD Zen 4": ((25, 17), (25, 97), (25, 160)),
+    "AMD Zen 5": ((26, 2), (26, 17), (26, 68)),
+    "AMD Zen 5, 256-bit data path": ((26, 36),),
+    None: ((26, 80), (99, 1)),
+}
+INTEL = {
+    "Intel Haswell": (63, 79),
+    "Intel Skylake": (158,),
+    "Intel Ice Lake server": (106,),
+    "Intel Ice Lake client": (140,),
+    "Intel Sapphire Rapids": (143, 207),
+    "Intel Granite Rapids": (173,),
+    "Intel Crestmont": (175,),
+    None: (255,),
+}
+# Of Skylake's servers, by brand and stepping.
+SERVERS = (
+    ("Platinum 8259CL CPU @ 2.50GHz", 7, "Intel Cascade Lake, two AVX-512 FMA units"),
+    ("Gold 6148 CPU @ 2.40GHz", 4, "Intel Skylake server, two AVX-512 FMA units"),
+    ("Silver 4110 CPU @ 2.10GHz", 4, "Intel Skylake server"),
+    ("CPU @ 2.00GHz", 3, "Intel Skylake server"),
+)
+ARM = {
+    "Arm Cortex-A72": ("0x41", "0xd08"),
+    "Arm Neoverse N1": ("0x41", "0xd0c"),
+    "Arm Neoverse V2": ("0x41", "0xd4f"),
+    "Apple M1 to M4, performance core": ("0x61", "0x023"),
+    None: ("0x61", "0x022"),
+}
 
 
 @pytest.mark.parametrize(
     ("cpu", "expected"),
     [
-        (x86("AuthenticAMD", 23, 1), "AMD Zen"),
-        (x86("AuthenticAMD", 23, 8), "AMD Zen"),
-        (x86("AuthenticAMD", 23, 49), "AMD Zen 2"),
-        (x86("AuthenticAMD", 23, 113), "AMD Zen 2"),
-        (x86("AuthenticAMD", 25, 1), "AMD Zen 3"),
-        (x86("AuthenticAMD", 25, 80), "AMD Zen 3"),
-        (x86("AuthenticAMD", 25, 17), "AMD Zen 4"),
-        (x86("AuthenticAMD", 25, 97), "AMD Zen 4"),
-        (x86("AuthenticAMD", 25, 160), "AMD Zen 4"),
-        (x86("AuthenticAMD", 26, 2), "AMD Zen 5"),
-        (x86("AuthenticAMD", 26, 17), "AMD Zen 5"),
-        (x86("AuthenticAMD", 26, 68), "AMD Zen 5"),
-        (x86("AuthenticAMD", 26, 36), "AMD Zen 5, 256-bit data path"),
-        (x86("AuthenticAMD", 26, 80), None),
-        (x86("AuthenticAMD", 99, 1), None),
-        (x86("GenuineIntel", 6, 63), "Intel Haswell"),
-        (x86("GenuineIntel", 6, 79), "Intel Haswell"),
-        (x86("GenuineIntel", 6, 158), "Intel Skylake"),
-        (x86("GenuineIntel", 6, 85, PLATINUM, 7), "Intel Cascade Lake, two AVX-512 FMA units"),
+        *((x86("AuthenticAMD", *each), core) for core, known in AMD.items() for each in known),
+        *((x86("GenuineIntel", 6, each), core) for core, known in INTEL.items() for each in known),
+        *(
+            (x86("GenuineIntel", 6, 85, f"Intel(R) Xeon(R) {brand}", stepping), core)
+            for brand, stepping, core in SERVERS
+        ),
         (
             x86("GenuineIntel", 6, 85, "Intel(R) Core(TM) i9-10980XE CPU @ 3.00GHz", 7),
             "Intel Cascade Lake, two AVX-512 FMA units",
         ),
-        (
-            x86("GenuineIntel", 6, 85, "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", 4),
-            "Intel Skylake server, two AVX-512 FMA units",
-        ),
-        (
-            x86("GenuineIntel", 6, 85, "Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz", 4),
-            "Intel Skylake server",
-        ),
-        (x86("GenuineIntel", 6, 85, "Intel(R) Xeon(R) CPU @ 2.00GHz", 3), "Intel Skylake server"),
-        (x86("GenuineIntel", 6, 106), "Intel Ice Lake server"),
-        (x86("GenuineIntel", 6, 140), "Intel Ice Lake client"),
-        (x86("GenuineIntel", 6, 143), "Intel Sapphire Rapids"),
-        (x86("GenuineIntel", 6, 207), "Intel Sapphire Rapids"),
-        (x86("GenuineIntel", 6, 173), "Intel Granite Rapids"),
-        (x86("GenuineIntel", 6, 175), "Intel Crestmont"),
-        (x86("GenuineIntel", 6, 255), None),
+        *((arm(*each), core) for core, each in ARM.items()),
         (x86("GenuineIntel", 15, 4), None),
         (x86("Mystery", 6, 85), None),
-        ("CPU implementer\t: 0x41\nCPU part\t: 0xd08\n", "Arm Cortex-A72"),
-        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", "Arm Neoverse N1"),
-        ("CPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "Arm Neoverse V2"),
-        ("CPU implementer\t: 0x61\nCPU part\t: 0x023\n", "Apple M1 to M4, performance core"),
-        ("CPU implementer\t: 0x61\nCPU part\t: 0x022\n", None),
-        ("CPU implementer\t: nonsense\nCPU part\t: 0xd4f\n", None),
+        (arm("nonsense", "0xd4f"), None),
         ("", None),
     ],
 )
@@ -129,8 +132,7 @@ def test_hybrid_cores_are_told_apart_by_their_lists(tmp_path: Path) -> None:
 
 
 def test_big_and_little_cores_together_are_no_core(tmp_path: Path) -> None:
-    arm = "CPU implementer\t: 0x41\nCPU part\t: {}\n".format
-    root = host(tmp_path, arm("0xd05"), arm("0xd0b"), arm("0xd0b"))
+    root = host(tmp_path, *(arm("0x41", part) for part in ("0xd05", "0xd0b", "0xd0b")))
     assert identify_core(root, cpus=(0, 1)) is None
     assert name_of(identify_core(root, cpus=(1, 2))) == "Arm Cortex-A76"
 
