@@ -144,47 +144,40 @@ _THREE_LOADS = NearestCache(bits=256, load_bytes=96)
 # AMD. Since Zen 3, additions go to two pipes beside those of the multiply-adds.
 
 
-def _amd(family: str, number: str) -> str:
+def _amd(
+    name: str,
+    guide: tuple[str, str],
+    *throughputs: Iterable[Throughput],
+    l1: NearestCache | None = None,
+    l2_read_bytes: int | None = 32,
+) -> Core:
+    family, number = guide
     site = "AMD, https://www.amd.com/en/search/documentation/hub.html"
-    return f"Software Optimization Guide for {family} ({number}), {site}"
+    reference = f"Software Optimization Guide for {family} ({number}), {site}"
+    return _core(f"AMD {name}", reference, *throughputs, l1=l1, l2_read_bytes=l2_read_bytes)
 
 
-_ZEN5_GUIDE = _amd("the AMD Zen5 Microarchitecture", "58455")
+_ZEN_GUIDE = "AMD Family 17h Processors", "55723"
+_ZEN_2_GUIDE = "AMD Family 17h Models 30h and Greater Processors", "56305"
+_ZEN_3_GUIDE = "AMD Family 19h Processors", "56665"
+_ZEN_4_GUIDE = "the AMD Zen4 Microarchitecture", "57647"
+_ZEN_5_GUIDE = "the AMD Zen5 Microarchitecture", "58455"
 
-_ZEN = _core(
-    "AMD Zen",
-    _amd("AMD Family 17h Processors", "55723"),
-    _fma(2, scalar=0, sse=128, avx2=128),
-    l1=_128_BIT,
-    l2_read_bytes=32,
-)
-_ZEN_2 = _core(
-    "AMD Zen 2",
-    _amd("AMD Family 17h Models 30h and Greater Processors", "56305"),
-    _fma(2, scalar=0, sse=128, avx2=256),
-    l1=_256_BIT,
-    l2_read_bytes=32,
-)
-_ZEN_3 = _core(
-    "AMD Zen 3",
-    _amd("AMD Family 19h Processors", "56665"),
-    _fma(2, adders=2, scalar=0, sse=128, avx2=256),
-    l1=_256_BIT,
-    l2_read_bytes=32,
-)
-_ZEN_4 = _core(
-    "AMD Zen 4",
-    _amd("the AMD Zen4 Microarchitecture", "57647"),
+_ZEN = _amd("Zen", _ZEN_GUIDE, _fma(2, scalar=0, sse=128, avx2=128), l1=_128_BIT)
+_ZEN_2 = _amd("Zen 2", _ZEN_2_GUIDE, _fma(2, scalar=0, sse=128, avx2=256), l1=_256_BIT)
+_ZEN_3 = _amd("Zen 3", _ZEN_3_GUIDE, _fma(2, adders=2, scalar=0, sse=128, avx2=256), l1=_256_BIT)
+_ZEN_4 = _amd(
+    "Zen 4",
+    _ZEN_4_GUIDE,
     # 512-bit instructions go through the 256-bit pipes in two halves.
     _fma(2, adders=2, scalar=0, sse=128, avx2=256, avx512=256),
     _rows("dot", ["bfloat16"], 2, avx512_bf16=256),
     _rows("dot", ["int8"], 2, avx512_vnni=256),
     l1=_256_BIT,
-    l2_read_bytes=32,
 )
-_ZEN_5 = _core(
-    "AMD Zen 5",
-    _ZEN5_GUIDE,
+_ZEN_5 = _amd(
+    "Zen 5",
+    _ZEN_5_GUIDE,
     _fma(2, adders=2, scalar=0, sse=128, avx2=256, avx512=512),
     _rows("dot", ["bfloat16"], 2, avx512_bf16=512),
     _rows("dot", ["int8"], 2, avx_vnni=256, avx512_vnni=512),
@@ -192,8 +185,11 @@ _ZEN_5 = _core(
     l1=_512_BIT,
     l2_read_bytes=64,
 )
-_ZEN_5_256 = _core(
-    "AMD Zen 5, 256-bit data path", _ZEN5_GUIDE, _fma(2, scalar=0, sse=128, avx2=256, avx512=256)
+_ZEN_5_256 = _amd(
+    "Zen 5, 256-bit data path",
+    _ZEN_5_GUIDE,
+    _fma(2, scalar=0, sse=128, avx2=256, avx512=256),
+    l2_read_bytes=None,
 )
 
 # Families and models (first, last) as the Linux kernel tells the cores apart, in
