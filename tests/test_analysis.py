@@ -29,7 +29,7 @@ from roofline.analysis import (
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
 from roofline.foundation.blocks import By, View
-from roofline.foundation.rows import sum_known
+from roofline.foundation.units import sum_known
 from roofline.latency.samples import EarlierRun
 from roofline.placement import Bound
 from roofline.workload.operators import State

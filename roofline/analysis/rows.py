@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_bytes
+from roofline.foundation.units import format_bytes, sum_known
 from roofline.latency.prediction import Prediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes

@@ -36,7 +36,6 @@ from roofline.analysis.words import (
     time_of,
 )
 from roofline.foundation.blocks import Column, Grid, View, right, table
-from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import interval_cell, median_cell
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
@@ -48,6 +47,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
     format_si,
+    sum_known,
 )
 from roofline.latency.prediction import BOUND_ONLY
 from roofline.workload.operators import PHASES

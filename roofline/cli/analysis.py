@@ -19,12 +19,14 @@ from roofline.cli.options import (
     Layers,
     Output,
     command,
+    flag,
     given_options,
     model_argument,
     option,
     output_pack,
     run_pack,
     top_option,
+    value,
 )
 from roofline.cli.streams import tell, working
 from roofline.errors import IncompleteError, InputError
@@ -65,12 +67,11 @@ def fraction(_context: click.Context, parameter: click.Parameter, text: str | No
     return value
 
 
-MIN_COVERAGE = option(
-    "--min-coverage",
-    callback=fraction,
-    metavar="PERCENT",
+MIN_COVERAGE = value(
+    "--min-coverage PERCENT",
+    "Exit code 3 if fewer operator calls have a formula.",
     title=REPORT,
-    help="Exit code 3 if fewer operator calls have a formula.",
+    callback=fraction,
 )
 
 
@@ -150,13 +151,12 @@ def analyze(
     "profile",
     model_argument(),
     run_pack(*PASS, "threads", "hardware"),
-    option("--compiled", is_flag=True, title=MEASURING, help="Also time torch.compile end to end."),
-    option(
-        "--passes",
-        type=click.IntRange(min=1),
-        metavar="N",
+    flag("--compiled", "Also time torch.compile end to end.", title=MEASURING),
+    value(
+        "--passes N",
+        "Number of passes.  [default: those of a few seconds]",
         title=MEASURING,
-        help="Number of passes.  [default: those of a few seconds]",
+        type=click.IntRange(min=1),
     ),
     QUICK,
     option(
@@ -196,13 +196,12 @@ def profile(
     "predict",
     model_argument(),
     run_pack(*PASS, "hardware", "threads", "no_cache"),
-    option(
+    value(
         "--operators",
+        "Source of operator times: a calibration, or each operator timed here.",
+        title=MEASURING,
         type=click.Choice(["learned", "measured"]),
         default="learned",
-        show_default=True,
-        title=MEASURING,
-        help="Source of operator times: a calibration, or each operator timed here.",
     ),
     VIEW,
     output_pack(f"{_FORMATS} .tfevents", measures=True),
@@ -233,11 +232,8 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
     "advise",
     model_argument(complete=candidates.models_and_saved),
     run_pack(*PASS, "hardware", "threads", "no_cache"),
-    option(
-        "--measure",
-        is_flag=True,
-        title=MEASURING,
-        help="Try the findings here, interleaved with the model as it is.",
+    flag(
+        "--measure", "Try the findings here, interleaved with the model as it is.", title=MEASURING
     ),
     QUICK,
     top_option("findings shown and tried"),

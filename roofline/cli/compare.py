@@ -13,11 +13,12 @@ from roofline.cli.options import (
     RUN,
     Output,
     command,
+    flag,
     models_argument,
-    option,
     output_pack,
     run_pack,
     top_option,
+    value,
 )
 from roofline.cli.streams import tell, working
 from roofline.errors import InputError
@@ -32,73 +33,58 @@ _COMPARED = "Comparison"
 @command(
     "compare",
     models_argument("A B [C ...]", required=True, complete=candidates.models_and_saved),
-    option(
-        "--reference",
-        metavar="MODEL",
+    value(
+        "--reference MODEL",
+        "Denominator of ratios: a model, or one way of it ('resnet50 bfloat16').",
         title=_COMPARED,
         shell_complete=candidates.models_given,
-        help="Denominator of ratios: a model, or one way of it ('resnet50 bfloat16').",
     ),
-    option(
+    value(
         "--by",
-        type=click.Choice(["module", "type"]),
+        "Rows: modules or types.  [default: largest differences of shared modules]",
         title=_COMPARED,
-        help="Rows: modules or types.  [default: largest differences of shared modules]",
+        type=click.Choice(["module", "type"]),
     ),
     top_option("rows, largest differences first", 8),
-    option(
-        "--depth",
-        type=click.IntRange(min=0, max=100),
-        metavar="N",
+    value(
+        "--depth N",
+        "Levels of the tree of modules.  [default: 2]",
         title=_COMPARED,
-        help="Levels of the tree of modules.  [default: 2]",
+        type=click.IntRange(min=0, max=100),
     ),
     run_pack(
         *PASS,
-        option(
+        value(
             "--layout",
-            "layouts",
+            "Memory format of images and convolution weights; repeatable.",
+            to="layouts",
+            title=RUN,
             multiple=True,
             type=click.Choice(LAYOUTS),
-            title=RUN,
-            help="Memory format of images and convolution weights; repeatable.",
         ),
         *("hardware", "threads", "cold", "no_cache"),
         several=("batch", "dtype", "hardware", "threads"),
     ),
-    option(
+    flag(
         "--measure",
-        is_flag=True,
+        "Time all of them here, interleaved, each time in a fresh process.",
         title=MEASURING,
-        help="Time all of them here, interleaved, each time in a fresh process.",
     ),
-    option(
-        "--rounds",
-        type=int,
-        metavar="N",
-        title=MEASURING,
-        help="With --measure: number of rounds.  [default: 5]",
+    value(
+        "--rounds N", "With --measure: number of rounds.  [default: 5]", title=MEASURING, type=int
     ),
-    option(
-        "--sweep",
-        metavar="SPEC",
+    value(
+        "--sweep SPEC",
+        "Compare designs over sizes: channels=16:1024:x2,size=7:224:x2,batch=1:64:x2.",
         title=_SWEEP,
-        help="Compare designs over sizes: channels=16:1024:x2,size=7:224:x2,batch=1:64:x2.",
     ),
-    option(
-        "--executor",
-        metavar="WHERE",
+    value(
+        "--executor WHERE",
+        "Where points run, such as dask:ADDRESS.  [default: processes here]",
         title=_SWEEP,
-        help="Where points run, such as dask:ADDRESS.  [default: processes here]",
     ),
-    option(
-        "--jobs",
-        type=int,
-        metavar="N",
-        title=_SWEEP,
-        help="Number of processes here.",
-    ),
-    option("--yes", is_flag=True, title=_SWEEP, help="Run a long sweep without asking."),
+    value("--jobs N", "Number of processes here.", title=_SWEEP, type=int),
+    flag("--yes", "Run a long sweep without asking.", title=_SWEEP),
     output_pack(".json .csv .md .html .png .svg", measures=True),
 )
 def compare(

@@ -16,12 +16,13 @@ from roofline.cli.options import (
     FileName,
     Output,
     command,
+    flag,
     models_argument,
-    option,
     output_pack,
     run_option,
     run_pack,
     top_option,
+    value,
 )
 from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
 from roofline.errors import InputError, MeasurementError
@@ -42,28 +43,17 @@ _FORMATS = ".toml .json .csv .md .html .png .svg"
 
 @command(
     "measure",
-    option("--quick", is_flag=True, help="In 3 s: no library ceilings."),
-    option("--thorough", is_flag=True, help="In minutes: every kernel for a second."),
+    flag("--quick", "In 3 s: no library ceilings."),
+    flag("--thorough", "In minutes: every kernel for a second."),
     run_option("threads"),
-    option(
-        "--device",
-        type=click.Choice(["cpu", "cuda"]),
-        default="cpu",
-        show_default=True,
-        help="Device to measure.",
-    ),
-    option(
-        "--compare",
-        metavar="OLD",
+    value("--device", "Device to measure.", type=click.Choice(["cpu", "cuda"]), default="cpu"),
+    value(
+        "--compare OLD",
+        "Show changes since OLD (a name, .toml file, or host: the last measurement).",
         shell_complete=candidates.machines,
-        help="Show changes since OLD (a name, .toml file, or host: the last measurement).",
     ),
-    option("--explain", is_flag=True, help="Explain the measurement; measure nothing."),
-    option(
-        "--links",
-        is_flag=True,
-        help="Measure inter-process bandwidth and latency (gloo); add them to the profile.",
-    ),
+    flag("--explain", "Explain the measurement; measure nothing."),
+    flag("--links", "Measure inter-process bandwidth and latency (gloo); add them to the profile."),
     output_pack(_FORMATS),
 )
 def measure(
@@ -203,9 +193,9 @@ def _measure_links(others: list[str], output: Output) -> None:
 
 @command(
     "calibrate",
-    option("--quick", is_flag=True, help="Within a minute: fewer models, wider intervals."),
-    option("--fresh", is_flag=True, help="Discard data of earlier calibrations."),
-    option("--force", is_flag=True, help="Measure on a busy machine."),
+    flag("--quick", "Within a minute: fewer models, wider intervals."),
+    flag("--fresh", "Discard data of earlier calibrations."),
+    flag("--force", "Measure on a busy machine."),
     run_option(
         "dtype",
         "--dtype",
@@ -252,24 +242,22 @@ def _each_once(values: Iterable[_T]) -> list[_T] | None:
         several=("batch", "dtype", "threads"),
         takes_inputs=False,
     ),
-    option(
+    value(
         "--operators",
+        "Also validate predictions from operators timed alone.",
+        title=MEASURING,
         type=click.Choice(["measured"]),
-        title=MEASURING,
-        help="Also validate predictions from operators timed alone.",
     ),
-    option(
+    flag(
         "--designs",
-        is_flag=True,
+        "Also validate speedups of depthwise-separable over standard convolutions.",
         title=MEASURING,
-        help="Also validate speedups of depthwise-separable over standard convolutions.",
     ),
     QUICK,
-    option(
-        "--fail-if",
+    value(
+        "--fail-if CONDITION",
+        "Exit code 4 on 'mape>15%', 'within_10_percent<55%' ...; repeatable.",
         multiple=True,
-        metavar="CONDITION",
-        help="Exit code 4 on 'mape>15%', 'within_10_percent<55%' ...; repeatable.",
     ),
     top_option("runs in the table", 20),
     output_pack(".json .csv .md .html .png .svg", measures=True),
@@ -439,29 +427,27 @@ _OPTIONAL: dict[str, tuple[str, Callable[[str], Any], str]] = {
 @command(
     "fit",
     click.Argument(["file"], type=FileName()),
-    option("--cores", metavar="N", help="Number of cores."),
-    option("--clock", metavar="HZ", help="Clock that the ceilings are for: 3.0GHz."),
-    option(
-        "--units",
+    value("--cores N", "Number of cores."),
+    value("--clock HZ", "Clock that the ceilings are for: 3.0GHz."),
+    value(
+        "--units UNIT:PIPES",
+        "Vector unit and pipes per core: avx512:2, neon:4, avx512:2x256; repeatable.",
         multiple=True,
-        metavar="UNIT:PIPES",
-        help="Vector unit and pipes per core: avx512:2, neon:4, avx512:2x256; repeatable.",
     ),
-    option("--core", metavar="NAME", help='Microarchitecture, in place of --units: "AMD Zen 4".'),
-    option("--channels", metavar="N", help="Number of memory channels."),
-    option("--transfer-rate", metavar="RATE", help="Transfers per second of a channel: 3200MT/s."),
-    option("--bus-bytes", metavar="N", help="Bytes per transfer.  [default: 8]"),
-    option(
-        "--cache",
-        "caches",
+    value("--core NAME", 'Microarchitecture, in place of --units: "AMD Zen 4".'),
+    value("--channels N", "Number of memory channels."),
+    value("--transfer-rate RATE", "Transfers per second of a channel: 3200MT/s."),
+    value("--bus-bytes N", "Bytes per transfer.  [default: 8]"),
+    value(
+        "--cache NAME=SIZE",
+        "Cache: L1=32KiB/core:64 (B/cycle of a core), L3=22MiB:16; repeatable.",
+        to="caches",
         multiple=True,
-        metavar="NAME=SIZE",
-        help="Cache: L1=32KiB/core:64 (B/cycle of a core), L3=22MiB:16; repeatable.",
     ),
-    option("--name", metavar="NAME", help="Name of the profile.  [default: that of FILE]"),
-    option("--reference", metavar="TEXT", help="Document: title, publisher, address."),
-    option("--date", metavar="DATE", help="Date of the document: 2026-01-31, 2026-01 or 2026."),
-    option("--force", is_flag=True, help="Overwrite FILE."),
+    value("--name NAME", "Name of the profile.  [default: that of FILE]"),
+    value("--reference TEXT", "Document: title, publisher, address."),
+    value("--date DATE", "Date of the document: 2026-01-31, 2026-01 or 2026."),
+    flag("--force", "Overwrite FILE."),
 )
 def fit(file: Path, force: bool, **given: Any) -> None:
     """Write a profile of a CPU from its data sheet to FILE (.toml).

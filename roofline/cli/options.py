@@ -53,14 +53,15 @@ def value(
     name, _, metavar = declared.partition(" ")
     if choices:
         metavar, how["callback"] = "|".join(choices), one_of(choices)
+    how["metavar"] = metavar or None
     if "default" in how:
         how["show_default"] = True
-    return Option((name, *filter(None, (to,))), metavar=metavar, help=description, **how)
+    return Option((name, *filter(None, (to,))), help=description, **how)
 
 
-def flag(name: str, description: str, *, to: str = "") -> Option:
+def flag(name: str, description: str, *, to: str = "", **how: Any) -> Option:
     """An option that is given or not; the arguments as of `value`."""
-    return Option((name, *filter(None, (to,))), is_flag=True, help=description)
+    return Option((name, *filter(None, (to,))), is_flag=True, help=description, **how)
 
 
 def titled(title: str, *options: Option) -> Sequence[Option]:
@@ -185,15 +186,10 @@ def _all_stored(models: tuple[str, ...], *, allow_pickle: bool, weights: str | N
     )
 
 
-_TRUST = option(
-    "--allow-pickle",
-    is_flag=True,
-    title=RUN,
-    help="Unpickle model or weights files, which runs their code.",
+_TRUST = flag(
+    "--allow-pickle", "Unpickle model or weights files, which runs their code.", title=RUN
 )
-_WEIGHTS = option(
-    "--weights", metavar="FILE", title=RUN, help="State dict of the model (docs/files.md)."
-)
+_WEIGHTS = value("--weights FILE", "State dict of the model (docs/files.md).", title=RUN)
 
 
 def model_argument(
@@ -212,13 +208,12 @@ def models_argument(metavar: str, *, required: bool, complete: Any = candidates.
     return Pack("models", (argument, _WEIGHTS, _TRUST), _all_stored)
 
 
-INPUT = option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="SHAPE",
+INPUT = value(
+    "--input SHAPE",
+    "Input: 1x3x224x224, 1x128:int64, name=1x128:int64 or [3x8x8, 3x9x9]; repeatable.",
+    to="inputs",
     title=RUN,
-    help="Input: 1x3x224x224, 1x128:int64, name=1x128:int64 or [3x8x8, 3x9x9]; repeatable.",
+    multiple=True,
 )
 SIZES = ("batch", "seq", "dtype")
 PASS = (*SIZES, "train", "optimizer", "autocast", "channels_last", "device")
@@ -244,7 +239,7 @@ def run_option(name: str, *declarations: str, several: bool = False, **how: Any)
     declared = next(each for each in fields(RunOptions) if each.name == name)
     description, default, usual = str(declared.metadata["help"]).partition("  [default")
     if several:
-        description = f"{description.removesuffix('.')}; repeatable."
+        description = f"{description.removesuffix('.').removesuffix(' ..')}; repeatable."
     settings: dict[str, Any] = {"title": RUN, "help": f"{description}{default}{usual}"}
     if declared.type == "bool":
         settings["is_flag"] = True
@@ -288,7 +283,7 @@ def one_or_all(given: tuple[Any, ...]) -> Any:
     return list(given) if len(given) > 1 else next(iter(given), None)
 
 
-QUICK = option("--quick", is_flag=True, title=MEASURING, help="Fewer passes: faster, noisier.")
+QUICK = flag("--quick", "Fewer passes: faster, noisier.", title=MEASURING)
 
 
 # Reports and files
@@ -296,41 +291,37 @@ QUICK = option("--quick", is_flag=True, title=MEASURING, help="Fewer passes: fas
 
 def top_option(of: str, default: int = 10) -> Option:
     """``--top``, the number of rows of a table."""
-    return option(
-        "--top",
-        type=click.IntRange(min=1),
-        metavar="N",
+    return value(
+        "--top N",
+        f"Number of {of}.  [default: {default}]",
         title=REPORT,
-        help=f"Number of {of}.  [default: {default}]",
+        type=click.IntRange(min=1),
     )
 
 
 VIEW = Pack(
     "view",
     (
-        option(
+        value(
             "--by",
+            "Rows of the table.",
+            title=REPORT,
             type=click.Choice(["operator", "module", "type", "phase"]),
             default="operator",
-            show_default=True,
-            title=REPORT,
-            help="Rows of the table.",
         ),
-        option(
-            "--top",
+        value(
+            "--top N",
+            "Number of rows.  [default: 10; of a tree of modules, all]",
+            title=REPORT,
             type=click.IntRange(min=1),
-            metavar="N",
-            title=REPORT,
-            help="Number of rows.  [default: 10; of a tree of modules, all]",
         ),
-        option(
-            "--depth",
+        value(
+            "--depth N",
+            "Levels of the tree of --by module.  [default: 2]",
+            title=REPORT,
             type=click.IntRange(min=0, max=100),
-            metavar="N",
-            title=REPORT,
-            help="Levels of the tree of --by module.  [default: 2]",
         ),
-        option("--fused", is_flag=True, title=REPORT, help="Add the traffic of fused kernels."),
+        flag("--fused", "Add the traffic of fused kernels.", title=REPORT),
     ),
     View,
 )
@@ -362,18 +353,16 @@ class Layers:
 LAYERS = Pack(
     "layers",
     (
-        option(
+        flag(
             "--layers",
-            is_flag=True,
+            "Pictures: theoretical roof over the measured one, losses shaded.",
             title=REPORT,
-            help="Pictures: theoretical roof over the measured one, losses shaded.",
         ),
-        option(
-            "--paper",
-            metavar="NAME|FILE",
-            shell_complete=candidates.machines,
+        value(
+            "--paper NAME|FILE",
+            "With --layers: machine whose data sheet is drawn.  [default: the same]",
             title=REPORT,
-            help="With --layers: machine whose data sheet is drawn.  [default: the same]",
+            shell_complete=candidates.machines,
         ),
     ),
     Layers,
@@ -435,20 +424,17 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
                 title=REPORT,
                 help=f"Write FILE, by suffix: {suffixes}; repeatable.",
             ),
-            option(
+            flag(
                 "--force",
-                is_flag=True,
+                "Overwrite files; measure on a busy machine." if measures else "Overwrite files.",
                 title=REPORT,
-                help="Overwrite files; measure on a busy machine."
-                if measures
-                else "Overwrite files.",
             ),
-            option(
+            value(
                 "--format",
-                "format",
-                type=click.Choice(known),
+                "Format of stdout, in place of tables.",
+                to="format",
                 title=REPORT,
-                help="Format of stdout, in place of tables.",
+                type=click.Choice(known),
             ),
         ),
         Output,

@@ -366,16 +366,7 @@ def present_result(
     force: bool = False,
     **picture: Any,
 ) -> None:
-    """Write a result's files, print it, or write it to stdout in a format, and name the files.
-
-    Args:
-        result: of any kind.
-        files: names with suffixes that its kind is written as.
-        stdout_format: of what goes to stdout; None: the report.
-        view: how report and rows look at it.
-        force: whether existing files are replaced.
-        picture: options of its drawing.
-    """
+    """Write a result's files, print it or write it to stdout in a format, and name the files."""
     # Files first: what is printed may end early, in a pipe that closes.
     result.write(files, view, overwrite=force, **picture)
     if stdout_format is not None:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import pandas
 
 
-N = TypeVar("N", int, float)
-
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  full-width ones count
 """What spreadsheets take for the beginning of a formula (OWASP, CSV injection)."""
 
@@ -91,16 +89,6 @@ def frame_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> panda
         values = [row[place] for row in rows]
         series[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
     return pandas.DataFrame(series)
-
-
-def sum_known(values: Iterable[N | None]) -> N | None:
-    """Return the sum of `values`; None if one of them is unknown."""
-    total: Any = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
 
 
 def json_text(data: object) -> str:

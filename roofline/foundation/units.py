@@ -1,4 +1,4 @@
-"""The one place that turns SI numbers into text for people, and shapes in text into numbers.
+"""The one place that turns SI numbers into text for people, and text into numbers; their sums.
 
 Inside roofline every number is in SI base units without prefix (flop, byte, s, flop/s, byte/s).
 Rates and traffic take decimal prefixes (1 GB/s = 1e9 byte/s), capacities binary ones.
@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from roofline.errors import InputError
 
 _DECIMAL = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+_N = TypeVar("_N", int, float)
 _SHAPE = re.compile(r"[0-9]+(x[0-9]+)*")
 _MOST_ELEMENTS = 2**60
 """torch counts the bytes of a tensor in 64 bits, and the widest elements have 16 bytes."""
 
 MISSING = "–"
 """What tables show where a number is unknown; never 0."""
+
+
+def sum_known(values: Iterable[_N | None]) -> _N | None:
+    """Return the sum of `values`; None if one of them is unknown."""
+    total: Any = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _digits(value: float, digits: int) -> str:
@@ -133,16 +146,27 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return shape
 
 
-_CLOCK = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([GM])Hz", re.IGNORECASE)
-_TRANSFERS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([GM])T/s", re.IGNORECASE)
-_CAPACITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])iB", re.IGNORECASE)
-_CAPACITIES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_GIGA_MEGA = {"G": 1_000_000_000, "M": 1_000_000}
+_AMOUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(\S+)")
+_PREFIXES = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+_BYTES = {
+    f"{prefix}{binary}B": (1024 if binary else 1000) ** power
+    for prefix, power in _PREFIXES.items()
+    for binary in ("", "i")
+}
+_CAPACITIES = {f"{prefix}IB": 1024 ** _PREFIXES[prefix] for prefix in "KMGT"}
+_DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+
+
+def _amount(text: str, units: Mapping[str, float]) -> float | None:
+    """A number with one of `units` after it, in their base; None: it is not of that form."""
+    match = _AMOUNT.fullmatch(text.strip())
+    factor = units.get(match[2]) if match else None
+    return None if match is None or factor is None else float(match[1]) * factor
 
 
 def parse_clock(text: str) -> float:
     """The clock in Hz written as ``3.0GHz`` or ``2600 MHz``."""
-    hz = _scaled_number(text, _CLOCK)
+    hz = _amount(text.upper(), {"GHZ": 1_000_000_000, "MHZ": 1_000_000})
     if hz is None:
         raise InputError(f"clock '{_shown(text)}' is not of the form 3.0GHz or 2600MHz")
     if not 1e8 <= hz <= 1e10:
@@ -152,7 +176,7 @@ def parse_clock(text: str) -> float:
 
 def parse_transfer_rate(text: str) -> float:
     """The transfers per second of a memory channel written as ``2933MT/s`` or ``6.4GT/s``."""
-    rate = _scaled_number(text, _TRANSFERS)
+    rate = _amount(text.upper(), {"GT/S": 1_000_000_000, "MT/S": 1_000_000})
     if rate is None:
         raise InputError(
             f"transfer rate '{_shown(text)}' is not of the form 2933MT/s or 6.4GT/s;"
@@ -167,8 +191,7 @@ def parse_transfer_rate(text: str) -> float:
 
 def parse_capacity(text: str) -> int:
     """The bytes of a capacity written as ``32KiB``, ``1.25 MiB`` or ``2GiB``."""
-    match = _CAPACITY.fullmatch(text.strip())
-    byte = float(match[1]) * _CAPACITIES[match[2].upper()] if match else 0.0
+    byte = _amount(text.upper(), _CAPACITIES)
     if not byte or not byte.is_integer():
         raise InputError(
             f"capacity '{_shown(text)}' is not of the form 32KiB, 1.25MiB or 2GiB;"
@@ -177,19 +200,9 @@ def parse_capacity(text: str) -> int:
     return int(byte)
 
 
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([kKMGT]?)(i?)B")
-_SIZES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|µs|μs|ns)")
-_DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-
-
 def parse_bytes(text: str) -> int:
     """The bytes of a size written as ``1MB`` (a million), ``1.5MiB``, ``800kB`` or ``4096B``."""
-    match = _SIZE.fullmatch(text.strip())
-    byte = 0
-    if match:
-        base = 1024 if match[3] else 1000
-        byte = round(float(match[1]) * base ** _SIZES[match[2].upper()])
+    byte = round(_amount(text, _BYTES) or 0)
     if not byte:
         raise InputError(f"size '{_shown(text)}' is not of the form 1MB, 1.5MiB or 800kB")
     return byte
@@ -197,34 +210,23 @@ def parse_bytes(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """The seconds of a time written as ``5ms``, ``800us``, ``1.5 s`` or ``90ns``."""
-    match = _DURATION.fullmatch(text.strip())
-    duration_s = float(match[1]) * _DURATIONS[match[2]] if match else 0.0
+    duration_s = _amount(text, _DURATIONS)
     if not duration_s:
         raise InputError(f"time '{_shown(text)}' is not of the form 5ms, 800us or 1.5s")
     return duration_s
 
 
-_BYTE_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kKMGT]?)(i?)(B|bit)/s")
-
-
 def parse_bytes_per_s(text: str) -> float:
     """The bytes per second of a rate written as ``25GB/s``, ``1.5 GiB/s`` or ``100Gbit/s``."""
-    match = _BYTE_RATE.fullmatch(text.strip())
-    rate = 0.0
-    if match:
-        base = 1024 if match[3] else 1000
-        rate = float(match[1]) * base ** _SIZES[match[2].upper()] / (8 if match[4] == "bit" else 1)
+    in_bytes = {f"{unit}/s": factor for unit, factor in _BYTES.items()}
+    in_bits = {f"{unit[:-1]}bit/s": factor / 8 for unit, factor in _BYTES.items()}
+    rate = _amount(text, {**in_bytes, **in_bits})
     if not rate:
         raise InputError(
             f"rate '{_shown(text)}' is not of the form 25GB/s, 1.5GiB/s or 100Gbit/s (B: bytes,"
             " bit: bits)"
         )
     return rate
-
-
-def _scaled_number(text: str, form: re.Pattern[str]) -> float | None:
-    match = form.fullmatch(text.strip())
-    return float(match[1]) * _GIGA_MEGA[match[2].upper()] if match else None
 
 
 def _shown(text: str) -> str:

@@ -27,8 +27,7 @@ from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
 from roofline.foundation.progress import Progress
-from roofline.foundation.rows import sum_known
-from roofline.foundation.units import format_bytes, format_si
+from roofline.foundation.units import format_bytes, format_si, sum_known
 from roofline.latency.features import facts_of
 from roofline.latency.prediction import Predicted, Predicts, RunPrediction
 from roofline.latency.samples import EarlierRun, RunSample, Timed, earlier_run
@@ -269,10 +268,8 @@ def assemble(
 ) -> Analysis:
     """The analysis of a pass under one machine's roof; `notes` come first in its warnings.
 
-    Args:
-        predictor: what was learned on that machine, or is predicted already.
-        timed: how long the operators took; None: they were not measured.
-        runs: earlier ones of that machine.
+    `predictor` is what was learned on that machine, or is predicted already; `runs` are earlier
+    ones of it.
     """
     capture, reuse = passed.capture, passed.reuse
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")

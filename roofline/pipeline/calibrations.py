@@ -53,10 +53,8 @@ def chosen_dtypes(
 ) -> tuple[str, ...]:
     """The types that all subjects are measured in, each once.
 
-    Args:
-        profile: this machine's.
-        dtypes: which types were asked for; None: float32, and those that the CPU computes in.
-        int8_problem: says why torch cannot compute in int8; ``""``: it can.
+    By default float32, and those that the CPU computes in. `int8_problem` says why torch cannot
+    compute in int8, ``""`` if it can.
     """
     half = ("bfloat16",) * computes_in_bfloat16(profile)
     int8 = (INT8,) * _has(profile, _NATIVE_INT8)

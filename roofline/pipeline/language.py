@@ -54,12 +54,8 @@ class LanguageModel:
 def language_model(name: str, *, config: str | None) -> LanguageModel:
     """The configuration of a language model, without its weights and without a download.
 
-    Args:
-        name: ``"hf:llama"``, ``"hf:LlamaForCausalLM"``, or ``"file.py:function"`` that makes a
-            model of transformers.
-        config: its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
-            folder, or ``"key=value,key=value"``, also behind one of the first two; None: the
-            library's defaults.
+    `config` are its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
+    folder, or ``"key=value,key=value"``, also behind one of the first two.
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_models import is_transformers_model
@@ -189,11 +185,7 @@ def check_size(name: str, value: object) -> int:
 def axis_of(
     name: str, values: Sequence[int], *, usual: int, other: Sequence[int]
 ) -> tuple[int, ...]:
-    """The values of one axis of a sweep, each once and in order; none: nothing is swept.
-
-    Args:
-        usual: the value where only the other axis is given.
-    """
+    """The values of one axis of a sweep, each once; `usual` where only the other is given."""
     if isinstance(values, (str, int)):
         raise InputError(f"{argument(name, values)}: give several sizes, such as 1,2,4,8")
     if not values:

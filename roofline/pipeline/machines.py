@@ -94,14 +94,9 @@ def host_environment() -> Environment:
 def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> Predictor | None:
     """What was learned on the machine of a profile of such runs; None: nothing.
 
-    Learned is of eager inference by operators for the device of the profile: training, autocast and
-    operators for another device are not predicted.
-
-    Samples are beside the file of the profile. Those of this machine are used only with the torch
-    that they were measured with, and the notes of the predictor say so where they are not.
-
-    Args:
-        named: how it was asked for: a name, a file, None for this machine.
+    Learned is of eager inference by operators for the device of the profile. Samples are next to
+    the file of the profile, as it was `named`. Those of this machine are used only with the torch
+    that they were measured with, and notes of the predictor say so where they are not.
     """
     if run.train or run.autocast or run.device != profile.device:
         return None

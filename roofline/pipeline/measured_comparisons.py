@@ -13,7 +13,7 @@ from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError, argument
 from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
-from roofline.latency.measuring.rounds import Effort
+from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.machines import Hardware, is_this_machine
@@ -95,11 +95,8 @@ def measured_in_turn(
     """What the candidates take: all of them once in each round, in their order.
 
     What drifts from minute to minute, the clock and the neighbours, so meets all of them. Every
-    time is from a new process, which builds the model, warms it up and times whole passes.
-
-    Args:
-        processes: where models run; None: in new processes, or in this one where one of the
-            models cannot leave it.
+    time is from a new process, which builds the model, warms it up and times whole passes; or from
+    this one where one of the models cannot leave it.
     """
     count = DEFAULT_ROUNDS if rounds is None else rounds
     found: list[tuple[RoundTime, ...]] = []
@@ -151,6 +148,19 @@ def who_stays(candidates: Sequence[Candidate]) -> str:
         if b"__main__" in content:
             return each.name
     return ""
+
+
+def rounds_of(
+    subjects: Sequence[Callable[[], object]], gauges: Gauges, effort: Effort, count: int
+) -> tuple[tuple[RoundTime, ...], ...]:
+    """Rounds of functions that are called in turn."""
+    found: list[tuple[RoundTime, ...]] = []
+    for _ in range(count):
+        rounds = run_rounds(subjects, gauges, effort)
+        times_s = [rounds.times_s(place) for place in range(len(subjects))]
+        clock_hz = rounds.pace.clock_hz
+        found.append(tuple(RoundTime(times_s=each, clock_hz=clock_hz) for each in times_s))
+    return tuple(found)
 
 
 def round_time(here: Bench, candidate: Candidate) -> RoundTime:

@@ -19,11 +19,12 @@ from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import (
     IN_THIS_PROCESS,
     Candidate,
+    rounds_of,
     this_process,
     who_stays,
 )
 from roofline.pipeline.runs import seeded
-from roofline.pipeline.timing import Bench, bench, real_model
+from roofline.pipeline.timing import Bench, bench, gauged, real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import NativeVariant
 from roofline.quantization.sensitivity import Ask
@@ -44,29 +45,25 @@ _INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_chann
 class TimedPair:
     """Rounds of a model as it is and in a lower precision, and how far apart their outputs are."""
 
-    rounds: tuple[tuple[RoundTime, RoundTime], ...]
+    rounds: tuple[tuple[RoundTime, ...], ...]
     error: float | None
 
 
 def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
     """Interleaved rounds of a model and a variant of it; runs in a process of its own."""
-    from roofline.latency.measuring.rounds import Gauges, run_rounds, team
-    from roofline.machine.measuring.pace_gauge import pace_gauge
     from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
 
-    cores = here.topology.cores
-    run, threads = original.run, original.threads
+    run = original.run
     # The same weights and the same noise in every process.
     with one_at_a_time, seeded():
         asked = original.workload()
         with (
             staged(real_model(asked), asked.given, run, Reals(run)) as stage,
             int8_kernels(),
-            team(threads, cores),
-            pace_gauge(cores[:threads]) as pace,
+            gauged(here, original.threads) as gauges,
         ):
             other, (args, kwargs) = variant_of(kind, stage.model, (stage.args, stage.kwargs))
             subjects: tuple[Callable[[], Any], ...] = (
@@ -75,21 +72,13 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
             )
             try:
                 error = relative_error(*(subject() for subject in subjects))
-                gauges = replace(Gauges(), pace=pace)
-                found: list[tuple[RoundTime, RoundTime]] = []
-                for _ in range(count):
-                    times = run_rounds(subjects, gauges, _EFFORT)
-                    clock_hz = times.pace.clock_hz
-                    first, second = (
-                        RoundTime(times_s=times.times_s(each), clock_hz=clock_hz) for each in (0, 1)
-                    )
-                    found.append((first, second))
+                found = rounds_of(subjects, gauges, _EFFORT, count)
             except (KeyboardInterrupt, RooflineError):
                 raise
             except Exception as raised:
                 said = said_by(raised) or type(raised).__name__
                 raise ModelError(f"it cannot be run: {said[:200]}") from raised
-    return TimedPair(rounds=tuple(found), error=error)
+    return TimedPair(rounds=found, error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +121,7 @@ def native_variants(
     """The model in every way that runs here, interleaved with the original, beside its what-if.
 
     Every way has a new process, in which both are timed by turns; a way that fails, or dies, has no
-    times and says why.
-
-    Args:
-        rounds: how many rounds; None: 7.
-        processes: where models run; None: in new processes, or in this one where the model cannot
-            leave it.
-
-    Returns:
-        What was run, in the order of `ways`, and what was noticed of the machine meanwhile.
+    times and says why. Second: what was noticed of the machine meanwhile.
     """
     original = Candidate(
         name=analysis.model,

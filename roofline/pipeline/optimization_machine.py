@@ -40,10 +40,15 @@ from roofline.pipeline.machines import (
     predictor_of,
     threads_on,
 )
-from roofline.pipeline.measured_comparisons import Candidate, check_here, measured_in_turn
+from roofline.pipeline.measured_comparisons import (
+    Candidate,
+    check_here,
+    measured_in_turn,
+    rounds_of,
+)
 from roofline.pipeline.predictions import last_level_bytes
 from roofline.pipeline.runs import Workload
-from roofline.pipeline.timing import Bench, bench
+from roofline.pipeline.timing import Bench, bench, gauged
 from roofline.placement import Roof
 from roofline.run import RunOptions, check_choice, machine_name
 from roofline.substitution.costs import (
@@ -91,8 +96,7 @@ def decided(
 ) -> tuple[int | None, Decision]:
     """Which contender is told of, and what is made of it.
 
-    Args:
-        are_tried: of each contender whether it costs no less, and was only worth timing.
+    `are_tried` says which cost no less, and were only worth timing.
     """
     found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
     decisive = compiled or eager
@@ -116,13 +120,7 @@ def check_bench(*, force: bool, say: Say | None) -> None:
 def eager_trials(
     candidates: Sequence[Candidate], *, rounds: int | None = None, **how: Any
 ) -> Trials:
-    """All of them as eager torch runs them, once in each round, each time in a new process.
-
-    Args:
-        candidates: the original, then those that may be faster.
-        rounds: how many rounds; None: 7.
-        how: as for `measured_in_turn`.
-    """
+    """All of them, the original first, as eager torch runs them, each time in a new process."""
     count = DEFAULT_ROUNDS if rounds is None else rounds
     return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
 
@@ -169,17 +167,15 @@ def compiled_rounds(
     import torch
     from torch._inductor import config
 
-    from roofline.latency.measuring.rounds import Effort, run_rounds, team
+    from roofline.latency.measuring.rounds import Effort
     from roofline.workload.capture.reals import Reals
     from roofline.workload.capture.stage import staged
 
     effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
-    cores, threads = here.topology.cores, candidates[0].threads
     with (
         # One process compiles: workers would outlive it, and take the cores of what is timed.
         config.patch({"freezing": True, "compile_threads": 1}),
-        team(threads, cores),
-        pace_gauge(cores[:threads]) as pace,
+        gauged(here, candidates[0].threads) as gauges,
         ExitStack() as stages,
     ):
         subjects: list[Callable[[], object]] = []
@@ -192,14 +188,7 @@ def compiled_rounds(
                 subjects[-1]()
             except Exception as error:
                 raise RooflineError(said_by(error) or type(error).__name__) from error
-        found: list[tuple[RoundTime, ...]] = []
-        gauges = replace(Gauges(), pace=pace)
-        for _ in range(count):
-            rounds = run_rounds(subjects, gauges, effort)
-            times = [rounds.times_s(place) for place in range(len(subjects))]
-            clock_hz = rounds.pace.clock_hz
-            found.append(tuple(RoundTime(times_s=each, clock_hz=clock_hz) for each in times))
-    return tuple(found)
+        return rounds_of(subjects, gauges, effort, count)
 
 
 def _trials(
@@ -278,8 +267,7 @@ def check_costs(
 ) -> None:
     """Refuse costs that there cannot be, before anything is captured.
 
-    Args:
-        timings: an argument that is for timings alone; ``""``: none is given.
+    `timings` is an argument that is for timings alone; ``""``: none is given.
     """
     if cost is not None:
         check_choice("cost", cost, _BASES)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.errors import InputError, ModelError, RooflineError, argument, said_by
 from roofline.foundation.progress import Progress, silent
-from roofline.foundation.rows import sum_known
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_shape
+from roofline.foundation.units import format_shape, sum_known
 from roofline.pipeline.runs import Workload, arguments_of, seeded
 from roofline.pipeline.timing import real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
@@ -57,12 +56,7 @@ def sensitivity_of(
     budget: Budget | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Quantises one layer at a time: what that does to the outputs, and what it saves.
-
-    Args:
-        samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
-        budget: within which bits for each layer are proposed; None: nothing is proposed.
-    """
+    """Quantises one layer at a time: what that does to the outputs, and what it saves."""
     tell = progress or silent
     sides = [side for each in what_if.layers for side in (each.before, each.after)]
     is_timed = what_if.before is not None and what_if.after is not None
@@ -158,11 +152,6 @@ class OutputErrors:
     ``inputs`` says in words what these are, ``layers`` are the qualified names of what can be
     quantised where it is. Clipping values are calibrated on the same inputs, so that an error is
     that of layers that were not trained for their bits.
-
-    Args:
-        asked: the model and its inputs.
-        samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
-        per_channel: whether weights have a scale for each output channel.
     """
 
     def __init__(self, asked: Workload, samples: Any, *, per_channel: bool) -> None:

@@ -42,13 +42,10 @@ _FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.jso
 
 
 def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:
-    """The policy that is meant: given, read from a file, or put together from the others.
+    """The policy that is meant: given, read from a file, or put together from its fields.
 
-    Args:
-        policy: a value, or the JSON file of one: a policy, or a saved result of `quantize`, of
-            which the proposed policy is taken, or else the one that was asked for.
-        parts: fields of `Policy`, None where they are not given. Where only one of ``weights`` and
-            ``activations`` is, the other stays float, and with neither both are 2.
+    Where only one of ``weights`` and ``activations`` is given the other stays float; with neither
+    both are 2.
     """
     given = {name: value for name, value in parts.items() if value is not None}
     if policy is None:
@@ -107,12 +104,7 @@ def widths_of(sweep: Iterable[int]) -> tuple[int, ...]:
 def budget_of(
     size: int | str | None, time: float | str | None, *, sensitivity: bool
 ) -> Budget | None:
-    """The budget of a proposed policy; None: none was given.
-
-    Args:
-        size: bytes, or as text (``"1MB"``).
-        time: seconds, or as text (``"5ms"``).
-    """
+    """The budget of a proposed policy, in bytes or seconds, or as text; None: none was given."""
     if size is None and time is None:
         return None
     of_size, of_time = argument("size_budget"), argument("time_budget")

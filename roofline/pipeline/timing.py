@@ -81,12 +81,7 @@ def bench(
     of_device: HardwareProfile | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Bench]:
-    """This machine for as long as it is measured on; no other measurement runs meanwhile.
-
-    Args:
-        of_device: the profile of the device that is timed; None: this machine's CPU.
-        progress: told how far the measurement of the machine itself is, where it never was.
-    """
+    """This machine for as long as it is measured on; no other measurement runs meanwhile."""
     profile, notes = (of_device, ()) if of_device else host_hardware(progress)
     with alone_on_this_machine(say):
         situation = read_situation()
@@ -102,6 +97,16 @@ def bench(
             ),
             notes=notes,
         )
+
+
+@contextmanager
+def gauged(on: Bench, threads: int, gauges: Gauges | None = None) -> Iterator[Gauges]:
+    """So many pinned threads, and gauges that have the pace of their cores."""
+    from roofline.latency.measuring.rounds import team
+
+    cores = on.topology.cores
+    with team(threads, cores), pace_gauge(cores[:threads]) as pace:
+        yield replace(gauges or Gauges(), pace=pace)
 
 
 def real_model(workload: Workload) -> torch.nn.Module:
@@ -137,7 +142,6 @@ def measure(
 ) -> MeasuredPass:
     """Runs a model in place, and places what it called under this machine's roof."""
     from roofline.latency.measuring.in_place import measure_in_place
-    from roofline.latency.measuring.rounds import team
 
     if not 1 <= threads <= on.profile.threads:
         raise HardwareError(
@@ -147,10 +151,7 @@ def measure(
     cpus = on.topology.allowed_cpus or on.topology.cores
     gauges, device = gauges or Gauges(), workload.run.device
     before, begin = read_activity(cpus=cpus), gauges.wall()
-    with (
-        team(threads, on.topology.cores),
-        pace_gauge(on.topology.cores[:threads]) as pace,
-    ):
+    with gauged(on, threads, gauges) as paced:
         found = measure_in_place(
             model,
             workload.given,
@@ -159,7 +160,7 @@ def measure(
             effort=effort,
             teaching=workload.options.teaching(),
             compiled=compiled,
-            gauges=None if device == "cuda" else replace(gauges, pace=pace),
+            gauges=None if device == "cuda" else paced,
             progress=progress,
         )
     noticed = disturbances(
@@ -217,19 +218,15 @@ def measure_again(
 ) -> MeasuredAgain:
     """Whole passes, once more."""
     from roofline.latency.measuring.in_place import measure_whole
-    from roofline.latency.measuring.rounds import team
 
-    with (
-        team(threads, on.topology.cores),
-        pace_gauge(on.topology.cores[:threads]) as pace,
-    ):
+    with gauged(on, threads) as gauges:
         rounds = measure_whole(
             model,
             workload.given,
             name=workload.name,
             run=workload.run,
             effort=effort,
-            gauges=replace(Gauges(), pace=pace),
+            gauges=gauges,
         )
     return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), pace=rounds.pace)
 

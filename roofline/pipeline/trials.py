@@ -22,11 +22,10 @@ from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
-from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.predictions import last_level_bytes
-from roofline.pipeline.timing import Bench, bench, measure_again, real_model
+from roofline.pipeline.timing import Bench, bench, gauged, measure_again, real_model
 from roofline.run import RunOptions
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import TensorSpec
@@ -64,19 +63,11 @@ def times_of_swaps(
     """
     import torch
 
-    from roofline.latency.measuring.rounds import team
     from roofline.machine.library.default_settings import default_settings
 
     known: dict[object, SwapTimes] = {}
     found: list[SwapTimes] = []
-    cores = here.topology.cores
-    with (
-        torch.no_grad(),
-        default_settings(),
-        team(threads, cores),
-        pace_gauge(cores[:threads]) as pace,
-    ):
-        gauges = replace(Gauges(), pace=pace)
+    with torch.no_grad(), default_settings(), gauged(here, threads) as gauges:
         for swap in swaps:
             before = [call_of(each) for each in swap.before]
             after = [call_of(each) for each in swap.after]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from roofline.analysis import MinTimes, minimum_times_of
 from roofline.errors import RooflineError
 from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted
+from roofline.foundation.units import sum_known
 from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration
@@ -76,11 +76,7 @@ class Measured:
 def judged_pass(
     measured: Measured, predictor: Predictor, *, operators_measured_s: float | None = None
 ) -> ModelValidation:
-    """A measured pass beside its prediction.
-
-    Args:
-        operators_measured_s: the prediction from operators timed on their own; None: not asked for.
-    """
+    """A measured pass beside its prediction, and that from operators timed on their own."""
     found, again = measured.found, measured.again
     placements, samples = found.placements, found.timed.operators
     predicted = predictor.predict(placements, found.roof.threads)

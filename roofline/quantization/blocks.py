@@ -10,10 +10,16 @@ from roofline.analysis import fit_warnings
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
 from roofline.design.advice.subject import Time
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import interval_cell, rounds_title
 from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_bytes, format_flop, format_ratio, format_s
+from roofline.foundation.units import (
+    MISSING,
+    format_bytes,
+    format_flop,
+    format_ratio,
+    format_s,
+    sum_known,
+)
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_words
 from roofline.quantization.result import (

@@ -14,8 +14,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from roofline.errors import InputError, argument
-from roofline.foundation.rows import sum_known
-from roofline.foundation.units import format_bytes, format_s
+from roofline.foundation.units import format_bytes, format_s, sum_known
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity, LayerWhatIf, Side, WhatIf
 

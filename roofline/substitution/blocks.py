@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import fit_warnings, working
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import rounds_title
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
@@ -22,6 +21,7 @@ from roofline.foundation.units import (
     format_flop_per_s,
     format_percent,
     format_s,
+    sum_known,
 )
 from roofline.substitution.costs import launches_on
 

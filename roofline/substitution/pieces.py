@@ -21,7 +21,7 @@ import networkx as nx
 
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress
-from roofline.foundation.rows import sum_known
+from roofline.foundation.units import sum_known
 from roofline.substitution.costs import Cost, Costs
 from roofline.substitution.graphs.graph import (
     INPUT,

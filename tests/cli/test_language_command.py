@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +104,3 @@ def test_files_and_formats(asked: Asked, capsys: pytest.CaptureFixture[str]) -> 
 def test_coverage_is_that_of_the_stages(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["llm", "hf:llama", "--context", "8", "--min-coverage", "100%"]) == 0
     assert "coverage" not in capsys.readouterr().err
-
-
-def test_help_needs_no_torch() -> None:
-    code = (
-        "from roofline.cli.main import run; run(['llm', '--help']);"
-        "import sys; assert not {'torch', 'pandas', 'matplotlib'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--weight-bits" in done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from dataclasses import dataclass, field, replace
@@ -262,13 +261,3 @@ def test_an_interrupt_that_comes_through_ends_the_same(
     calibrate.error = KeyboardInterrupt()
     assert run(["calibrate"]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "roofline: interrupted"
-
-
-@pytest.mark.parametrize("command", ["profile", "predict", "calibrate"])
-def test_help_loads_nothing_heavy(command: str) -> None:
-    code = (
-        f"from roofline.cli.main import run; run(['{command}', '--help'])\n"
-        "import sys; print([each for each in ('torch', 'numpy', 'pandas') if each in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from roofline.cli.main import run
 from roofline.pipeline import optimizing
 from roofline.substitution.result import Optimization
-from tests.substitution.optimizations import measured, nothing, predicted
+from tests.substitution.optimizations import measured, nothing
 
 
 class Asked:
@@ -108,14 +106,6 @@ def test_a_model_that_is_kept_is_still_written_and_said_to_be(
     torch.export.load("a.pt2")
 
 
-def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    asked.answer = predicted()
-    assert run(["optimize", "x", "--format", "json", "-o", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["decision"] == "predicted faster"
-    assert run(["optimize", "x", "--format", "md"]) == 0
-    assert "| kernel launches |" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -205,15 +195,3 @@ def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"graphs to expand. [default: {DEFAULT_BUDGET}]" in said
     assert f"search time in seconds. [default: {DEFAULT_TIME_LIMIT_S:g}]" in said
     assert f"Number of rounds. [default: {DEFAULT_ROUNDS}]" in said
-
-
-def test_help_loads_nothing_heavy() -> None:
-    program = (
-        "import sys; from roofline.cli.main import run; run(['optimize', '--help']);"
-        "print([each for each in ('torch', 'pandas', 'matplotlib', 'numpy', 'networkx')"
-        " if each in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from roofline.cli.main import run
 from roofline.pipeline import quantizing
 from roofline.quantization.policy import Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, Quantization
-from tests.quantization.quantizations import bandwidth_only, sensitive, swept
+from tests.quantization.quantizations import bandwidth_only
 
 DESIGN = "conv2d(3,4,3)+relu()+conv2d(4,8,3)+relu()+conv2d(8,8,3)@1x3x12x12"
 
@@ -104,19 +102,6 @@ def test_files_are_written_in_their_formats(
     assert len(rows) == 1 + len(asked.answer.what_if.layers)
     assert Path("a.html").read_text().startswith("<!")
     assert Path("a.png").read_bytes()[1:4] == b"PNG"
-
-
-def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    asked.answer = swept()
-    assert run(["quantize", "x", "--format", "json", "-o", "-"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert len(data["what_ifs"]) == len(asked.answer.what_ifs)
-    assert run(["quantize", "x", "--format", "csv"]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 1 + sum(len(each.layers) for each in asked.answer.what_ifs)
-    asked.answer = sensitive()
-    assert run(["quantize", "x", "--format", "md", "--top", "2"]) == 0
-    assert "|" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -214,25 +199,6 @@ def test_a_model_without_layers_ends_in_a_line(
     assert len(said.err.splitlines()) == 1
 
 
-def test_an_interrupt_writes_nothing(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(quantizing, "quantize", interrupted)
-    assert run(["quantize", "x", "-o", "a.md"]) == 130
-    assert capsys.readouterr().err.strip() == "roofline: interrupted"
-    assert not [each for each in Path().iterdir() if each.is_file()]
-
-
-def test_show_opens_what_is_saved(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["quantize", "x", "-o", "a.json"]) == 0
-    printed = capsys.readouterr().out
-    assert run(["show", "a.json"]) == 0
-    assert capsys.readouterr().out == printed
-
-
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     from roofline.foundation.blocks import View
     from roofline.pipeline.native_variants import DEFAULT_ROUNDS
@@ -243,15 +209,3 @@ def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"[default: {Policy().weights}; 32 with only" in said
     assert f"number of rounds. [default: {DEFAULT_ROUNDS}]" in said
     assert f"largest change first. [default: {View().rows()}]" in said
-
-
-def test_help_loads_nothing_heavy() -> None:
-    program = (
-        "import sys; from roofline.cli.main import run; run(['quantize', '--help']);"
-        "print([each for each in ('torch', 'pandas', 'matplotlib', 'numpy')"
-        " if each in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"

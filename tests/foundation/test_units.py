@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.foundation import units
-from roofline.foundation.rows import sum_known
 from roofline.foundation.text import counted
-from roofline.foundation.units import format_ratio
+from roofline.foundation.units import format_ratio, sum_known
 
 
 @pytest.mark.parametrize(
@@ -99,107 +100,74 @@ def test_formatted_numbers_are_within_their_digits(value: float) -> None:
     assert float(number) * factor == pytest.approx(value, rel=0.0051)
 
 
-@pytest.mark.parametrize(
-    ("text", "hz"),
-    [("3.0GHz", 3e9), ("2600 MHz", 2.6e9), (" 4.5ghz ", 4.5e9), ("100MHz", 1e8), ("10GHz", 1e10)],
-)
-def test_clocks(text: str, hz: float) -> None:
-    assert units.parse_clock(text) == hz
-
-
-@pytest.mark.parametrize(
-    "text", ["", "3", "3.0", "3 THz", "-3GHz", "3,0GHz", "GHz", "1e9Hz", "3GHz!"]
-)
-def test_what_is_no_clock(text: str) -> None:
-    with pytest.raises(InputError, match=r"is not of the form 3\.0GHz"):
-        units.parse_clock(text)
-
-
-@pytest.mark.parametrize("text", ["0GHz", "99MHz", "11GHz", "4500GHz"])
-def test_clocks_that_no_cpu_has(text: str) -> None:
-    with pytest.raises(InputError, match="is none that a CPU has"):
-        units.parse_clock(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "rate"), [("2933MT/s", 2.933e9), ("6.4 GT/s", 6.4e9), ("800mt/s", 8e8)]
-)
-def test_transfer_rates(text: str, rate: float) -> None:
-    assert units.parse_transfer_rate(text) == rate
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2933", "is not of the form 2933MT/s"),
-        ("2933MHz", "is not of the form 2933MT/s"),
-        ("0MT/s", "is none that a memory has"),
-        ("2933000MT/s", "is none that a memory has"),
-    ],
-)
-def test_what_is_no_transfer_rate(text: str, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        units.parse_transfer_rate(text)
-
-
 @given(st.integers(1, 2**20))
 def test_capacities_there_and_back(kib: int) -> None:
     assert units.parse_capacity(f"{kib}KiB") == kib * 1024
 
 
-@pytest.mark.parametrize(
-    ("text", "byte"), [("1.25MiB", 1310720), ("24.75 MiB", 25952256), ("2gib", 2**31)]
-)
-def test_capacities(text: str, byte: int) -> None:
-    assert units.parse_capacity(text) == byte
+READ = {
+    units.parse_clock: {
+        "3.0GHz": 3e9,
+        "2600 MHz": 2.6e9,
+        " 4.5ghz ": 4.5e9,
+        "100MHz": 1e8,
+        "10GHz": 1e10,
+    },
+    units.parse_transfer_rate: {"2933MT/s": 2.933e9, "6.4 GT/s": 6.4e9, "800mt/s": 8e8},
+    units.parse_capacity: {"1.25MiB": 1310720, "24.75 MiB": 25952256, "2gib": 2**31},
+    units.parse_bytes: {
+        "1MB": 1_000_000,
+        "1.5MiB": 1_572_864,
+        "800kB": 800_000,
+        "800 KB": 800_000,
+        "4096B": 4096,
+        " 2GiB ": 2_147_483_648,
+        "1TB": 10**12,
+    },
+    units.parse_duration: {
+        "5ms": 0.005,
+        "800us": 8e-4,
+        "800 µs": 8e-4,
+        "1.5s": 1.5,
+        " 90ns ": 9e-8,
+    },
+}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "32", "32KB", "0KiB", "-1KiB", "0.0001KiB", "9" * 5000 + "KiB"]
+    ("parse", "text", "value"), [(p, *each) for p, texts in READ.items() for each in texts.items()]
 )
-def test_what_is_no_capacity(text: str) -> None:
-    with pytest.raises(InputError, match="is not of the form 32KiB") as refused:
-        units.parse_capacity(text)
-    assert len(str(refused.value)) < 250
+def test_amounts(parse: Callable[[str], float], text: str, value: float) -> None:
+    is_rounded = parse is units.parse_duration
+    assert parse(text) == (pytest.approx(value, rel=1e-12) if is_rounded else value)
+
+
+MANY = "9" * 5000
+REFUSED: dict[tuple[Callable[[str], float], str], tuple[str, ...]] = {
+    (units.parse_clock, r"is not of the form 3\.0GHz"): (
+        *("", "3", "3.0", "3 THz", "-3GHz", "3,0GHz", "GHz", "1e9Hz", "3GHz!"),
+    ),
+    (units.parse_clock, "is none that a CPU has"): ("0GHz", "99MHz", "11GHz", "4500GHz"),
+    (units.parse_transfer_rate, "is not of the form 2933MT/s"): ("2933", "2933MHz"),
+    (units.parse_transfer_rate, "is none that a memory has"): ("0MT/s", "2933000MT/s"),
+    (units.parse_capacity, "is not of the form 32KiB"): (
+        *("", "32", "32KB", "0KiB", "-1KiB", "0.0001KiB", f"{MANY}KiB"),
+    ),
+    (units.parse_bytes, "is not of the form 1MB"): (
+        *("", "1", "0MB", "0.4B", "-1MB", "1mb", "1 M", "1MBit", "1e3kB", f"{MANY}MB"),
+    ),
+    (units.parse_duration, "is not of the form 5ms"): (
+        *("", "5", "0ms", "-5ms", "5 min", "5MS", "1e3s", f"{MANY}s"),
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("text", "byte"),
-    [
-        ("1MB", 1_000_000),
-        ("1.5MiB", 1_572_864),
-        ("800kB", 800_000),
-        ("800 KB", 800_000),
-        ("4096B", 4096),
-        (" 2GiB ", 2_147_483_648),
-        ("1TB", 10**12),
-    ],
+    ("parse", "words", "text"), [(*key, each) for key, texts in REFUSED.items() for each in texts]
 )
-def test_sizes(text: str, byte: int) -> None:
-    assert units.parse_bytes(text) == byte
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1", "0MB", "0.4B", "-1MB", "1mb", "1 M", "1MBit", "1e3kB", "9" * 5000 + "MB"]
-)
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(InputError, match="is not of the form 1MB") as refused:
-        units.parse_bytes(text)
-    assert len(str(refused.value)) < 250
-
-
-@pytest.mark.parametrize(
-    ("text", "duration_s"),
-    [("5ms", 0.005), ("800us", 8e-4), ("800 µs", 8e-4), ("1.5s", 1.5), (" 90ns ", 9e-8)],
-)
-def test_durations(text: str, duration_s: float) -> None:
-    assert units.parse_duration(text) == pytest.approx(duration_s, rel=1e-12)
-
-
-@pytest.mark.parametrize("text", ["", "5", "0ms", "-5ms", "5 min", "5MS", "1e3s", "9" * 5000 + "s"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(InputError, match="is not of the form 5ms") as refused:
-        units.parse_duration(text)
+def test_what_is_no_amount(parse: Callable[[str], float], words: str, text: str) -> None:
+    with pytest.raises(InputError, match=words) as refused:
+        parse(text)
     assert len(str(refused.value)) < 250
 
 

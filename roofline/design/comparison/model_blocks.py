@@ -15,7 +15,6 @@ from roofline.design.comparison.differences import whole_percent
 from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
 from roofline.design.comparison.ratios import Ratio
 from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
-from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import interval_cell
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
@@ -25,6 +24,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
     format_shape,
+    sum_known,
 )
 
 if TYPE_CHECKING:

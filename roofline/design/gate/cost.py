@@ -18,8 +18,9 @@ from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.conditions import Kind, Quantity
 from roofline.foundation.files import check_writable, read_json, refused, write_atomically
-from roofline.foundation.rows import json_text, sum_known
+from roofline.foundation.rows import json_text
 from roofline.foundation.text import counted, printable
+from roofline.foundation.units import sum_known
 from roofline.machine.hardware import HardwareProfile
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State
