@@ -30,6 +30,7 @@ BLOCKS = """
 import torch
 
 from tests.unknown_operator import mystery
+from tests.cli.stand_ins import error_of
 
 class Standard(torch.nn.Sequential):
     def __init__(self):
@@ -65,18 +66,6 @@ def blocks(tmp_path: Path) -> Path:
     path = tmp_path / "blocks.py"
     path.write_text(BLOCKS)
     return path
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
-    """The one line that a failing call says on stderr."""
-    assert run(list(arguments)) == code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    lines = captured.err.strip().splitlines()
-    assert len(lines) == 1, captured.err
-    assert lines[0].startswith("roofline: error: ")
-    assert "Traceback" not in captured.err
-    return lines[0]
 
 
 def test_analyze_prints_the_verdict_and_writes_every_format(

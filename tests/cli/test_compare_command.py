@@ -13,18 +13,10 @@ import pytest
 from roofline.cli.main import run
 from roofline.design.comparison.result import Comparison
 from tests.analysis.examples import small
+from tests.cli.stand_ins import error_of
 
 SHEET = ["--hardware", "10980xe"]
 NET = "squeezenet1_1"
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a call that is refused says: one line."""
-    assert run(["compare", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    return said.err
 
 
 @pytest.fixture
@@ -141,7 +133,7 @@ def test_equal_things_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_is_wrong_is_said_in_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    assert words in error_of(capsys, *arguments, *SHEET)
+    assert words in error_of(capsys, "compare", *arguments, *SHEET)
 
 
 def test_saved_analyses_are_not_measured(
@@ -150,15 +142,15 @@ def test_saved_analyses_are_not_measured(
     saved = tmp_path / "a.json"
     assert run(["analyze", NET, *SHEET, "-o", str(saved)]) == 0
     capsys.readouterr()
-    said = error_of(capsys, str(saved), NET, "--measure")
+    said = error_of(capsys, "compare", str(saved), NET, "--measure")
     assert f"--measure cannot change an analysis that is saved ({saved})" in said
-    twice = error_of(capsys, str(saved), NET, *SHEET, "--hardware", "v100")
+    twice = error_of(capsys, "compare", str(saved), NET, *SHEET, "--hardware", "v100")
     assert "--hardware cannot change an analysis that is saved" in twice
-    cold = error_of(capsys, str(saved), str(saved), "--cold")
+    cold = error_of(capsys, "compare", str(saved), str(saved), "--cold")
     assert "--cold cannot change an analysis that is saved" in cold
     data: dict[str, Any] = json.loads(saved.read_text())
     saved.write_text(json.dumps({**data, "schema_version": 99}))
-    assert "99" in error_of(capsys, str(saved), NET, *SHEET)
+    assert "99" in error_of(capsys, "compare", str(saved), NET, *SHEET)
 
 
 def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a call with bad input says on stderr."""
-    assert run(list(arguments)) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.strip().splitlines()
-    assert line.startswith("roofline: error: ")
-    return line
+from tests.cli.stand_ins import error_of
 
 
 def test_diff_holds_the_measured_article_machine_against_its_paper(

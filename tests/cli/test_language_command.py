@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roofline.cli.main import run
-from roofline.language.result import Language
-from roofline.pipeline import language as pipeline
+from tests.cli.stand_ins import StandIn, stand_in
 from tests.language.languages import language
 
 
-class Asked:
-    """Stands for the analysis: remembers what it was asked for, and gives what it was given."""
-
-    def __init__(self, answer: Language) -> None:
-        self.answer = answer
-        self.given: dict[str, Any] = {}
-
-    def __call__(self, model: str, **options: Any) -> Language:
-        self.given = {"model": model, **options}
-        print("what the model says")
-        return self.answer
-
-
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.chdir(tmp_path)
-    stand_in = Asked(language())
-    monkeypatch.setattr(pipeline, "analyze_language", stand_in)
-    return stand_in
+    return stand_in(monkeypatch, "language", "analyze_language", language())
 
 
 def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["llm", "hf:llama", "--context", "512"]) == 0
     said = capsys.readouterr()
@@ -45,16 +28,14 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
     assert "what the model says" not in said.out
 
 
-def test_options_reach_the_analysis(asked: Asked) -> None:
+def test_options_reach_the_analysis(asked: StandIn) -> None:
     command = (
         "llm hf:llama --config hidden_size=64,num_hidden_layers=2 --stage decode --context 4096"
         " --batch 8 --dtype bfloat16 --weight-bits w8a16,w4a16 --sweep-batch 1,2"
         " --sweep-context 512 --memory 80GiB --threads 2 --cold --hardware h100"
     )
     assert run([*command.split()]) == 0
-    given = dict(asked.given)
-    given.pop("progress")
-    assert given == {
+    assert asked.given == {
         "model": "hf:llama",
         "config": "hidden_size=64,num_hidden_layers=2",
         "stage": "decode",
@@ -81,7 +62,7 @@ def test_options_reach_the_analysis(asked: Asked) -> None:
     ],
 )
 def test_what_has_no_effect_is_refused_in_one_line(
-    asked: Asked, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+    asked: StandIn, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     assert run(["llm", "hf:llama", "--context", "8", *options]) == 2
     said = capsys.readouterr()
@@ -90,7 +71,7 @@ def test_what_has_no_effect_is_refused_in_one_line(
     assert asked.given == {}
 
 
-def test_files_and_formats(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_formats(asked: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     files = ["model.json", "model.csv", "model.md", "model.html", "model.svg"]
     outputs = [word for each in files for word in ("-o", each)]
     assert run(["llm", "hf:llama", "--context", "8", "--format", "json", *outputs]) == 0
@@ -101,6 +82,6 @@ def test_files_and_formats(asked: Asked, capsys: pytest.CaptureFixture[str]) -> 
     assert run(["llm", "hf:llama", "--context", "8", "-o", "model.json"]) == 2
 
 
-def test_coverage_is_that_of_the_stages(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coverage_is_that_of_the_stages(asked: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["llm", "hf:llama", "--context", "8", "--min-coverage", "100%"]) == 0
     assert "coverage" not in capsys.readouterr().err

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +15,7 @@ from roofline.latency.calibrated import Calibrated, no_calibration
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
 from tests.analysis.examples import small
+from tests.cli.stand_ins import StandIn, stand_in
 
 PREDICTION = RunPrediction(
     predicted_s=2e-6,
@@ -39,39 +37,13 @@ LEARNED = Calibrated(
 )
 
 
-@dataclass
-class Fake:
-    """Stands for a pipeline: remembers what it was asked for, prints as models do."""
-
-    result: Any
-    error: BaseException | None = None
-    asked: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[Any])
-
-    def __call__(self, *given: Any, progress: Any, say: Any, **options: Any) -> Any:
-        self.asked.append((given, options))
-        print("from a model")
-        progress(0.5, "net")
-        say("waiting for a quiet machine")
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-def fake(monkeypatch: pytest.MonkeyPatch, module: str, function: str, result: Any) -> Fake:
-    made = Fake(result)
-    stand_in = types.ModuleType(f"roofline.pipeline.{module}")
-    stand_in.__dict__[function] = made
-    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
-    return made
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return stand_in(monkeypatch, "profiles", "profile", replace(small(), measurement=MEASUREMENT))
 
 
 @pytest.fixture
-def profile(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    return fake(monkeypatch, "profiles", "profile", replace(small(), measurement=MEASUREMENT))
-
-
-@pytest.fixture
-def predict(monkeypatch: pytest.MonkeyPatch) -> Fake:
+def predict(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     rows = tuple(
         replace(row, predicted_s=7.5e-7, predicted_low_s=6e-7, predicted_high_s=9e-7)
         for row in small().operators
@@ -79,12 +51,12 @@ def predict(monkeypatch: pytest.MonkeyPatch) -> Fake:
     sums = {"predicted_s": 1.5e-6, "predicted_low_s": 1.2e-6, "predicted_high_s": 1.8e-6}
     totals = replace(small().totals, **sums)
     analysis = replace(small(), operators=rows, totals=totals, prediction=PREDICTION)
-    return fake(monkeypatch, "predictions", "predict", analysis)
+    return stand_in(monkeypatch, "predictions", "predict", analysis)
 
 
 @pytest.fixture
-def calibrate(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    return fake(monkeypatch, "calibrations", "calibrate", LEARNED)
+def calibrate(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return stand_in(monkeypatch, "calibrations", "calibrate", LEARNED)
 
 
 def words(line: str) -> list[str]:
@@ -119,7 +91,7 @@ OPTIONS_GIVEN = {
 
 
 def test_profile_leaves_to_the_pipeline_what_is_not_given(
-    profile: Fake, capsys: pytest.CaptureFixture[str]
+    profile: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["profile", "net"]) == 0
     more = {"compiled": False, "passes": None, "quick": False, "learn": True, "force": False}
@@ -128,13 +100,13 @@ def test_profile_leaves_to_the_pipeline_what_is_not_given(
     captured = capsys.readouterr()
     assert captured.out.startswith("small took 3.000 µs (end to end, median of 3 passes); 157 ns")
     assert captured.err.splitlines() == [
-        "from a model",
+        "what the model says",
         "Measuring …",
         "waiting for a quiet machine",
     ]
 
 
-def test_every_option_of_profile_reaches_the_pipeline(profile: Fake) -> None:
+def test_every_option_of_profile_reaches_the_pipeline(profile: StandIn) -> None:
     line = f"profile net {GIVEN} --compiled --passes 5 --quick --no-learn --force --hardware v100"
     assert run(words(line)) == 0
     more = {"compiled": True, "passes": 5, "quick": True, "learn": False, "force": True}
@@ -143,7 +115,7 @@ def test_every_option_of_profile_reaches_the_pipeline(profile: Fake) -> None:
 
 
 def test_predict_leaves_to_the_pipeline_what_is_not_given(
-    predict: Fake, capsys: pytest.CaptureFixture[str]
+    predict: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["predict", "net"]) == 0
     more = {"hardware": None, "operators": "learned", "force": False, "no_cache": False}
@@ -154,7 +126,7 @@ def test_predict_leaves_to_the_pipeline_what_is_not_given(
     assert "bounds only" not in captured.err
 
 
-def test_every_option_of_predict_reaches_the_pipeline(predict: Fake) -> None:
+def test_every_option_of_predict_reaches_the_pipeline(predict: StandIn) -> None:
     line = f"predict net {GIVEN} --hardware v100 --operators measured --force --no-cache"
     assert run(words(line)) == 0
     more = {"hardware": "v100", "operators": "measured", "force": True, "no_cache": True}
@@ -162,11 +134,11 @@ def test_every_option_of_predict_reaches_the_pipeline(predict: Fake) -> None:
 
 
 def test_a_machine_without_a_calibration_has_bounds_and_says_so(
-    predict: Fake, capsys: pytest.CaptureFixture[str]
+    predict: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     analysis = small()
     why = no_calibration("sheet")
-    predict.result = replace(analysis, warnings=(*analysis.warnings, why))
+    predict.answer = replace(analysis, warnings=(*analysis.warnings, why))
     assert run(["predict", "net", "--hardware", "sheet"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("small takes 157 ns with every operand from DRAM")
@@ -178,7 +150,11 @@ def test_a_machine_without_a_calibration_has_bounds_and_says_so(
 
 @pytest.mark.parametrize("command", ["profile", "predict"])
 def test_files_formats_and_views(
-    command: str, profile: Fake, predict: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str,
+    profile: StandIn,
+    predict: StandIn,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "a.json"
     arguments = [command, "net", "--by", "type", "-o", str(target)]
@@ -198,7 +174,7 @@ def test_files_formats_and_views(
     assert capsys.readouterr().out.startswith("small t")
 
 
-def test_files_are_checked_before_anything_is_measured(profile: Fake, tmp_path: Path) -> None:
+def test_files_are_checked_before_anything_is_measured(profile: StandIn, tmp_path: Path) -> None:
     assert run(["profile", "net", "-o", str(tmp_path / "a.xyz")]) == 2
     assert run(["profile", "net", "--passes", "0"]) == 2
     assert run(["profile", "net", "--depth", "1"]) == 2
@@ -206,7 +182,7 @@ def test_files_are_checked_before_anything_is_measured(profile: Fake, tmp_path: 
 
 
 def test_one_machine_at_a_time_is_predicted(
-    predict: Fake, capsys: pytest.CaptureFixture[str]
+    predict: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words("predict net --hardware a --hardware b")) == 2
     assert "`roofline predict` takes one machine" in capsys.readouterr().err
@@ -214,7 +190,7 @@ def test_one_machine_at_a_time_is_predicted(
     assert predict.asked == []
 
 
-def test_a_busy_machine_is_one_line(profile: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_busy_machine_is_one_line(profile: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     profile.error = MeasurementError("the machine is busy; --force measures all the same")
     assert run(["profile", "net"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -223,7 +199,7 @@ def test_a_busy_machine_is_one_line(profile: Fake, capsys: pytest.CaptureFixture
 
 
 def test_calibrate_reports_what_it_learned(
-    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+    calibrate: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["calibrate"]) == 0
     nothing = {"quick": False, "fresh": False, "dtypes": None, "force": False}
@@ -231,13 +207,13 @@ def test_calibrate_reports_what_it_learned(
     captured = capsys.readouterr()
     assert captured.out.startswith("Calibrated on 40 operators of 2 models; too few families")
     assert captured.err.splitlines() == [
-        "from a model",
+        "what the model says",
         "Calibrating …",
         "waiting for a quiet machine",
     ]
 
 
-def test_every_option_of_calibrate_reaches_the_pipeline(calibrate: Fake) -> None:
+def test_every_option_of_calibrate_reaches_the_pipeline(calibrate: StandIn) -> None:
     line = "calibrate --quick --fresh --force --dtype float32 --dtype bfloat16 --dtype float32"
     assert run(words(line)) == 0
     given = {"quick": True, "fresh": True, "dtypes": ["float32", "bfloat16"], "force": True}
@@ -245,9 +221,9 @@ def test_every_option_of_calibrate_reaches_the_pipeline(calibrate: Fake) -> None
 
 
 def test_an_interrupted_calibration_shows_what_is_kept(
-    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+    calibrate: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calibrate.result = replace(LEARNED, interrupted=True)
+    calibrate.answer = replace(LEARNED, interrupted=True)
     assert run(["calibrate"]) == 130
     captured = capsys.readouterr()
     assert "1 run in 9 s" in captured.out
@@ -256,7 +232,7 @@ def test_an_interrupted_calibration_shows_what_is_kept(
 
 
 def test_an_interrupt_that_comes_through_ends_the_same(
-    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+    calibrate: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calibrate.error = KeyboardInterrupt()
     assert run(["calibrate"]) == 130

@@ -33,6 +33,7 @@ from roofline.machine.measuring import benchmark
 from roofline.machine.measuring.estimation import Burst, Finding, Series, samples_file
 from roofline.machine.system.exclusive import alone_on_this_machine
 from tests.builders import SOURCE, ceiling, level, profile
+from tests.cli.stand_ins import error_of
 
 SERIES = (
     Series(
@@ -94,16 +95,6 @@ def kept() -> dict[str, bytes]:
     """All that lies in the user's folder."""
     folder = host_file().parent
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a call with bad input says on stderr."""
-    assert run(["measure", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.strip().splitlines()
-    assert line.startswith("roofline: error: ")
-    return line
 
 
 # --- what is measured ----------------------------------------------------------------------------
@@ -191,7 +182,7 @@ def test_a_file_that_exists_is_refused_before_anything_is_measured(
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("precious", encoding="utf-8")
-    assert "exists; add --force" in error_of(capsys, "-o", str(path))
+    assert "exists; add --force" in error_of(capsys, "measure", "-o", str(path))
     assert fake.asked == []
     assert path.read_text(encoding="utf-8") == "precious"
     assert run(["measure", "-o", str(path), "--force"]) == 0
@@ -228,7 +219,7 @@ def test_bad_input_gets_one_line_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [each.replace("TMP", str(tmp_path)) for each in arguments]
-    assert expected.replace("TMP", str(tmp_path)) in error_of(capsys, *given)
+    assert expected.replace("TMP", str(tmp_path)) in error_of(capsys, "measure", *given)
     assert fake.asked == []
     assert kept() == {}
 
@@ -243,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(
     (tmp_path / "data").write_text("a file", encoding="utf-8")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("HOME", str(tmp_path / "data"))
-    said = error_of(capsys)
+    said = error_of(capsys, "measure")
     assert str(tmp_path / "data") in said
     assert "cannot be made" in said
     assert fake.asked == []
@@ -293,7 +284,7 @@ def test_a_damaged_old_profile_is_said_before_anything_is_measured(
 ) -> None:
     host_file().parent.mkdir(parents=True)
     host_file().write_text("name = ", encoding="utf-8")
-    assert str(host_file()) in error_of(capsys, "--compare", "host")
+    assert str(host_file()) in error_of(capsys, "measure", "--compare", "host")
     assert fake.asked == []
     # Without --compare the damaged one is replaced.
     assert run(["measure"]) == 0
@@ -451,7 +442,7 @@ def test_samples_of_another_file_are_not_overwritten(
 ) -> None:
     precious = tmp_path / "mine.samples.json"
     precious.write_text("precious", encoding="utf-8")
-    said = error_of(capsys, "-o", str(tmp_path / "mine.toml"))
+    said = error_of(capsys, "measure", "-o", str(tmp_path / "mine.toml"))
     assert "mine.samples.json: exists; add --force" in said
     assert precious.read_text(encoding="utf-8") == "precious"
     assert not (tmp_path / "mine.toml").exists()

@@ -5,44 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from roofline.cli.main import run
-from roofline.pipeline import optimizing
-from roofline.substitution.result import Optimization
+from tests.cli.stand_ins import StandIn, stand_in
 from tests.substitution.optimizations import measured, nothing
 
 
-class Asked:
-    """Stands for the search: remembers what it was asked for, and gives what it was given."""
-
-    def __init__(self, answer: Optimization) -> None:
-        self.answer = answer
-        self.given: dict[str, Any] = {}
-
-    def __call__(self, model: object, inputs: object = None, **options: Any) -> Optimization:
-        self.given = {"model": model, "inputs": inputs, **options}
-        options["progress"](0.5, "searching")
-        print("what the model says")
-        return self.answer
-
-
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     module = torch.nn.Linear(4, 3).eval()
     found = replace(measured(), module=module, arguments=((torch.ones(2, 4),), {}))
-    stand_in = Asked(found)
-    monkeypatch.setattr(optimizing, "optimize", stand_in)
-    return stand_in
+    return stand_in(monkeypatch, "optimizing", "optimize", found)
 
 
 def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["optimize", "resnet50"]) == 0
     said = capsys.readouterr()
@@ -51,7 +33,7 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
     assert "\x1b" not in said.out
 
 
-def test_options_reach_the_search_and_those_not_given_are_its_own(asked: Asked) -> None:
+def test_options_reach_the_search_and_those_not_given_are_its_own(asked: StandIn) -> None:
     assert run(["optimize", "resnet50"]) == 0
     assert not {"budget", "time_limit_s", "cost", "measure"} & set(asked.given)
     assert (asked.given["alpha"], asked.given["rules"]) == (1.05, "all")
@@ -80,7 +62,7 @@ def test_options_reach_the_search_and_those_not_given_are_its_own(asked: Asked) 
 
 
 def test_files_are_written_in_their_formats(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg", "a.pt2"]
     assert run(["optimize", "x", *(word for each in names for word in ("-o", each))]) == 0
@@ -95,7 +77,7 @@ def test_files_are_written_in_their_formats(
 
 
 def test_a_model_that_is_kept_is_still_written_and_said_to_be(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = replace(nothing(), module=asked.answer.module, arguments=asked.answer.arguments)
     asked.answer = kept
@@ -123,7 +105,7 @@ def test_a_model_that_is_kept_is_still_written_and_said_to_be(
     ],
 )
 def test_mistakes_end_in_a_line_before_anything_is_searched(
-    arguments: list[str], message: str, asked: Asked, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("there.pt2").write_text("mine")
     assert run(["optimize", *arguments]) == 2
@@ -154,19 +136,14 @@ def test_the_search_names_the_option_that_is_wrong(
     assert message in said.err and len(said.err.splitlines()) == 1
 
 
-def test_an_interrupt_writes_nothing(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(optimizing, "optimize", interrupted)
+def test_an_interrupt_writes_nothing(asked: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.error = KeyboardInterrupt()
     assert run(["optimize", "x", "-o", "a.md", "-o", "a.pt2"]) == 130
-    assert capsys.readouterr().err.strip() == "roofline: interrupted"
+    assert capsys.readouterr().err.splitlines()[-1] == "roofline: interrupted"
     assert not [each for each in Path().iterdir() if each.is_file()]
 
 
-def test_show_opens_the_file(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_opens_the_file(asked: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "x", "-o", "a.json"]) == 0
     report = capsys.readouterr().out
     assert run(["show", "a.json"]) == 0

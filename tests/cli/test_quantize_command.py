@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roofline.cli.main import run
-from roofline.pipeline import quantizing
 from roofline.quantization.policy import Policy
-from roofline.quantization.result import BANDWIDTH_ONLY, Quantization
+from roofline.quantization.result import BANDWIDTH_ONLY
+from tests.cli.stand_ins import StandIn, stand_in
 from tests.quantization.quantizations import bandwidth_only
 
 DESIGN = "conv2d(3,4,3)+relu()+conv2d(4,8,3)+relu()+conv2d(8,8,3)@1x3x12x12"
-
-
-class Asked:
-    """Stands for the analysis: remembers what it was asked for, and gives what it was given."""
-
-    def __init__(self, answer: Quantization) -> None:
-        self.answer = answer
-        self.given: dict[str, Any] = {}
-
-    def __call__(self, model: object, inputs: object = None, **options: Any) -> Quantization:
-        self.given = {"model": model, "inputs": inputs, **options}
-        options["progress"](0.5, "quantising")
-        print("what the model says")
-        return self.answer
 
 
 @pytest.fixture
@@ -38,14 +23,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    stand_in = Asked(bandwidth_only())
-    monkeypatch.setattr(quantizing, "quantize", stand_in)
-    return stand_in
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return stand_in(monkeypatch, "quantizing", "quantize", bandwidth_only())
 
 
 def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["quantize", "resnet18", "--weights", "2", "--activations", "2"]) == 0
     said = capsys.readouterr()
@@ -54,7 +37,7 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
     assert "\x1b" not in said.out
 
 
-def test_options_reach_the_analysis_and_those_not_given_are_none(asked: Asked) -> None:
+def test_options_reach_the_analysis_and_those_not_given_are_none(asked: StandIn) -> None:
     assert run(["quantize", "resnet18"]) == 0
     of_policy = ("weights", "activations", "first_last", "shortcut", "policy")
     assert [asked.given[name] for name in of_policy] == [None] * 5
@@ -91,7 +74,7 @@ def test_options_reach_the_analysis_and_those_not_given_are_none(asked: Asked) -
 
 
 def test_files_are_written_in_their_formats(
-    asked: Asked, capsys: pytest.CaptureFixture[str]
+    asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg"]
     assert run(["quantize", "x", *(word for each in names for word in ("-o", each))]) == 0
@@ -126,7 +109,7 @@ def test_files_are_written_in_their_formats(
     ],
 )
 def test_mistakes_end_in_a_line_before_anything_is_asked(
-    arguments: list[str], message: str, asked: Asked, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, asked: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("there.md").write_text("mine")
     assert run(["quantize", *arguments]) == 2

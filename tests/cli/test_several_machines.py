@@ -15,18 +15,11 @@ from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import profile_to_toml
 from tests.analysis.examples import sheet
 from tests.builders import ceiling, level, profile
+from tests.cli.stand_ins import error_of
 from tests.design.machine_comparisons import NARROW
 
 PAIR = ["--hardware", "10980xe", "--hardware", "v100"]
 SMALL = ["analyze", "squeezenet1_1", *PAIR]
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a command line in error ends with; its exit code is 2."""
-    assert run(list(arguments)) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def test_one_table_for_both(capsys: pytest.CaptureFixture[str]) -> None:

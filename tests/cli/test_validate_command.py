@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from roofline.cli.main import run
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.accuracy import RatioValidation, Skipped
-from roofline.latency.validation import Validation
+from tests.cli.stand_ins import StandIn, stand_in
 from tests.latency.judged import judged, validation
 
 SKIPPED = Skipped(model="huge", batch=1, dtype="float32", threads=1, problem="ran out of memory")
 
 
-@dataclass
-class Fake:
-    """Stands for the pipeline: remembers what it was asked for, prints as models do."""
-
-    result: Validation
-    error: BaseException | None = None
-    asked: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[Any])
-
-    def __call__(self, models: Any, *, progress: Any, say: Any, **options: Any) -> Validation:
-        self.asked.append((models, options))
-        print("from a model")
-        progress(0.5, "net")
-        say("huge ran out of memory")
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    made = Fake(validation(judged(100, 110, remeasured_s=102), skipped=(SKIPPED,)))
-    module = types.ModuleType("roofline.pipeline.validations")
-    module.__dict__["validate"] = made
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return made
+def fake(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    found = validation(judged(100, 110, remeasured_s=102), skipped=(SKIPPED,))
+    return stand_in(monkeypatch, "validations", "validate", found, says="huge ran out of memory")
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
@@ -59,25 +34,25 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2)
 
 
 def test_the_result_goes_to_stdout_and_talk_to_stderr(
-    fake: Fake, capsys: pytest.CaptureFixture[str]
+    fake: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["validate"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("Prediction MAPE 10.0 % over 1 run")
     assert "huge (batch 1, float32, 1 thread): ran out of memory" in captured.out
-    assert "from a model" not in captured.out
+    assert "what the model says" not in captured.out
     assert captured.err.splitlines() == [
-        "from a model",
+        "what the model says",
         "Validating …",
         "huge ran out of memory",
     ]
 
 
-def test_nothing_given_leaves_all_to_the_pipeline(fake: Fake) -> None:
+def test_nothing_given_leaves_all_to_the_pipeline(fake: StandIn) -> None:
     assert run(["validate"]) == 0
     assert fake.asked == [
         (
-            None,
+            (None,),
             {
                 "batch": None,
                 "threads": None,
@@ -93,13 +68,13 @@ def test_nothing_given_leaves_all_to_the_pipeline(fake: Fake) -> None:
     ]
 
 
-def test_every_option_reaches_the_pipeline(fake: Fake) -> None:
+def test_every_option_reaches_the_pipeline(fake: StandIn) -> None:
     line = "a b a --batch 1 --batch 8 --batch 1 --threads 2 --dtype float32 --dtype bfloat16"
     line += " --channels-last --seq 64 --operators measured --designs --quick --force"
     assert run(["validate", *line.split()]) == 0
     assert fake.asked == [
         (
-            ["a", "b"],
+            (["a", "b"],),
             {
                 "batch": [1, 8],
                 "threads": 2,
@@ -115,7 +90,9 @@ def test_every_option_reaches_the_pipeline(fake: Fake) -> None:
     ]
 
 
-def test_files_and_formats(fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_formats(
+    fake: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = [str(tmp_path / f"a{suffix}") for suffix in (".json", ".csv", ".md", ".html", ".svg")]
     outputs = [word for name in names for word in ("-o", name)]
     assert run(["validate", *outputs]) == 0
@@ -132,8 +109,8 @@ def test_files_and_formats(fake: Fake, tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_top_is_how_many_runs_are_shown(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.result = validation(*(judged(100, 100 + i) for i in range(30)))
+def test_top_is_how_many_runs_are_shown(fake: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answer = validation(*(judged(100, 100 + i) for i in range(30)))
     assert run(["validate"]) == 0
     assert "… 10 more" in capsys.readouterr().out
     assert run(["validate", "--top", "4"]) == 0
@@ -143,7 +120,7 @@ def test_top_is_how_many_runs_are_shown(fake: Fake, capsys: pytest.CaptureFixtur
 
 
 def test_conditions_decide_the_exit_code(
-    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fake: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["validate", "--fail-if", "mape>15%", "--fail-if", "noise_floor>0.05"]) == 0
     assert "roofline: error" not in capsys.readouterr().err
@@ -154,7 +131,7 @@ def test_conditions_decide_the_exit_code(
     assert saved.exists(), "the result is kept and shown all the same"
 
 
-def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_judged_fails(fake: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--fail-if", "ratio_error>15%"]) == 4
     captured = capsys.readouterr()
     assert captured.out.startswith("Prediction MAPE 10.0 %")
@@ -184,7 +161,7 @@ def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[s
 def test_errors_come_before_anything_is_measured(
     arguments: tuple[str, ...],
     said: str,
-    fake: Fake,
+    fake: StandIn,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -208,13 +185,13 @@ def test_numbers_are_checked_before_a_model_is_looked_for(
     [(ModelError("unknown model 'net'"), 2), (MeasurementError("the machine is busy"), 1)],
 )
 def test_what_the_pipeline_refuses(
-    error: Exception, code: int, fake: Fake, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: int, fake: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.error = error
     assert error_of(capsys, code=code) == f"roofline: error: {error}"
 
 
-def test_an_interrupt_ends_with_130(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_ends_with_130(fake: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     fake.error = KeyboardInterrupt()
     assert run(["validate"]) == 130
     captured = capsys.readouterr()
@@ -222,12 +199,14 @@ def test_an_interrupt_ends_with_130(fake: Fake, capsys: pytest.CaptureFixture[st
     assert captured.err.endswith("roofline: interrupted\n")
 
 
-def test_where_all_models_failed_it_failed(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    fake.result = validation(skipped=(SKIPPED,))
+def test_where_all_models_failed_it_failed(
+    fake: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer = validation(skipped=(SKIPPED,))
     assert run(["validate"]) == 1
     captured = capsys.readouterr()
     assert captured.out.startswith("Nothing was judged\n")
     assert "ran out of memory" in captured.out
     assert captured.err.endswith("roofline: error: no model could be run: nothing was validated\n")
-    fake.result = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))
+    fake.answer = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))
     assert run(["validate"]) == 0

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from roofline.pipeline.language import analyze_stage
 from roofline.run import RunOptions
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
 from tests import builders
+from tests.pipeline.alive import Alive
 
 if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
@@ -37,42 +34,6 @@ MODELS = {
 BATCH = 2
 
 
-class Alive(TorchDispatchMode):
-    """Bytes of the storages that are alive, and the most that ever were; torch's own are told of
-    by their ends.
-    """
-
-    def __init__(self, kept: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.byte = self.max_bytes = 0
-        self._known: set[int] = set()
-        for each in kept:
-            self._watch(each)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for each in tree_leaves(result):
-            if isinstance(each, torch.Tensor):
-                self._watch(each)
-        return result
-
-    def _watch(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        address, byte = storage._cdata, storage.nbytes()
-        if address in self._known:
-            return
-        self._known.add(address)
-        self.byte += byte
-        self.max_bytes = max(self.max_bytes, self.byte)
-        weakref.finalize(storage, self._gone, address, byte)
-
-    def _gone(self, address: int, byte: int) -> None:
-        self._known.remove(address)
-        self.byte -= byte
-
-
 def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
     """The most bytes alive in a pass of a model with its weights, which owns its cache."""
     from transformers import DynamicCache
@@ -90,7 +51,7 @@ def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
             with Alive([*own, ids]) as alive:
                 result = model(input_ids=ids, past_key_values=empty, **options)
             assert result.logits is not None
-            return alive.max_bytes
+            return alive.peak_bytes
         cache = model(input_ids=ids, **options).past_key_values
         token = torch.zeros((BATCH, 1), dtype=torch.int64)
         kept = [part for layer in cache.layers for part in (layer.keys, layer.values)]
@@ -99,7 +60,7 @@ def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
         with alive:
             result = model(input_ids=token, past_key_values=cache, **options)
         assert result.logits is not None
-        return alive.max_bytes
+        return alive.peak_bytes
 
 
 @pytest.mark.parametrize(
