@@ -25,12 +25,12 @@ from roofline.machine import catalog
 from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import Host
 from tests.builders import ceiling, level, profile
+from tests.cli.stand_ins import error_of
 
 BLOCKS = """
 import torch
 
 from tests.unknown_operator import mystery
-from tests.cli.stand_ins import error_of
 
 class Standard(torch.nn.Sequential):
     def __init__(self):

@@ -81,6 +81,7 @@ def test_threads_are_those_of_every_cpu(tmp_path: Path, capsys: pytest.CaptureFi
     narrow.write_text(profile_to_toml(NARROW), encoding="utf-8")
     pair = ["--hardware", str(narrow), "--hardware", "10980xe"]
     assert run(["analyze", "squeezenet1_1", *pair, "--threads", "4"]) == 0
+    capsys.readouterr()
     assert "--threads 5 is for every CPU, and 'narrow' has 4: leave it out" in error_of(
         capsys, "analyze", "squeezenet1_1", *pair, "--threads", "5"
     )

@@ -198,7 +198,7 @@ def test_a_saved_result_is_a_policy(tmp_path: Path) -> None:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of the tests is taken to be this one, and quiet."""
     monkeypatch.setattr(quantizing, "check_bench", lambda **_: None)
-    monkeypatch.setattr(quantizing, "is_this_machine", lambda _: True)
+    monkeypatch.setattr(quantizing, "check_here", lambda *_: None)
 
 
 def test_native_variants_are_asked_for_the_same_pass(
@@ -231,7 +231,7 @@ def test_native_variants_are_asked_for_the_same_pass(
     assert found.native_variants == (variant,)
     assert found.warnings[-1] == "the clock was low"
     assert (asked["model"], asked["inputs"], asked["rounds"]) == (model, IMAGE, 3)
-    assert (asked["batch"], asked["force"]) == (4, False)
+    assert (asked["options"].batch, asked["force"]) == (4, False)
     assert asked["analysis"] is found.analysis
     assert [each for each, _ in told] == sorted(each for each, _ in told)
     assert (0.75, "bfloat16") in told
@@ -390,7 +390,7 @@ def test_budgets() -> None:
         ({"samples": IMAGE}, InputError, "samples have no effect without sensitivity=True"),
         ({"rounds": 3}, InputError, "rounds=3 has no effect without measure=True"),
         ({"rounds": 0, "measure": True}, InputError, "rounds=0: must be a whole number"),
-        ({"measure": True}, InputError, "measure=True times the model on this machine, and"),
+        ({"measure": True}, InputError, "measure=True times the models on this machine, and"),
         ({"measure": 1}, InputError, "measure=1: must be True or False"),
         ({"sensitivity": "yes"}, InputError, "sensitivity='yes': must be True or False"),
         ({"force": None}, InputError, "force=None: must be True or False"),
