@@ -283,6 +283,18 @@ def test_a_function_that_is_given() -> None:
     assert {row.module_path for row in analysis.operators} == {"Autoencoder.encoder"}
 
 
+def test_a_function_that_refers_to_what_is_assigned_later() -> None:
+    """An empty cell of a closure holds no module, and is no error."""
+    layer = torch.nn.Linear(4, 2)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return layer(x) if x.dim() else after(x)
+
+    analysis = roofline.analyze(model, torch.zeros(1, 4), hardware="10980xe")
+    assert analysis.totals.parameters == 10
+    after = layer
+
+
 @pytest.mark.parametrize("where", ["at the top", "in the factory"])
 def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     where: str, tmp_path: Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
@@ -133,8 +134,12 @@ def _modules_of(function: Any) -> Iterator[tuple[str, torch.nn.Module]]:
             break
     function = inspect.unwrap(getattr(function, "__func__", function))
     if inspect.isfunction(function):
-        variables = inspect.getclosurevars(function)
-        yield from _modules_in({**variables.globals, **variables.nonlocals})
+        known, code = function.__globals__, function.__code__
+        yield from _modules_in({name: known[name] for name in code.co_names if name in known})
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            # A variable may be assigned only after the function that refers to it is made.
+            with contextlib.suppress(ValueError):
+                yield from _modules_in({name: cell.cell_contents})
         yield from _modules_in(function.__kwdefaults__ or {})
         yield from _modules_in({"default": function.__defaults__ or ()})
 
