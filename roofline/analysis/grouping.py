@@ -62,10 +62,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """The pass that groups are parts of.
-
-    ``kernels`` counts the operators of each fused kernel, by the index of its first; None: unknown.
-    """
+    """The pass that groups are parts of; ``kernels`` counts operators by the first of a kernel."""
 
     totals: Totals
     calls: int

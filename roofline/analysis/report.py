@@ -281,18 +281,12 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
             if view.by == "operator"
             else group_grid(analysis, view.by, view)
         )
-    unknown = groups_of_unknown(analysis)
-    if unknown:
+    if unknown := groups_of_unknown(analysis):
         yield unknown_grid(unknown)
     yield from advice_notes(analysis)
     yield Facts(lines=(("Coverage", coverage_text(analysis)),))
-    warnings = (
-        *fit_warnings(analysis),
-        *analysis.warnings,
-        *measurement_warnings(analysis),
-        *above_roof(analysis),
-    )
-    yield from notes("Warnings", warnings, urgent=True)
+    said = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
+    yield from notes("Warnings", (*said, *above_roof(analysis)), urgent=True)
 
 
 def headline(analysis: Analysis) -> str:

@@ -126,10 +126,7 @@ _TIMES = tuple(name for name in names_of_numbers(Finding) if name.endswith(("bef
 
 
 def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings, those that save most first: as predicted, else as measured.
-
-    Predictions, bounds and what there is at most are not told apart.
-    """
+    """Return the findings, those that save most first: as predicted, else as measured."""
 
     def saved_s(finding: Finding) -> float:
         predicted_s = finding.saving_s

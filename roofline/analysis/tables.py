@@ -362,11 +362,8 @@ _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
     """Return columns and rows of CSV files: an operator a line; unknown is empty, never 0.
 
-    By type or phase: a line each, with calls, work and times, as in `Group`. By module: the tree of
-    modules down to a depth, where ``part`` says what a line sums: a module with all in it
-    (``whole``), what it does itself where others in it have lines (``own``), or the modules left
-    out (``rest``). Lines of operators, types and phases add up to the total; those of modules do
-    without the ``whole`` ones that others in it follow, which ``is_open`` marks.
+    By type or phase: a line each, as in `Group`. By module: the tree, where ``part`` says what a
+    line sums; all but those that ``is_open`` marks add up to the total.
     """
     times = ("fused_bytes", "predicted_s", "measured_s", *MINIMUM_TIMES)
     sums = ("calls", *_WORK, *_MORE_BYTES, *times)

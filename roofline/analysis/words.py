@@ -105,12 +105,10 @@ def beats_bound(row: OperatorRow) -> bool:
 
 
 def above_roof(analysis: Analysis) -> tuple[str, ...]:
-    """Lines about the operators that stand above their roof, with what that means.
+    """Return lines about the operators that stand above their roof, with what that means.
 
-    A time below the bound is an error of ours: in a count, a data type or a ceiling; each has its
-    line, as far as there are few. A rate above the ceiling at a time that is not below the bound is
-    none: there the convention counts FLOP that a kernel need not do. Those share a line for each
-    ceiling.
+    A time below the bound is an error of ours, so each has its line. A rate above the ceiling is
+    none: the convention counts FLOP that a kernel need not do. Those share a line for each ceiling.
     """
     faster = sorted(
         filter(beats_bound, analysis.operators),

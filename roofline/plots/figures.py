@@ -42,10 +42,7 @@ def new_figure(width_inch: float, height_inch: float) -> Figure:
 
 
 def shown_figure(width_inch: float, height_inch: float) -> Figure:
-    """Return an empty white figure that `matplotlib.pyplot.show` shows.
-
-    Notebooks show figures by themselves, and would show one that pyplot knows twice.
-    """
+    """Return an empty white figure that pyplot, or the notebook by itself, shows."""
     if "inline" in str(matplotlib.get_backend()).lower() or "ipykernel" in sys.modules:
         return new_figure(width_inch, height_inch)
     from matplotlib import pyplot

@@ -27,10 +27,7 @@ _FAR = 4.0
 class Move:
     """A point that goes from one spot to another; one that stays has both the same.
 
-    Attributes:
-        name: is written at its end, where there is room.
-        look: names the style of its end.
-        share_before: of the time, which the size of its mark follows; `share_after` at its end.
+    ``look`` names the style of its end, the shares are of the time before and after.
     """
 
     name: str

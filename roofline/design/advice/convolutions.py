@@ -177,10 +177,9 @@ _USUAL = 9  # Taps of a 3x3 kernel
 
 
 def _times_usual(kernel: Sequence[int]) -> float:
-    """How many 3x3 kernels stand for one: as many as have its taps, and no fewer than its reach.
+    """Return how many 3x3 kernels have as many taps and at least the reach of a kernel.
 
-    A 1x7 has fewer taps than the three 3x3 that reach as far; to count taps alone would call every
-    kernel slow that was made narrow to save work.
+    To count taps alone would call every kernel slow that was made narrow to save work.
     """
     return max(math.prod(kernel) / _USUAL, math.ceil((max(kernel) - 1) / 2))
 

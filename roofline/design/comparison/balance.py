@@ -21,11 +21,7 @@ AXIS = "balance"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownMachine:
-    """A machine that there is, and its ``balance`` in FLOP/byte.
-
-    The bounds of designs there are those of its own profile, with its caches, where the profile
-    knows them.
-    """
+    """A machine that there is, with the bounds of its own ceilings and caches."""
 
     name: str
     balance: float
@@ -43,13 +39,11 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What a sweep over the balance of machines found beside its cells.
+    """What a sweep over the balance of machines found besides its cells.
 
-    Hypothetical machines differ in their balance alone: they have the compute ceilings of one and a
-    memory whose bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked
-    for. Every operand is charged to that memory: the classic roofline model. Cells are those of the
-    hypothetical machines, then those of the ``machines`` that are known; ``left_out`` says of which
-    one nothing is known.
+    Hypothetical machines have the compute ceilings of one, and one memory whose bandwidth makes the
+    ridge point for data of ``dtype`` the balance that is asked for; every operand is charged to it.
+    Their cells come before those of known ``machines``; of those ``left_out`` nothing is known.
     """
 
     dtype: str

@@ -76,8 +76,7 @@ def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     yield Facts(lines=tuple(facts))
     yield machines_grid(comparison)
     yield from _operator_choices(comparison, view)
-    unknown = groups_of_unknown(first)
-    if unknown:
+    if unknown := groups_of_unknown(first):
         yield unknown_grid(unknown, bounds=False)
     yield from machines_advice_notes(comparison.machine_names, comparison.analyses)
     yield Facts(lines=(("Coverage", coverage_text(first)),))

@@ -93,14 +93,11 @@ def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...
 
 
 def _matched(rows: Sequence[OperatorRow], others: Sequence[OperatorRow]) -> dict[int, int]:
-    sides = [working(each) for each in (rows, others)]
+    here, there = sides = working(rows), working(others)
     one, other = ([(row.module_path, row.type, row.phase) for row in each] for each in sides)
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return {
-        sides[0][block.a + i].index: sides[1][block.b + i].index
-        for block in blocks
-        for i in range(block.size)
-    }
+    pairs = ((each.a + i, each.b + i) for each in blocks for i in range(each.size))
+    return {here[a].index: there[b].index for a, b in pairs}
 
 
 def _across(comparison: Comparison, places: tuple[int, ...]) -> Across:

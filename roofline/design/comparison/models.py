@@ -198,10 +198,7 @@ def _sentences(comparison: Comparison, where: str) -> Iterator[str]:
 
 
 def verdict(comparison: Comparison) -> tuple[str, ...]:
-    """Return who wins where, of the models that fit: ``"predicted: B wins on x (1.3 × …)"``.
-
-    A sentence for each kind of time; where fewer than two fit, which of them does.
-    """
+    """Return who wins where, for each kind of time, of the models that fit; or which does."""
     by_kind: dict[str, dict[str, list[str]]] = {}
     alone: list[str] = []
     for machine, each in zip(comparison.machine_names, comparison.each_machine, strict=True):

@@ -112,10 +112,7 @@ def _matrices(result: Comparison, marks: Sequence[str]) -> Iterator[Block]:
 
 
 def _cell_text(verdict: Verdict, cells: Sequence[Cell], marks: Sequence[str]) -> str:
-    """``"B 3.4"``, ``"B 1.1~"`` where it is close, ``"only B"`` where no other can run.
-
-    Behind it stand those that do not fit into memory: ``"only B, A!"``.
-    """
+    """Return ``"B 3.4"``, ``"B 1.1~"`` where it is close, ``"only B, A!"`` where A does not fit."""
     able = [mark for mark, each in zip(marks, cells, strict=True) if each.can_run]
     large = [f"{mark}!" for mark, each in zip(marks, cells, strict=True) if each.fits is False]
     if verdict.winner is not None:

@@ -115,10 +115,7 @@ def span_text(factors: Sequence[float]) -> str:
 
 
 def changes_of(comparison: Comparison, along: str) -> list[tuple[str, str]]:
-    """Return along an axis who wins up to where: a line of the other axes, and what is on it.
-
-    Lines on which nothing changes are left out; neighbours that say the same are one.
-    """
+    """Return the lines along an axis on which the winner changes, like neighbors as one."""
     grid, names = comparison.grid, comparison.names
     number = [each.name for each in grid.axes].index(along)
     lines: dict[tuple[int, ...], list[int]] = {}
