@@ -35,7 +35,7 @@ def crew_threads() -> list[str]:
 def test_results_come_in_order_from_different_threads() -> None:
     with Crew(3) as crew:
         found = crew.each(lambda i: (i, threading.current_thread().name))
-        assert found == [(i, f"roofline-{i}_0") for i in range(3)]
+        assert found == [(i, f"roofline-{i}") for i in range(3)]
         assert crew.each(lambda i: i * 10, workers=2) == [0, 10]
     assert crew_threads() == []
 
@@ -140,7 +140,7 @@ def test_an_interrupt_stops_and_joins_everyone() -> None:
 
     with pytest.raises(KeyboardInterrupt), Crew(2) as crew:
         # The caller is interrupted while its workers are at work.
-        crew._workers[1].submit(task, 1)
+        crew._inboxes[1].put(lambda: task(1))
         started.wait()
         raise KeyboardInterrupt
     assert crew_threads() == []
