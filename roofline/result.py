@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, argument, nearest
 from roofline.foundation import files, schema
 from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
 from roofline.foundation.files import check_named_once, check_writable, write_together
@@ -208,7 +208,7 @@ class Result:
                 return self._saved_picture("svg", picture).decode("utf-8")
             case _:
                 known = ", ".join(self.formats())
-                raise InputError(f"--format {format}: {self._written_as()} {known}")
+                raise InputError(f"{argument('format', format)}: {self._written_as()} {known}")
 
     def page(self, view: View) -> str:
         """Return an HTML page that needs no other file: the picture if any, and the report."""

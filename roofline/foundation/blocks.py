@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, TypedDict, TypeVar
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
@@ -60,7 +60,8 @@ class View:
     def __post_init__(self) -> None:
         if self.depth is not None and self.by != "module":
             raise InputError(
-                f"--depth {self.depth} has no effect on rows by {self.by}; add --by module"
+                f"{argument('depth', self.depth)} has no effect on rows by {self.by}; add"
+                f" {argument('by', 'module')}"
             )
 
     def rows(self, usual: int = _ROWS) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_bytes_per_s, format_flop_per_s, format_percent
 from roofline.machine.hardware import (
@@ -88,8 +88,8 @@ def layers_of(
         )
     if all(each.measured_per_s is None for each in found):
         raise InputError(
-            f"no measured peaks in '{name}' to compare with paper '{paper.name}'; leave --paper"
-            " out, or name a measured profile (`roofline measure` makes one)"
+            f"no measured peaks in '{name}' to compare with paper '{paper.name}'; leave"
+            f" {argument('paper')} out, or name a measured profile (`roofline measure` makes one)"
         )
     return tuple(found)
 

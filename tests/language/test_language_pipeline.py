@@ -21,7 +21,8 @@ SPARSE = {**TINY, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_
 
 def analysed(patch: pytest.MonkeyPatch, **options: Any) -> Language:
     stand_in(patch, prediction=PREDICTED)
-    return roofline.analyze_language("hf:llama", **{"hardware": machine(), **options})
+    options.setdefault("hardware", machine())
+    return roofline.analyze_language("hf:llama", **options)
 
 
 def test_both_stages_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,8 @@ def test_a_mask_of_numbers_is_added_and_dropout_multiplied() -> None:
 
 def test_quantized_values_take_their_scale() -> None:
     """A multiplication for each number of the result; an eighth of a number is a byte."""
-    name, scales = FORWARD[0], {f"{each}_descale": spec(2, 4) for each in "qkv"}
+    name = FORWARD[0]
+    scales: dict[str, Any] = {f"{each}_descale": spec(2, 4) for each in "qkv"}
     plain = attention(name, kind="float8_e4m3fn")
     quantized = attention(name, kind="float8_e4m3fn", overload="quantized", **scales)
     assert quantized.flop - plain.flop == 2 * 4 * 6 * 8
@@ -367,7 +368,10 @@ def test_windows_and_packed_sequences_going_back() -> None:
 def test_keys_in_blocks_are_read_as_far_as_they_may_be_used() -> None:
     """2 sequences of at most 24 keys, of a pool of 100 blocks of 16 keys in 3 heads of 4."""
     pool = dict.fromkeys(("key", "value"), spec(100, 16, 3, 4))
-    values = {"block_table": spec(2, 2, kind="int32"), "seqused_k": spec(2, kind="int32")}
+    values: dict[str, Any] = {
+        "block_table": spec(2, 2, kind="int32"),
+        "seqused_k": spec(2, kind="int32"),
+    }
     found = packed(2, 0, 2, (1, 24), is_causal=True, cum_seq_k=None, **pool, **values)
     assert found.macs == 2 * 24 * 3 * 8
     assert found.elements == {"key": 2 * 24 * 3 * 4, "value": 2 * 24 * 3 * 4}

@@ -17,6 +17,11 @@ from roofline.workload.operators import OperatorRecord, State
 from tests.workload.passes import only, passed, total, working
 
 ATEN = torch.ops.aten
+ONE_BY_ONE: dict[str, Any] = {
+    "sgd": _single_tensor_sgd,
+    "adam": _single_tensor_adam,
+    "adagrad": _single_tensor_adagrad,
+}
 SHAPES = ((3, 4), (), (5,), (0, 2), (2, 2))
 
 
@@ -212,7 +217,7 @@ def updates(name: str, is_first: bool = False, **options: Any) -> tuple[Update, 
             lambda params, grads, buffers: ATEN._fused_sgd_(
                 *(params, grads, momenta(buffers)), lr=0.1, is_first_step=is_first, **options
             ),
-            lambda params, grads, buffers: _single_tensor_sgd(
+            lambda params, grads, buffers: ONE_BY_ONE["sgd"](
                 *(params, grads, (not is_first and momenta(buffers)) or [None, None], None, None),
                 **{"lr": 0.1, "has_sparse_grad": False, **options},
             ),
@@ -221,7 +226,7 @@ def updates(name: str, is_first: bool = False, **options: Any) -> tuple[Update, 
         options |= {"lr": 0.1, "lr_decay": 0.2, "eps": 1e-8}
         return (
             lambda *lists: ATEN._fused_adagrad_(*lists, steps(), **options),
-            lambda *lists: _single_tensor_adagrad(
+            lambda *lists: ONE_BY_ONE["adagrad"](
                 *(*lists, steps(), None, None), **{"has_sparse_grad": False, **COMMON, **options}
             ),
         )
@@ -233,7 +238,7 @@ def updates(name: str, is_first: bool = False, **options: Any) -> tuple[Update, 
     own = {"capturable": False, "decoupled_weight_decay": name == "adamw"}
     return (
         lambda *lists: getattr(ATEN, f"_fused_{name}_")(*with_largest(lists), **options),
-        lambda *lists: _single_tensor_adam(
+        lambda *lists: ONE_BY_ONE["adam"](
             *(*with_largest(lists), None, None), **{**own, **COMMON, **options}
         ),
     )

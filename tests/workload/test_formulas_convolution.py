@@ -234,8 +234,9 @@ def test_kinds(channels: int, filters: int, groups: int, kind: str) -> None:
     """Depthwise is one group a channel, and more than one channel; also going back."""
     record = only(passed(conv(channels, filters, 3, groups=groups), (1, channels, 8, 8)))
     assert (record.op, record.type) == ("aten.convolution", kind)
+    one = (1, 1)
     case = Case(
-        1, (8, 8), channels // groups, filters // groups, groups, (3, 3), *3 * [(1, 1)], False
+        1, (8, 8), channels // groups, filters // groups, groups, (3, 3), one, one, one, False
     )
     record = gradients(case, (True, True, False), transposed=False)
     assert (record.op, record.type) == ("aten.convolution_backward", kind)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minimum_times_of
 from roofline.analysis.rows import check_numbers, names_of_numbers
-from roofline.errors import InputError
+from roofline.errors import InputError, argument
 from roofline.foundation import schema
 from roofline.foundation.conditions import Kind, Quantity
 from roofline.foundation.files import check_writable, read_json, refused, write_atomically
@@ -205,8 +205,8 @@ def check_repeated(analysis: Analysis, *, what: str) -> None:
     """Refuse an analysis of a first pass: its bounds are longer than those of all that follow."""
     if analysis.cache == "cold":
         raise InputError(
-            f"{printable(what)}: is of a first pass (--cold), and checks are of repeated ones;"
-            " analyse it without --cold"
+            f"{printable(what)}: is of a first pass, and checks are of repeated ones;"
+            f" analyze it without {argument('cold', True)}"
         )
 
 
@@ -226,7 +226,9 @@ def read_baseline(path: str | Path) -> Cost:
     """Return the cost in a baseline, or that of a saved analysis; needs no torch."""
     file = Path(path)
     if not os.path.lexists(file):
-        raise InputError(f"{file}: there is no baseline yet; add --update to write the first")
+        raise InputError(
+            f"{file}: there is no baseline yet; {argument('update', True)} writes the first"
+        )
     data = read_json(file, fix=_FIX)
     if not isinstance(data, dict):
         raise refused(str(file), "not a baseline: expected a table with keys", _FIX)
@@ -251,7 +253,7 @@ def check_baseline_target(path: Path, *, overwrite: bool) -> None:
     A baseline may be replaced, a damaged one too; a file that is something else may not.
     """
     if path.suffix.lower() != ".json":
-        raise InputError(f"--against {path}: baselines are written as .json")
+        raise InputError(f"{argument('against', str(path))}: baselines are written as .json")
     check_writable(path, overwrite=overwrite)
     try:
         with path.open("rb") as file:
@@ -265,8 +267,8 @@ def check_baseline_target(path: Path, *, overwrite: bool) -> None:
     # Conflict markers, or an end that is missing, make it no less a baseline.
     if head.strip() and not _OURS.search(head):
         raise InputError(
-            f"{path}: is no baseline, and --update would replace it; name another file, or delete"
-            " this one first"
+            f"{path}: is no baseline, and {argument('update', True)} would replace it; name"
+            " another file, or delete this one first"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from roofline.analysis.words import run_words
 from roofline.design.gate.cost import QUANTITIES, Cost, Part
-from roofline.errors import InputError, ThresholdError
+from roofline.errors import InputError, ThresholdError, argument
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.conditions import Condition, Quantity, parse_conditions, share_of
 from roofline.foundation.text import counted, printable
@@ -181,7 +181,7 @@ class Check(Result):
             ThresholdError: naming all that fail.
         """
         if self.failures:
-            raise ThresholdError(f"--fail-if: {'; '.join(self.failures)}")
+            raise ThresholdError(f"{argument('fail_if')}: {'; '.join(self.failures)}")
 
     def rows(self) -> Iterable[list[Any]]:
         """Return a row for each total."""
@@ -249,7 +249,7 @@ class Check(Result):
             missing = _unknown(quantity, self.now)
         elif condition.is_relative and before is None:
             if self.baseline is None:
-                missing = "there is no baseline to compare with; give --against FILE"
+                missing = f"there is no baseline to compare with; give one: {argument('against')}"
             else:
                 apart = times_apart(self.baseline, self.now) if quantity.is_time else ""
                 missing = apart or f"in the baseline {_unknown(quantity, self.baseline)}"
@@ -281,18 +281,19 @@ def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
         )
         return f"inputs {printable(', '.join(shown)) or 'none'}"
 
-    for before, after, options in (
-        (inputs(baseline), inputs(now), "--input, --batch, --seq"),
+    for before, after, names in (
+        (inputs(baseline), inputs(now), ("inputs", "batch", "seq")),
         # Another loss is said, and is no other task.
         (
             *(run_words(replace(each.run, loss="")) for each in (baseline, now)),
-            "--train, --dtype, --autocast …",
+            ("train", "dtype", "autocast", "…"),
         ),
     ):
         if before != after:
             raise InputError(
                 f"{printable(file)}: is of {before}, and this is of {after}; ask for the same"
-                f" ({options}), or write a new baseline with --update"
+                f" ({', '.join(each if each == '…' else argument(each) for each in names)}), or"
+                f" write a new baseline with {argument('update', True)}"
             )
 
 
@@ -300,9 +301,12 @@ def times_apart(baseline: Cost, now: Cost) -> str:
     """Why their times cannot be compared, in words; ``""`` if they can."""
     before, after = baseline.machine, now.machine
     if after is None:
-        return "no machine was asked for; add --hardware, or measure this one: roofline measure"
+        return (
+            f"no machine was asked for; add {argument('hardware')}, or measure this one:"
+            " roofline measure"
+        )
     if before is None:
-        return "the baseline has no times; write it again with --update"
+        return f"the baseline has no times; write it again with {argument('update', True)}"
     if (before.name, before.device) != (after.name, after.device):
         return (
             f"the baseline is of machine '{printable(before.name)}', and this is"
@@ -356,10 +360,10 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     if not quantity.is_time:
         return f"{counted(cost.unknown_operators, 'call')} of operators have no formula"
     if cost.machine is None:
-        return "no machine was given (--hardware, or `roofline measure` for this one)"
+        return f"no machine was given ({argument('hardware')}, or `roofline measure` for this one)"
     name = cost.machine.name
     if quantity.name != "predicted_s" and cost.eager_min_time_s is not None:
-        return f"there is no {quantity.name}; write it again with --update"
+        return f"there is no {quantity.name}; write it again with {argument('update', True)}"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
     if cost.run.train or cost.run.autocast:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
-from roofline.errors import HardwareError, nearest
+from roofline.errors import HardwareError, argument, nearest
 from roofline.foundation import files
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.text import counted
@@ -300,12 +300,13 @@ class HardwareProfile(Result):
         """
         if not self.has_threads and threads != 1:
             raise HardwareError(
-                f"--threads {threads} does not fit '{self.name}': a {self.device} device computes"
-                " as a whole; leave --threads out"
+                f"{argument('threads', threads)} does not fit '{self.name}': a {self.device} device"
+                f" computes as a whole; leave {argument('threads')} out"
             )
         if not 1 <= threads <= self.threads:
             raise HardwareError(
-                f"--threads {threads} does not fit '{self.name}': choose 1 to {self.threads}"
+                f"{argument('threads', threads)} does not fit '{self.name}': choose 1 to"
+                f" {self.threads}"
             )
         return threads
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from roofline.errors import MeasurementError, said_by
+from roofline.errors import MeasurementError, argument, said_by
 from roofline.foundation.units import format_capacity
 from roofline.machine.kernels.compiler import STOP_BYTE, TEAM_BYTE
 from roofline.machine.system.system_files import kilobytes, read, table
@@ -184,7 +184,7 @@ class Crew:
                     raise MeasurementError(
                         f"the system refused thread {number} of {self.threads} ({said_by(error)});"
                         " raise the limit on processes (`ulimit -u`, or the container's), or"
-                        " measure with fewer --threads"
+                        f" measure with fewer {argument('threads')}"
                     ) from error
             pinned = self.each(self._pin)
             self.refused = tuple(self._cpus[i] for i, done in enumerate(pinned) if not done)

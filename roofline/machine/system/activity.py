@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from roofline.errors import MeasurementError
+from roofline.errors import MeasurementError, argument
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent
 from roofline.machine.system.system_files import control_group, read, whole_number
@@ -161,8 +161,8 @@ def check_quiet(
     what = f"other processes take {format_percent(share)} of the CPUs"
     if not force:
         raise MeasurementError(
-            f"the machine is busy: {what}; stop them, or measure all the same with --force"
-            " (in Python: force=True)"
+            f"the machine is busy: {what}; stop them, or measure all the same with"
+            f" {argument('force', True)}"
         )
     return (f"measured although the machine was busy: {what}",)
 

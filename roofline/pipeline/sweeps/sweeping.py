@@ -14,7 +14,7 @@ from roofline.design.comparison.axes import BALANCE, grid_of
 from roofline.design.comparison.balance import Balance, Crossing, KnownMachine
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.result import Comparison
-from roofline.errors import HardwareError, InputError, ModelError, RooflineError
+from roofline.errors import HardwareError, InputError, ModelError, RooflineError, argument
 from roofline.foundation.dtypes import DType
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.progress import Progress, Say
@@ -59,7 +59,7 @@ def balance_sweep(plan: Plan) -> Comparison:
     if peak is None or not base.memory:
         raise HardwareError(
             f"hardware '{base.name}' has no hardware ceilings for {of}: choose another"
-            " (--hardware NAME)"
+            f" ({argument('hardware')})"
         )
 
     def bounds_s(balance: float) -> tuple[float, ...]:
@@ -68,7 +68,7 @@ def balance_sweep(plan: Plan) -> Comparison:
         if times is None:
             raise HardwareError(
                 f"hardware '{base.name}' has no ceilings for some operators of these designs, so"
-                " their bounds are not known: choose another (--hardware NAME)"
+                f" their bounds are not known: choose another ({argument('hardware')})"
             )
         return times
 

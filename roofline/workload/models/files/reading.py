@@ -228,8 +228,8 @@ def _pickled(path: Path, *, allow_pickle: bool) -> Source:
         return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
     if isinstance(found, Mapping):
         raise ModelError(
-            f"{path}: it holds weights and no model; give what makes the model, and the weights:"
-            f" file.py:Model --weights {path.name}"
+            f"{path}: it holds weights and no model; give what makes the model (file.py:Model),"
+            f" and {argument('weights', path.name)}"
         )
     raise ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
 
