@@ -300,9 +300,9 @@ def test_threads_that_were_not_measured(
 
 
 def test_threads_are_checked_against_the_hardware() -> None:
-    with pytest.raises(HardwareError, match=r"--threads 2 .*choose 1 to 1"):
+    with pytest.raises(HardwareError, match=r"threads=2 .*choose 1 to 1"):
         Roof(TWO_LEVELS, 2)
-    with pytest.raises(HardwareError, match="--threads 0"):
+    with pytest.raises(HardwareError, match="threads=0"):
         Roof(TWO_LEVELS, 0)
 
 

@@ -143,7 +143,7 @@ def test_wrong_targets_are_refused_before_anything_is_written(tmp_path: Path) ->
     with pytest.raises(InputError, match="exists"):
         RACE.save(tmp_path / "a.json")
     RACE.save(tmp_path / "a.json", overwrite=True)
-    with pytest.raises(InputError, match="--format trace: results of kind 'race'"):
+    with pytest.raises(InputError, match="format='trace': results of kind 'race'"):
         RACE.render("trace")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from roofline.errors import ThresholdError
+from roofline.errors import ThresholdError, argument
 from roofline.foundation.conditions import Condition, Quantity
 from roofline.foundation.rows import grouped
 from roofline.foundation.text import counted
@@ -391,4 +391,4 @@ def check_thresholds(conditions: Iterable[Condition], totals: ValidationTotals) 
     """Raises ThresholdError where conditions fail, naming all that do."""
     failures = [said for each in conditions if (said := failure(each, totals))]
     if failures:
-        raise ThresholdError(f"--fail-if: {'; '.join(failures)}")
+        raise ThresholdError(f"{argument('fail_if')}: {'; '.join(failures)}")

@@ -118,7 +118,7 @@ def test_bounds_are_those_of_the_machine_that_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--fail-if", "flop>+1%"], "b.json: there is no baseline yet; add --update"),
+        (["--fail-if", "flop>+1%"], "b.json: there is no baseline yet; --update writes the first"),
         (["--update", "--against", "b.txt"], "--against b.txt: baselines are written as .json"),
         (["--update", "--against", "no/b.json"], "the folder"),
         (["-o", "b.json", "--update"], "b.json: is the baseline; give -o another name"),

@@ -433,7 +433,7 @@ def test_all_that_fail_are_said_at_once() -> None:
     with pytest.raises(ThresholdError) as failed:
         check_thresholds(conditions, totals)
     assert str(failed.value) == (
-        "--fail-if: mape is 50.0 %, above 1 %; noise_floor cannot be judged: nothing was measured"
+        "fail_if: mape is 50.0 %, above 1 %; noise_floor cannot be judged: nothing was measured"
         " twice"
     )
     assert failed.value.exit_code == 4

@@ -151,7 +151,7 @@ def test_busy_is_refused_and_says_what_to_do() -> None:
     with pytest.raises(MeasurementError) as caught:
         look(0.25)
     text = str(caught.value)
-    assert "busy" in text and "50" in text and "--force" in text
+    assert "busy" in text and "50" in text and "force=True" in text
     assert "\n" not in text
     with pytest.raises(MeasurementError):
         look(0.2 * 2 * 0.25 + 0.001)

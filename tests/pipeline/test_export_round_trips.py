@@ -273,7 +273,9 @@ def test_weights_that_must_be_unpickled(maker: str, tmp_path: Path) -> None:
 
 def test_weights_alone_are_no_model(tmp_path: Path) -> None:
     torch.save(nn.Linear(4, 3).state_dict(), tmp_path / "w.pt")
-    with pytest.raises(ModelError, match=r"weights and no model; .* file.py:Model --weights w\.pt"):
+    with pytest.raises(
+        ModelError, match=r"weights and no model; .*\(file\.py:Model\), and weights='w\.pt'"
+    ):
         load(str(tmp_path / "w.pt"))
 
 

@@ -178,7 +178,7 @@ def test_the_view_is_that_of_the_report() -> None:
     assert '<td class="left">  layer1</td>' in page
     assert ">    0</td>" not in page
     assert page == resnet().render("html", View(by="module", depth=1))
-    with pytest.raises(InputError, match="--depth 3 has no effect"):
+    with pytest.raises(InputError, match="depth=3 has no effect"):
         interactive_page(resnet(), View(by="type", depth=3))
 
 
