@@ -42,8 +42,8 @@ class Model(nn.Module):
         for name, part in parts.items():
             setattr(self, name, part)
 
-    def forward(self, *args: Any, **named: Any) -> Any:
-        return self.function(self, *args, **named)
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
 
 
 def sum_of(values: list[torch.Tensor]) -> torch.Tensor:

@@ -360,7 +360,15 @@ def test_without_a_module_none_is_saved_nor_anything_else(tmp_path: Path) -> Non
 
 
 def test_modules_are_saved_for_torch_export(tmp_path: Path) -> None:
-    module = Model(lambda m, x, scale: (m.linear(x) * scale, x + 1), linear=torch.nn.Linear(4, 3))
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return self.linear(x) * scale, x + 1
+
+    module = Scaled()
     x, scale = torch.randn(2, 4), torch.randn(3)
     found = replace(measured(), module=module, arguments=((x,), {"scale": scale}))
     path = tmp_path / "faster.pt2"
