@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, cast
 
@@ -468,6 +470,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+libraries_are_untouched: ContextVar[bool | None] = ContextVar("untouched", default=None)
+"""Whether the call of a user began before torch was imported, and ran no code of the user's since:
+only then are torch and its models what was installed. None: no function was called."""
+
+
 def takes(keywords: type[Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Decorate a function that passes ``**run`` on: its signature and help name every keyword."""
     annotations = {name: each.__forward_arg__ for name, each in keywords.__annotations__.items()}
@@ -497,7 +504,13 @@ def takes(keywords: type[Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]
                 signature.bind(*args, **given)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}() {error}") from None
-            return function(*args, **given)
+            if libraries_are_untouched.get() is not None:
+                return function(*args, **given)
+            before = libraries_are_untouched.set("torch" not in sys.modules)
+            try:
+                return function(*args, **given)
+            finally:
+                libraries_are_untouched.reset(before)
 
         vars(checked)["__signature__"] = signature
         lines = (

@@ -5,7 +5,8 @@ torchvision, timm and transformers by name are kept, never files of the user. Th
 is a digest of all that it follows from: the sources of this package, the installed files of torch
 and the model libraries, the run, the environment and the CPU. What cannot be described so (inputs
 that are tensors, functions, formulas of the user, settings of torch that are not at their defaults,
-editable or patched packages) is captured again each time.
+editable or patched packages) is captured again each time; so is everything in a process where torch
+was imported already, since hooks, settings and patches of its owner may have changed any model.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, cast
 from roofline.analysis import InputSpec
 from roofline.errors import InputError
 from roofline.foundation.files import write_atomically
-from roofline.run import Run, RunOptions
+from roofline.run import Run, RunOptions, libraries_are_untouched
 from roofline.workload.operators import Capture
 from roofline.workload.residency import Residency, residency
 
@@ -143,13 +144,15 @@ def captured_pass(
     """
     file = None
     guess = options.run(on, is_known=False)
-    if not with_model:
+    if not with_model and libraries_are_untouched.get():
         file = file_of(model, inputs, options, guess)
         kept = read(file) if file else None
         if kept is not None:
             name, specs, notes, capture = kept
             reuse = residency(capture.records)
             return CapturedPass(name=name, inputs=specs, capture=capture, reuse=reuse, notes=notes)
+    if not _is_of_library(model):
+        libraries_are_untouched.set(False)
     found = workload_of(model, inputs, options, on=on).captured()
     # Libraries that were imported meanwhile may have changed what torch does.
     if file and found.model.run == guess and has_defaults():
@@ -215,8 +218,7 @@ def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Pat
     if (
         options.no_cache
         or os.environ.get("ROOFLINE_NO_CACHE")
-        or type(model) is not str
-        or not _NAME.fullmatch(model)
+        or not _is_of_library(model)
         or not is_declared
         or not _is_plain(inputs)
         or not has_defaults()
@@ -299,6 +301,10 @@ class _Reader(pickle.Unpickler):
             if isinstance(found, type):
                 return cast("Any", found)
         raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _is_of_library(model: object) -> bool:
+    return type(model) is str and _NAME.fullmatch(model) is not None
 
 
 def _is_plain(value: object) -> bool:

@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import roofline
 from roofline.latency.store import Store
 from roofline.pipeline import runs
 from roofline.pipeline.runs import file_of
-from roofline.run import RunOptions
+from roofline.run import RunOptions, libraries_are_untouched
 from roofline.workload.formulas import registry
 from roofline.workload.models.files.formats import StoredModel
 
@@ -28,11 +28,14 @@ MACHINE = "10980xe"
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep captures, which tests of everything else do not."""
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep captures, which tests of everything else do not, though torch is imported here."""
     monkeypatch.delenv("ROOFLINE_NO_CACHE")
     runs._installed.cache_clear()
     runs._record.cache_clear()
+    before = libraries_are_untouched.set(True)
+    yield
+    libraries_are_untouched.reset(before)
 
 
 def place(model: object = "resnet18", inputs: object = None, **options: Any) -> Path | None:
@@ -63,10 +66,35 @@ print(text)
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
-    (first_torch, first), (second_torch, second) = (each.stdout.split("\n", 1) for each in outputs)
-    assert (first_torch, second_torch) == ("True", "False")
-    assert first == second
-    assert first == f"{eval(f'roofline.{call}').to_json()}\n"
+    imported, texts = zip(*(each.stdout.split("\n", 1) for each in outputs), strict=True)
+    assert imported == ("True", "False")
+    assert set(texts) == {f"{eval(f'roofline.{call}').to_json()}\n"}
+
+
+def test_a_call_after_torch_was_imported_reads_and_keeps_nothing() -> None:
+    """Hooks and patches of whoever imported it may change any model."""
+    kept = roofline.analyze("alexnet", hardware=MACHINE)
+    (file,) = runs.folder().iterdir()
+    libraries_are_untouched.set(None)
+    with torch.nn.modules.module.register_module_forward_hook(lambda *given: given[-1] * 2):
+        hooked = roofline.analyze("alexnet", hardware=MACHINE)
+        file.unlink()
+        assert roofline.analyze("alexnet", hardware=MACHINE) == hooked
+    assert len(hooked.operators) > len(kept.operators)
+    assert not list(runs.folder().iterdir())
+
+
+def test_a_command_keeps_its_models_until_it_runs_code_of_the_user(tmp_path: Path) -> None:
+    model = tmp_path / "net.py"
+    model.write_text("import torch\nNet = torch.nn.ReLU\n")
+
+    def compare(*models: str) -> int:
+        command = [sys.executable, "-m", "roofline", "compare", *models, "--hardware", MACHINE]
+        subprocess.run(command, capture_output=True, check=True)
+        return len(list(runs.folder().iterdir())) if runs.folder().exists() else 0
+
+    assert compare(f"{model}:Net", "alexnet", "--input", "1x3x64x64") == 0
+    assert compare("alexnet", "resnet18") == 2
 
 
 def test_no_cache_reads_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
