@@ -40,16 +40,19 @@ class Variant:
 def variants_of(models: int, ways: Sequence[RunOptions]) -> tuple[Variant, ...]:
     """Every model in every way, the ways of one model next to each other."""
     labels = {
-        "dtype": lambda each: f" {str(each.dtype).removeprefix('torch.')}",
-        "batch": lambda each: f" · batch {each.batch}",
-        "threads": lambda each: f" · {counted(each.threads, 'thread')}",
-        "channels_last": lambda each: f" · {LAYOUTS[each.channels_last]}",
+        "dtype": lambda dtype: f" {str(dtype).removeprefix('torch.')}",
+        "batch": lambda batch: f" · batch {batch}",
+        "threads": lambda threads: f" · {counted(threads, 'thread')}",
+        "channels_last": lambda last: f" · {LAYOUTS[last]}",
     }
-    varying = [
-        label for name, label in labels.items() if len({getattr(each, name) for each in ways}) > 1
-    ]
+    varying = [name for name in labels if len({getattr(each, name) for each in ways}) > 1]
+
+    def label(way: RunOptions, name: str) -> str:
+        value = getattr(way, name)
+        return f" · default {name}" if value is None else labels[name](value)
+
     return tuple(
-        Variant(model=model, options=each, label="".join(label(each) for label in varying))
+        Variant(model=model, options=each, label="".join(label(each, name) for name in varying))
         for model in range(models)
         for each in ways
     )

@@ -148,7 +148,7 @@ _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
 
 @takes(ValidateKeywords)
 def validate(
-    models: Sequence[str | tuple[str, Any]] | None = None,
+    models: str | Sequence[str | tuple[str, Any]] | None = None,
     *,
     operators_measured: bool = False,
     designs: bool = False,
@@ -165,8 +165,8 @@ def validate(
     data type and layout.
 
     Args:
-        models: names, or names with the inputs that `analyze` takes; None: one or two of each
-            family of torchvision.
+        models: a name, names, or names with the inputs that `analyze` takes; None: one or two of
+            each family of torchvision.
         operators_measured: judges also the sum of operators that were timed on their own.
         designs: judges also how many times faster separable convolutions are than standard ones.
         quick: fewer passes.
@@ -183,6 +183,7 @@ def validate(
         for each in RunOptions.every(**run)
     ]
     tell = say or silent
+    models = [models] if isinstance(models, str) else models
     names = tuple(models) if models else DEFAULT_MODELS if not designs else ()
     effort = _QUICK if quick else _EFFORT
     found: list[ModelValidation] = []

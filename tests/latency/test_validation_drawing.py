@@ -206,7 +206,7 @@ def test_where_there_is_nothing_to_draw_it_says_so(name: str) -> None:
     assert "No predictions and no minimum times" in notes_of(drawn_example(name))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -108,7 +108,7 @@ def multiplied(matrix: np.ndarray[Any, Any]) -> int:
     return 0 if is_move else int((matrix != 0).sum())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_no_way_to_merge_is_below_the_least(data: st.DataObject):
     group, matrices = drawn(data.draw)
