@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 from roofline.errors import InputError, RooflineError, said_by
@@ -314,9 +316,7 @@ def table(
             is_for_complex=bool(is_for_complex),
             row=(file, line),
         )
-        row = _row(expression.strip(), function, module)
-        row.__doc__ = inspect.cleandoc(rule)
-        register(row)
+        register(_Row(expression.strip(), inspect.cleandoc(rule), function, module))
 
 
 _DEFAULTS = {
@@ -329,38 +329,56 @@ _DEFAULTS = {
 """Of arguments that some overloads of an operator have, and others have not, or leave out."""
 
 
-def _row(expression: str, function: Function | None, module: dict[str, Any]) -> Function:
-    """The formula of a row: its parameters are the names that its module has not."""
-    known = {**vars(builtins), **module}
-    tree = ast.parse(expression, mode="eval")
-    names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
-    called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
-    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    given = [
-        each.id
-        for each in names
-        if each.id not in bound
-        # A function that is not called is an argument of the same name.
-        and not (id(each) in called if callable(known.get(each.id)) else each.id in module)
-    ]
-    named = {each: f"{each}={_DEFAULTS[each]!r}" for each in _DEFAULTS}
-    parameters = [named.get(each, each) for each in dict.fromkeys(given)]
-    head = ", ".join(["*", *parameters, "**_"] if parameters else ["**_"])
-    value = eval(f"lambda {head}: ({expression})", module)
-    value.expression = expression
+class _Row:
+    """The formula of a row: its parameters are the names that its module has not.
 
-    def count(**arguments: Any) -> Flop:
-        found = value(**arguments)
-        if function is not None:
-            return function(found, **arguments)
+    The expression is compiled when it is first needed: a result that is read back needs none.
+    """
+
+    def __init__(
+        self, expression: str, rule: str, function: Function | None, module: dict[str, Any]
+    ) -> None:
+        self.__doc__ = rule
+        self.__module__ = module["__name__"]
+        self.__qualname__ = function.__qualname__ if function else "<lambda>"
+        self._expression, self._function, self._module = expression, function, module
+
+    @functools.cached_property
+    def _value(self) -> Function:
+        known = {**vars(builtins), **self._module}
+        tree = ast.parse(self._expression, mode="eval")
+        names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
+        called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+        bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+        given = [
+            each.id
+            for each in names
+            if each.id not in bound
+            # A function that is not called is an argument of the same name.
+            and not (
+                id(each) in called if callable(known.get(each.id)) else each.id in self._module
+            )
+        ]
+        named = {each: f"{each}={_DEFAULTS[each]!r}" for each in _DEFAULTS}
+        parameters = [named.get(each, each) for each in dict.fromkeys(given)]
+        head = ", ".join(["*", *parameters, "**_"] if parameters else ["**_"])
+        return eval(f"lambda {head}: ({self._expression})", self._module)
+
+    @property
+    def __code__(self) -> CodeType:
+        return type(self).__call__.__code__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self._value)
+
+    def __call__(self, /, **arguments: Any) -> Flop:
+        found: Any = self._value(**arguments)
+        if self._function is not None:
+            return self._function(found, **arguments)
         if isinstance(found, int):
             return Flop(other=found)
         return found if isinstance(found, Flop) else found.flop()
-
-    count.__signature__ = inspect.signature(value)  # pyright: ignore[reportFunctionMemberAccess]
-    count.__module__ = module["__name__"]
-    count.__qualname__ = (function or value).__qualname__
-    return count
 
 
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
