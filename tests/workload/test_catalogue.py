@@ -65,10 +65,11 @@ def parts_of(function: FunctionType) -> Iterator[FunctionType]:
             values.append(function.__globals__.get(each.id))
         elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
             values.append(getattr(function.__globals__.get(each.value.id), each.attr, None))
-    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    values.append(getattr(function, "function", None))
     for value in values:
         part = value.function if isinstance(value, Formula) else value
-        if not isinstance(part, FunctionType) or part.__module__ == registry.__name__:
+        if not hasattr(part, "__globals__") or part.__module__ == registry.__name__:
             continue
         if part.__module__.startswith("roofline.workload.formulas."):
             yield part

@@ -341,12 +341,12 @@ class _Row:
         self.__doc__ = rule
         self.__module__ = module["__name__"]
         self.__qualname__ = function.__qualname__ if function else "<lambda>"
-        self._expression, self._function, self._module = expression, function, module
+        self.expression, self.function, self.__globals__ = expression, function, module
 
     @functools.cached_property
     def _value(self) -> Function:
-        known = {**vars(builtins), **self._module}
-        tree = ast.parse(self._expression, mode="eval")
+        known = {**vars(builtins), **self.__globals__}
+        tree = ast.parse(self.expression, mode="eval")
         names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
         called = {id(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
         bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
@@ -356,13 +356,13 @@ class _Row:
             if each.id not in bound
             # A function that is not called is an argument of the same name.
             and not (
-                id(each) in called if callable(known.get(each.id)) else each.id in self._module
+                id(each) in called if callable(known.get(each.id)) else each.id in self.__globals__
             )
         ]
         named = {each: f"{each}={_DEFAULTS[each]!r}" for each in _DEFAULTS}
         parameters = [named.get(each, each) for each in dict.fromkeys(given)]
         head = ", ".join(["*", *parameters, "**_"] if parameters else ["**_"])
-        return eval(f"lambda {head}: ({self._expression})", self._module)
+        return eval(f"lambda {head}: ({self.expression})", self.__globals__)
 
     @property
     def __code__(self) -> CodeType:
@@ -374,8 +374,8 @@ class _Row:
 
     def __call__(self, /, **arguments: Any) -> Flop:
         found: Any = self._value(**arguments)
-        if self._function is not None:
-            return self._function(found, **arguments)
+        if self.function is not None:
+            return self.function(found, **arguments)
         if isinstance(found, int):
             return Flop(other=found)
         return found if isinstance(found, Flop) else found.flop()
