@@ -26,9 +26,9 @@ import torch
 from torch import nn
 
 from roofline.analysis import Finding
+from roofline.core.files import write_atomically
+from roofline.core.units import format_s
 from roofline.design.advice.result import Advice
-from roofline.foundation.files import write_atomically
-from roofline.foundation.units import format_s
 from roofline.machine import catalog
 from roofline.pipeline.advising import advise
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn

@@ -24,7 +24,7 @@ import torch._inductor.config
 from torch import nn
 
 import roofline
-from roofline.foundation.units import format_bytes, format_s
+from roofline.core.units import format_bytes, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.workload.inputs import InputRequest, inputs_for

@@ -21,7 +21,7 @@ from typing import Any
 
 from optimize_rows import Row, Table, about_the_machine, failed, run
 
-from roofline.foundation.units import format_bytes, format_s
+from roofline.core.units import format_bytes, format_s
 
 _NETWORKS = Path(__file__).parent / "networks"
 

@@ -23,7 +23,7 @@ import torch
 from networks.digits_resnet import DigitsResNet, accuracy, digits, train
 from torch import nn
 
-from roofline.foundation.files import write_atomically
+from roofline.core.files import write_atomically
 from roofline.quantization import (
     MaxAbs,
     Policy,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
 from roofline.machine.kernels import assembly

@@ -24,7 +24,7 @@ import torch
 from rich.console import Console
 
 import roofline
-from roofline.foundation.blocks import View
+from roofline.core.blocks import View
 from roofline.render.console import print_report
 from roofline.render.pages import report_html
 

@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roofline.foundation.sampling import quantile
+from roofline.core.sampling import quantile
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import plan_working_sets

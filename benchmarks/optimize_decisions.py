@@ -25,7 +25,7 @@ from networks.cases import NETWORKS, SMALL
 from optimize_rows import Row, Table, about_the_machine, failed, in_turn, interval, ratio, run
 from torch import nn
 
-from roofline.foundation.units import format_percent, format_s
+from roofline.core.units import format_percent, format_s
 
 # Channels, side of the image, and filters of the two convolutions.
 SHAPES = (

@@ -29,7 +29,7 @@ from optimize_rows import (
     run,
 )
 
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 
 WITHOUT_LAYOUT = "all,-channels-last"
 

@@ -30,7 +30,7 @@ from optimize_rows import (
     run,
 )
 
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 
 CLEAR = 0.05
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from roofline.foundation.files import write_atomically
+from roofline.core.files import write_atomically
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 

@@ -29,7 +29,7 @@ from optimize_rows import (
     run,
 )
 
-from roofline.foundation.units import format_bytes, format_flop, format_flop_per_s, format_s
+from roofline.core.units import format_bytes, format_flop, format_flop_per_s, format_s
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.operators import State

@@ -18,7 +18,7 @@ import torch
 from networks.cases import NETWORKS
 
 import roofline
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 from roofline.machine.catalog import load_hardware
 
 

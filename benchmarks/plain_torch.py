@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
 
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 from roofline.latency.calibration_set import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store

@@ -59,8 +59,8 @@ from typing import Any
 import pandas
 import torch
 
+from roofline.core.dtypes import DType, dtype
 from roofline.errors import RooflineError
-from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.catalog import load_hardware
 from roofline.minimum import minimum_times
 from roofline.pipeline.language import analyze_language

@@ -21,7 +21,7 @@ from typing import Any
 
 from optimize_rows import Row, Table, about_the_machine, failed, interval, ratio, run
 
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 from roofline.latency.calibration_set import family_of
 
 CIFAR = f"{Path(__file__).parent / 'networks/cifar_resnet.py'}:ResNet20"

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 
 import roofline
-from roofline.foundation.units import format_bytes
+from roofline.core.units import format_bytes
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof

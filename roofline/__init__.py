@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from roofline.design.gate.cost import Cost as Cost
     from roofline.design.gate.result import Check as Check
     from roofline.errors import RooflineError as RooflineError
-    from roofline.language.result import Language as Language
     from roofline.latency.validation import Validation as Validation
+    from roofline.llm.result import Language as Language
     from roofline.machine.catalog import load_hardware as load_hardware
     from roofline.machine.difference import hardware_change as hardware_change
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
@@ -70,7 +70,7 @@ _NAMES = {
     "roofline.design.gate.cost": "Cost",
     "roofline.design.gate.result": "Check",
     "roofline.errors": "RooflineError",
-    "roofline.language.result": "Language",
+    "roofline.llm.result": "Language",
     "roofline.latency.validation": "Validation",
     "roofline.machine.catalog": "load_hardware",
     "roofline.machine.difference": "hardware_change",

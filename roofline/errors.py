@@ -12,7 +12,7 @@
     └── ThresholdError       4  a figure is beyond what the user allows (``--fail-if``)
 
 An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix;
-under that of a `foundation.places.PlacedError` stand the text and a caret.
+under that of a `core.places.PlacedError` stand the text and a caret.
 """
 
 from __future__ import annotations

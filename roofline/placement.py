@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 
-from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.units import format_flop_per_s
+from roofline.core.dtypes import DType, dtype
+from roofline.core.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.roof import MIX as MIX
 from roofline.machine.roof import ComputeRoof as ComputeRoof

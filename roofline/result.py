@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
+from roofline.core import files, schema
+from roofline.core.blocks import Block, Report, View, ViewOptions, safe
+from roofline.core.files import check_named_once, check_writable, write_together
+from roofline.core.rows import csv_text, frame_of, json_text
 from roofline.errors import InputError, argument, nearest
-from roofline.foundation import files, schema
-from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
-from roofline.foundation.files import check_named_once, check_writable, write_together
-from roofline.foundation.rows import csv_text, frame_of, json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +47,7 @@ _HOMES = {
     "export": "roofline.design.export",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
-    "language model": "roofline.language.result",
+    "language model": "roofline.llm.result",
     "missing operators": "roofline.workload.formulas.catalogue",
     "operators": "roofline.workload.formulas.catalogue",
     "optimization": "roofline.substitution.result",

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, cast
 
+from roofline.core.dtypes import dtype as dtype_called
 from roofline.errors import InputError, argument, nearest
-from roofline.foundation.dtypes import dtype as dtype_called
 
 if TYPE_CHECKING:
     from pathlib import Path

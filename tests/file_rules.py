@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 
 Rule = Callable[[Any], Any]
 REQUIRED = object()

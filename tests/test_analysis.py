@@ -27,9 +27,9 @@ from roofline.analysis import (
     read_analysis,
 )
 from roofline.cli.main import run
+from roofline.core.blocks import By, View
+from roofline.core.units import sum_known
 from roofline.errors import FileFormatError
-from roofline.foundation.blocks import By, View
-from roofline.foundation.units import sum_known
 from roofline.latency.samples import EarlierRun
 from roofline.placement import Bound
 from roofline.workload.operators import State

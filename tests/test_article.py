@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import roofline
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.placement import Roof, ridge_flop_per_byte
 
 

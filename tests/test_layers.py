@@ -16,13 +16,13 @@ PACKAGE = Path(__file__).parent.parent / "roofline"
 # Each room, and the rooms it may import besides itself.
 ALLOWED = {
     "errors": set[str](),
-    "foundation": {"errors"},
-    "result": {"errors", "foundation"},
-    "run": {"errors", "foundation"},
-    "render": {"errors", "foundation"},
-    "plots": {"errors", "foundation"},
+    "core": {"errors"},
+    "result": {"errors", "core"},
+    "run": {"errors", "core"},
+    "render": {"errors", "core"},
+    "plots": {"errors", "core"},
 }
-CORE = {"errors", "foundation", "result", "run", "plots"}
+CORE = {"errors", "core", "result", "run", "plots"}
 ALLOWED |= {
     "machine": CORE,
     "workload": CORE,
@@ -35,11 +35,11 @@ ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
-ALLOWED["language"] = {*ALLOWED["quantization"], "quantization"}
+ALLOWED["llm"] = {*ALLOWED["quantization"], "quantization"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["pipeline"] = {
     *ALLOWED["design"],
-    *("design", "counters", "substitution", "quantization", "language", "scaling", "render"),
+    *("design", "counters", "substitution", "quantization", "llm", "scaling", "render"),
 }
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["testing"] = {*ALLOWED["pipeline"], "pipeline"}
@@ -52,7 +52,7 @@ INSIDE_FUNCTIONS = {
     "run": {"workload"},
     "analysis": {"render"},
     "design": {"render"},
-    "language": {"render"},
+    "llm": {"render"},
 }
 
 QUANTIZATION_WITH_TORCH = (
@@ -81,12 +81,12 @@ HOME = {
     "transformers": (),
     # And TensorBoard, where an event file is.
     "tensorboard": (),
-    "pandas": ("foundation/rows.py",),
+    "pandas": ("core/rows.py",),
     "matplotlib": (
         "latency/validation_drawing.py",
         *("design/comparison/model_drawing.py", "design/comparison/machine_drawing.py"),
         "design/comparison/sweep_drawing.py",
-        *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
+        *("plots/", "analysis/drawing.py", "llm/drawing.py", "quantization/drawing.py"),
         *("scaling/drawing.py", "substitution/drawing.py"),
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from roofline import load_hardware
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model_minimum
 from roofline.pipeline.runs import CapturedPass, captured_pass

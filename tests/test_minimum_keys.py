@@ -29,8 +29,8 @@ from roofline.analysis.chrome_trace import trace_json
 from roofline.analysis.event_file import scalars
 from roofline.analysis.grouping import Whole
 from roofline.analysis.page import page_data
+from roofline.core.units import format_s
 from roofline.design.comparison.machines import together
-from roofline.foundation.units import format_s
 from roofline.render.console import plain_text
 from tests.analysis.examples import measured
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.dtypes import dtype
 from roofline.errors import HardwareError
-from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.placement import Bound, Roof, arithmetic_dtype, place, ridge_flop_per_byte, roof_notes
 from roofline.workload.operators import State

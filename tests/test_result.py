@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from roofline.core.blocks import Block, Facts, View, notes, table
 from roofline.errors import FileFormatError, InputError
-from roofline.foundation.blocks import Block, Facts, View, notes, table
 from roofline.result import Result, read_result
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from roofline.analysis.grouping import working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
 from roofline.analysis.words import Kind, above_roof, kind_of_time, run_words, short_op, time_of
+from roofline.core import schema
+from roofline.core.text import printable
+from roofline.core.units import format_shape
 from roofline.errors import InputError
-from roofline.foundation import schema
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
 from roofline.machine.quantities import origin
 from roofline.workload.operators import State

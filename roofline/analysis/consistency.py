@@ -20,7 +20,7 @@ from roofline.analysis.rows import (
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
-from roofline.foundation.units import sum_known
+from roofline.core.units import sum_known
 from roofline.placement import Bound, ComputeRoof, LevelRoof
 from roofline.workload.operators import PHASES, State
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of

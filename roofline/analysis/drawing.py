@@ -17,10 +17,10 @@ from roofline.analysis.points import Roofs, drawn, points_of, roof_lines, strip_
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import fit_warnings
 from roofline.analysis.words import above_roof, machine_words, provenance_words
+from roofline.core.sampling import interval_words, median_text
+from roofline.core.text import counted, printable
+from roofline.core.units import format_s, format_shape
 from roofline.errors import InputError
-from roofline.foundation.sampling import interval_words, median_text
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import HardwareProfile
 from roofline.plots.figures import foot_figure, shown_figure, title_figure
 from roofline.plots.roof import RoofLines, Spot

@@ -23,8 +23,8 @@ from roofline.analysis.grouping import groups, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
 from roofline.analysis.words import Kind, short_op, time_of
+from roofline.core.text import printable
 from roofline.errors import InputError, said_by
-from roofline.foundation.text import printable
 from roofline.workload.dataflow import dataflow
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec

@@ -18,7 +18,7 @@ from roofline.analysis.rows import (
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
-from roofline.foundation.units import sum_known
+from roofline.core.units import sum_known
 from roofline.workload.operators import Module, State
 from roofline.workload.work import Work
 

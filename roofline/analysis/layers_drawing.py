@@ -20,9 +20,9 @@ from roofline.analysis.points import dtypes_in_use, points_of
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.words import kind_of_time, provenance_words, sum_s, time_of
-from roofline.foundation.dtypes import DType
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_flop_per_s, format_intensity, format_percent, format_s
+from roofline.core.dtypes import DType
+from roofline.core.text import printable
+from roofline.core.units import format_flop_per_s, format_intensity, format_percent, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.losses import Layer, layers_of, loss_notes, loss_words

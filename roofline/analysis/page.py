@@ -1,7 +1,7 @@
 """The interactive page of analyses: columns of numbers, and a table of strings.
 
 A page has thousands of rows, so names stand once in a table and rows hold their numbers in it.
-Numbers are whole, not rounded: the page rounds where it shows them, as `foundation.units` does.
+Numbers are whole, not rounded: the page rounds where it shows them, as `core.units` does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from roofline.analysis.points import roof_lines, types_by_time
 from roofline.analysis.report import minimum_text
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import beats_bound, kind_of_time, shape_of, short_op
-from roofline.foundation import schema
-from roofline.foundation.blocks import Grid, Report, View, safe
-from roofline.foundation.text import printable
+from roofline.core import schema
+from roofline.core.blocks import Grid, Report, View, safe
+from roofline.core.text import printable
 from roofline.machine.hardware import describe_threads
 from roofline.machine.quantities import origin
 from roofline.placement import Roof, arithmetic_dtype

@@ -20,7 +20,7 @@ from roofline.analysis.words import (
     time_s,
     total_s,
 )
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.machine.roof import MIX, ComputeRoof, MachineRoof, ceiling_of, diagonal_of
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.plots.roof import Point, RoofLines, StripPoint

@@ -35,8 +35,8 @@ from roofline.analysis.words import (
     what_runs,
     work_facts,
 )
-from roofline.foundation.blocks import Block, Facts, View, notes
-from roofline.foundation.sampling import (
+from roofline.core.blocks import Block, Facts, View, notes
+from roofline.core.sampling import (
     Sample,
     digits_of,
     digits_of_sample,
@@ -45,8 +45,8 @@ from roofline.foundation.sampling import (
     median_cell,
     median_text,
 )
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_bytes, format_percent, format_s, format_si
+from roofline.core.text import counted, printable
+from roofline.core.units import format_bytes, format_percent, format_s, format_si
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.quantities import age

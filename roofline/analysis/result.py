@@ -17,9 +17,9 @@ from roofline.analysis.rows import (
     fits,
     names_of_numbers,
 )
-from roofline.foundation import files
-from roofline.foundation.blocks import Block, View
-from roofline.foundation.rows import fields_of
+from roofline.core import files
+from roofline.core.blocks import Block, View
+from roofline.core.rows import fields_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import EarlierRun, RunMeasurement
 from roofline.machine.hardware import HardwareProfile

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_bytes, sum_known
+from roofline.core.sampling import Sample
+from roofline.core.units import format_bytes, sum_known
 from roofline.latency.prediction import Prediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes

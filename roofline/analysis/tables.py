@@ -35,10 +35,10 @@ from roofline.analysis.words import (
     sum_s,
     time_of,
 )
-from roofline.foundation.blocks import Column, Grid, View, right, table
-from roofline.foundation.sampling import interval_cell, median_cell
-from roofline.foundation.text import printable
-from roofline.foundation.units import (
+from roofline.core.blocks import Column, Grid, View, right, table
+from roofline.core.sampling import interval_cell, median_cell
+from roofline.core.text import printable
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_bytes_per_s,

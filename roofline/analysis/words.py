@@ -8,9 +8,9 @@ from datetime import date
 from typing import Literal
 
 from roofline.analysis import Analysis, Finding, Group, OperatorRow, Run, Totals, working
-from roofline.foundation.blocks import Notes, notes
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import (
+from roofline.core.blocks import Notes, notes
+from roofline.core.text import counted, printable
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_flop,

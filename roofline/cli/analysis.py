@@ -29,8 +29,8 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import tell, working
+from roofline.core.blocks import View
 from roofline.errors import IncompleteError, InputError
-from roofline.foundation.blocks import View
 
 if TYPE_CHECKING:
     from roofline.analysis import Analysis
@@ -296,7 +296,7 @@ def show(file: Path, view: View, layers: Layers, output: Output) -> None:
     """Show the result saved in FILE (.json), of any kind; needs no torch."""
     from roofline.analysis import Analysis
     from roofline.analysis.words import kind_of_time
-    from roofline.foundation.files import check_named_once, read_json
+    from roofline.core.files import check_named_once, read_json
     from roofline.result import result_from_data
 
     check_named_once(output.files)

@@ -25,9 +25,9 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
+from roofline.core.blocks import View
+from roofline.core.text import counted
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
-from roofline.foundation.text import counted
 
 _FORMATS = ".json .csv .md .html .png .svg"
 _COSTS = ("bound", "predicted", "measured")
@@ -132,7 +132,7 @@ def optimize(
 
 
 def _list_rules(names: str) -> None:
-    from roofline.foundation.blocks import Report, safe, table
+    from roofline.core.blocks import Report, safe, table
     from roofline.substitution.rules.rule import rules_named
 
     rules = rules_named(names)

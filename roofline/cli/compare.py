@@ -21,8 +21,8 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import tell, working
+from roofline.core.blocks import View
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 from roofline.run import VARIED, each_of
 
 LAYOUTS = ("contiguous", "channels-last")

@@ -22,8 +22,8 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import tell, working
+from roofline.core.blocks import View
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 
 _FORMATS = ".json .csv .md .html .png .svg"
 _ON_MACHINE = ("hardware", "threads", "cold")
@@ -105,7 +105,7 @@ def llm(
     MODEL is a model of transformers that continues text (hf:llama, hf:LlamaForCausalLM) with sizes
     of --config, or file.py:function that makes one.
     """
-    from roofline.language.result import Language
+    from roofline.llm.result import Language
 
     output.check(Language)
     from roofline.pipeline.language import analyze_language

@@ -25,10 +25,10 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import present_result, print_as_tables, say_written, tell, working
+from roofline.core.blocks import Report, View, notes, safe
+from roofline.core.text import counted
+from roofline.core.units import parse_clock, parse_transfer_rate
 from roofline.errors import InputError, MeasurementError
-from roofline.foundation.blocks import Report, View, notes, safe
-from roofline.foundation.text import counted
-from roofline.foundation.units import parse_clock, parse_transfer_rate
 from roofline.run import VARIED
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def measure(
 def _measure(
     effort: Effort, threads: int | None, device: Any, compare: str | None, output: Output
 ) -> None:
-    from roofline.foundation.files import check_writable, write_atomically
+    from roofline.core.files import check_writable, write_atomically
     from roofline.machine.catalog import load_hardware
     from roofline.machine.difference import hardware_change
     from roofline.machine.hardware import HardwareProfile
@@ -162,7 +162,7 @@ class LatestRate:
 
     def found(self, finding: Finding) -> None:
         """Note a rate."""
-        from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
+        from roofline.core.units import format_bytes_per_s, format_flop_per_s
 
         form = format_flop_per_s if finding.quantity == "flop" else format_bytes_per_s
         threads = counted(finding.threads, "thread")
@@ -278,7 +278,7 @@ def validate(
     of the two measurements is the noise floor of predictions. Without MODELS, a list of torchvision
     models runs. Models that fail are reported and skipped.
     """
-    from roofline.foundation.conditions import parse_conditions
+    from roofline.core.conditions import parse_conditions
     from roofline.latency.accuracy import QUANTITIES, check_thresholds
     from roofline.latency.validation import Validation
 
@@ -455,7 +455,7 @@ def fit(file: Path, force: bool, **given: Any) -> None:
     Each rate is cores x clock x pipes x lanes, or channels x transfers x bytes, and is printed with
     its arithmetic. Missing figures are asked for on a terminal.
     """
-    from roofline.foundation.files import check_writable
+    from roofline.core.files import check_writable
     from roofline.machine.theory.datasheet import datasheet_profile, left_out
 
     if file.suffix != ".toml":
@@ -533,7 +533,7 @@ def _ask(question: str, default: str | None, read: Callable[[str], Any]) -> Any:
 
 def _report(profile: HardwareProfile) -> Report:
     """Return each number with its arithmetic, and the ridge points."""
-    from roofline.foundation.units import format_intensity
+    from roofline.core.units import format_intensity
     from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
     from roofline.machine.theory.datasheet import arithmetic_lines
 

@@ -19,8 +19,8 @@ from roofline.cli.streams import (
     spelled,
     tell,
 )
+from roofline.core.places import PlacedError, caret_lines
 from roofline.errors import RooflineError, command_line, nearest
-from roofline.foundation.places import PlacedError, caret_lines
 
 OPTIONS = {
     "algorithm": "--all-reduce",

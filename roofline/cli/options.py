@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 
 from roofline.cli import candidates
 from roofline.cli.streams import present_result
+from roofline.core.blocks import View
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 from roofline.run import RunOptions, check_choice
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from roofline.cli.options import (
     value,
 )
 from roofline.cli.streams import present_result, say_written, tell, working
+from roofline.core.blocks import View
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 
 if TYPE_CHECKING:
     from roofline.workload.formulas.catalogue import Missing

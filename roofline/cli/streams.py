@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from roofline.foundation.text import printable
+from roofline.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from roofline.foundation.blocks import Report, View
+    from roofline.core.blocks import Report, View
     from roofline.result import Result
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from roofline.core.progress import quiet
 from roofline.counters.conventions import (
     ADDEND,
     DEEPSPEED_FLOPS,
@@ -35,7 +36,6 @@ from roofline.counters.reasons import differences, in_our_unit
 from roofline.counters.result import CountedBy, Outcome
 from roofline.counters.subject import Subject
 from roofline.errors import said_by
-from roofline.foundation.progress import quiet
 from roofline.workload.operators import OperatorRecord
 
 _LONGEST = 160

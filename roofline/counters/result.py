@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, table
-from roofline.foundation.rows import fields_of
-from roofline.foundation.units import MISSING, format_shape, format_si
+from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, table
+from roofline.core.rows import fields_of
+from roofline.core.units import MISSING, format_shape, format_si
 from roofline.result import Result
 from roofline.workload.tensors import InputSpec
 

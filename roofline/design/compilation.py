@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
 from roofline.analysis.words import hardware_fact, model_fact, run_fact
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
-from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_bytes
+from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.text import counted
+from roofline.core.units import MISSING, format_bytes
 from roofline.result import Result
 from roofline.workload.compiled_kernels import CompiledKernel, CompiledPass, Part
 from roofline.workload.operators import Phase, State

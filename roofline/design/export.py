@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
-from roofline.foundation.rows import fields_of
-from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape, format_si
+from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.rows import fields_of
+from roofline.core.units import MISSING, format_bytes, format_flop, format_shape, format_si
 from roofline.result import Result
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import InputSpec

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from roofline.core.conditions import Condition, Quantity
+from roofline.core.rows import grouped
+from roofline.core.text import counted
 from roofline.errors import ThresholdError, argument
-from roofline.foundation.conditions import Condition, Quantity
-from roofline.foundation.rows import grouped
-from roofline.foundation.text import counted
 
 BOUND_MARGIN = 0.97
 """An operator keeps its minimum time if it takes at least this share of it: clocks vary by 3 %."""

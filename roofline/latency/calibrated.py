@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.foundation.blocks import Block, Facts, View, notes, table
-from roofline.foundation.rows import fields_of
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent
+from roofline.core.blocks import Block, Facts, View, notes, table
+from roofline.core.rows import fields_of
+from roofline.core.text import counted
+from roofline.core.units import format_percent
 from roofline.result import Result
 
 

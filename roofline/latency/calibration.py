@@ -11,9 +11,9 @@ from statistics import median
 
 import numpy as np
 
-from roofline.foundation.rows import grouped
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_si
+from roofline.core.rows import grouped
+from roofline.core.text import counted
+from roofline.core.units import format_si
 from roofline.latency.calibration_set import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind
 from roofline.latency.prediction import Prediction, RunPrediction

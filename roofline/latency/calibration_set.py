@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from roofline.foundation.rows import grouped
+from roofline.core.rows import grouped
 
 DESIGN = "design"
 """The family of what is no model."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any, cast
 
-from roofline.foundation.rows import grouped
+from roofline.core.rows import grouped
 from roofline.latency.samples import INT8, Facts, OperatorSample, Origin, RunSample, Timed
 from roofline.placement import Placement
 from roofline.run import Run

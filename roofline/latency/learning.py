@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from roofline.foundation.rows import grouped
+from roofline.core.rows import grouped
 from roofline.latency.prediction import Prediction
 from roofline.latency.samples import Facts
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofline.foundation.text import counted
+from roofline.core.text import counted
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.foundation.sampling import Sample
+from roofline.core.sampling import Sample
 from roofline.machine.pace import UNKNOWN, Pace
 
 FACTS_VERSION = 3

@@ -18,9 +18,9 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, Literal, TypeVar
 
+from roofline.core.files import refused
+from roofline.core.schema import from_data, to_data
 from roofline.errors import FileFormatError, InputError, RooflineError, said_by
-from roofline.foundation.files import refused
-from roofline.foundation.schema import from_data, to_data
 from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
 from roofline.machine.hardware import Host
 

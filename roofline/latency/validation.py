@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.rows import Key, fields_of, grouped
-from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_percent, format_ratio, format_s
+from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.rows import Key, fields_of, grouped
+from roofline.core.text import counted
+from roofline.core.units import MISSING, format_percent, format_ratio, format_s
 from roofline.latency.accuracy import (
     BOUND_MARGIN,
     FIGURES,

@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from roofline.foundation.rows import grouped
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent, format_s
+from roofline.core.rows import grouped
+from roofline.core.text import counted
+from roofline.core.units import format_percent, format_s
 from roofline.latency.accuracy import ModelValidation
 from roofline.latency.validation import Validation
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words

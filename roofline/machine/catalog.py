@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from roofline.core.files import check_writable, write_together
 from roofline.errors import FileFormatError, HardwareError, nearest
-from roofline.foundation.files import check_writable, write_together
 from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
 from roofline.machine.measuring.estimation import Series, samples_file, samples_text
 

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.foundation.blocks import Block, Facts, View, notes, table
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_percent, format_si
+from roofline.core.blocks import Block, Facts, View, notes, table
+from roofline.core.dtypes import dtype
+from roofline.core.text import counted
+from roofline.core.units import MISSING, format_percent, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import Quantity, age, best_of, named, origin, quantities_of
 from roofline.result import Result

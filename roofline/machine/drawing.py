@@ -15,9 +15,9 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
-from roofline.foundation.rows import grouped
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_capacity, format_si
+from roofline.core.rows import grouped
+from roofline.core.text import counted, printable
+from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, describe_threads
 from roofline.machine.quantities import Line, Quantity, first_of, lines_of, origin, quantities_of
 from roofline.machine.report import by_type, main_unit, signed_percent

@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from roofline.core.sampling import Sample, quantile
+from roofline.core.units import format_s
 from roofline.errors import MeasurementError, RooflineError, said_by
-from roofline.foundation.sampling import Sample, quantile
-from roofline.foundation.units import format_s
 from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.measuring.estimation import FAST_QUANTILE, provenance
 from roofline.machine.system.exclusive import end_with, held_locks

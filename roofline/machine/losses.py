@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.core.text import printable
+from roofline.core.units import format_bytes_per_s, format_flop_per_s, format_percent
 from roofline.errors import InputError, argument
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes_per_s, format_flop_per_s, format_percent
 from roofline.machine.hardware import (
     Bandwidth,
     ComputeCeiling,

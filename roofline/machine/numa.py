@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from roofline.foundation.units import format_capacity
+from roofline.core.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import (
+from roofline.core.text import counted, printable
+from roofline.core.units import (
     format_bytes_per_s,
     format_capacity,
     format_flop_per_s,

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, notes, safe, table
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
+from roofline.core.blocks import Block, Facts, Grid, Notes, Report, View, notes, safe, table
+from roofline.core.dtypes import dtype
+from roofline.core.text import counted
+from roofline.core.units import (
     MISSING,
     format_bytes_per_s,
     format_capacity,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
+from roofline.core.dtypes import DType, dtype
+from roofline.core.text import printable
+from roofline.core.units import format_bytes_per_s, format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.plots.roof import Ceiling, CeilingKind, Diagonal
 

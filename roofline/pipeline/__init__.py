@@ -5,7 +5,7 @@ torch is imported inside the functions that need it.
 
 from __future__ import annotations
 
-from roofline.foundation.progress import Progress as Progress
+from roofline.core.progress import Progress as Progress
 from roofline.pipeline.analyses import analyze as analyze
 from roofline.pipeline.analyses import compare_machines as compare_machines
 from roofline.pipeline.comparisons import compare as compare

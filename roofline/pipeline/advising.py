@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis, ranked
+from roofline.core.progress import Progress, Say
 from roofline.design.advice.result import Advice
 from roofline.design.advice.rules import proposals_of
 from roofline.design.advice.whole_model import (
@@ -16,7 +17,6 @@ from roofline.design.advice.whole_model import (
     without_faults,
 )
 from roofline.errors import InputError, RooflineError, argument
-from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import means_host, predictor_of
 from roofline.pipeline.predictions import predict

@@ -22,12 +22,12 @@ from roofline.analysis import (
     sum_fused_bytes,
     working,
 )
+from roofline.core.progress import Progress
+from roofline.core.units import format_bytes, format_si, sum_known
 from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
-from roofline.foundation.progress import Progress
-from roofline.foundation.units import format_bytes, format_si, sum_known
 from roofline.latency.features import facts_of
 from roofline.latency.prediction import Predicted, Predicts, RunPrediction
 from roofline.latency.samples import EarlierRun, RunSample, Timed, earlier_run

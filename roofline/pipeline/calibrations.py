@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roofline.core.progress import Progress, Say, silent
 from roofline.errors import InputError, RooflineError, argument
-from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import Calibration, HeldOut
 from roofline.latency.calibration_set import (

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
+from roofline.core.conditions import Condition, parse_conditions
+from roofline.core.progress import Progress
 from roofline.design.gate.cost import (
     QUANTITIES,
     Cost,
@@ -20,8 +22,6 @@ from roofline.design.gate.cost import (
 )
 from roofline.design.gate.result import Check, check_same_task
 from roofline.errors import InputError, argument
-from roofline.foundation.conditions import Condition, parse_conditions
-from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile

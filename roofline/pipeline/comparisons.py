@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis, read_analysis
+from roofline.core.progress import Progress, Say
+from roofline.core.text import counted, printable
 from roofline.design.comparison.axes import LAYOUTS
 from roofline.design.comparison.ratios import MeasuredRounds
 from roofline.design.comparison.result import Comparison, distinct
 from roofline.errors import InputError, argument, nearest
-from roofline.foundation.progress import Progress, Say
-from roofline.foundation.text import counted, printable
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on_each
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+from roofline.core.units import format_bytes
 from roofline.counters import Crosscheck
-from roofline.foundation.units import format_bytes
 from roofline.pipeline.runs import workload_of
 from roofline.run import PassKeywords, RunOptions, ShapeKeywords, takes
 from roofline.workload.operators import OperatorRecord, State

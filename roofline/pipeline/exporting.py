@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch.utils import _pytree as pytree
 
+from roofline.core.files import check_writable, write_together
+from roofline.core.progress import quiet
+from roofline.core.text import printable
+from roofline.core.units import format_bytes
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.errors import InputError, ModelError, RooflineError, argument, nearest, said_by
-from roofline.foundation.files import check_writable, write_together
-from roofline.foundation.progress import quiet
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes
 from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.run import RunOptions, ShapeKeywords, takes

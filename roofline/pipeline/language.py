@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Unpack
 
 from roofline.analysis import Analysis
+from roofline.core.progress import Progress
+from roofline.core.rows import finite
+from roofline.core.units import format_bytes, parse_bytes
 from roofline.errors import InputError, ModelError, argument, nearest
-from roofline.foundation.progress import Progress
-from roofline.foundation.rows import finite
-from roofline.foundation.units import format_bytes, parse_bytes
-from roofline.language.architecture import Architecture
-from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
-from roofline.language.parts import STAGES, Stage, StageSize, weights_of
-from roofline.language.placing import ModelOnMachine, Types
-from roofline.language.result import Language
-from roofline.language.stages import (
+from roofline.llm.architecture import Architecture
+from roofline.llm.memory import Memory, activations_of, cache_of, footprint_of
+from roofline.llm.parts import STAGES, Stage, StageSize, weights_of
+from roofline.llm.placing import ModelOnMachine, Types
+from roofline.llm.result import Language
+from roofline.llm.stages import (
     dtype_of,
     held_while_generating,
     is_cache,
     stage_of,
     warnings_of,
 )
-from roofline.language.sweep import sweep_of
-from roofline.language.weight_bits import WeightBits, in_bits
+from roofline.llm.sweep import sweep_of
+from roofline.llm.weight_bits import WeightBits, in_bits
 from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from roofline.core.progress import Progress
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
-from roofline.foundation.progress import Progress
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.predictor import Predictor

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from roofline.core.progress import Progress, Say, silent
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError, argument
-from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
 from roofline.pipeline.fresh_processes import Runs, fresh_processes

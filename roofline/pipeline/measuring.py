@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from roofline.core.files import write_atomically
+from roofline.core.progress import Progress, silent
 from roofline.errors import (
     FileFormatError,
     HardwareError,
@@ -15,8 +17,6 @@ from roofline.errors import (
     RooflineError,
     argument,
 )
-from roofline.foundation.files import write_atomically
-from roofline.foundation.progress import Progress, silent
 from roofline.machine import catalog
 from roofline.machine.hardware import (
     Device,

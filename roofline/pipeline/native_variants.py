@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
+from roofline.core.progress import Progress, Say, silent
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import ModelError, RooflineError, said_by
-from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.calibrations import computes_in_bfloat16

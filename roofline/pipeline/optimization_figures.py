@@ -10,8 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis, minimum_times_of
-from roofline.foundation.sampling import Sample, quantile
-from roofline.foundation.units import sum_known
+from roofline.core.sampling import Sample, quantile
+from roofline.core.units import sum_known
 from roofline.pipeline.analyses import assemble
 from roofline.pipeline.optimization_machine import Machine
 from roofline.pipeline.runs import CapturedPass

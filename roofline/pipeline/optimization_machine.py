@@ -11,6 +11,9 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from roofline.core.progress import Progress, Say, silent
+from roofline.core.sampling import Sample
+from roofline.core.text import printable
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
 from roofline.errors import (
     HardwareError,
@@ -21,9 +24,6 @@ from roofline.errors import (
     argument,
     said_by,
 )
-from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.sampling import Sample
-from roofline.foundation.text import printable
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Gauges
 from roofline.latency.predictor import Predictor

@@ -9,9 +9,9 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from roofline.core.progress import Progress, Say, onwards, silent
+from roofline.core.sampling import Sample
 from roofline.errors import InputError, argument
-from roofline.foundation.progress import Progress, Say, onwards, silent
-from roofline.foundation.sampling import Sample
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
     Proven,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from roofline.analysis import Analysis
+from roofline.core.progress import Progress, Say, silent
+from roofline.core.sampling import Sample, quantile
 from roofline.errors import InputError, argument
-from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.calibrated import no_calibration
 from roofline.latency.features import facts_of
 from roofline.latency.measuring.rounds import Gauges

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
+from roofline.core.progress import Progress, Say, silent
 from roofline.errors import InputError, RooflineError, argument
-from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibration_set import family_of
 from roofline.latency.features import run_sample
 from roofline.latency.measuring.rounds import Effort

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from roofline.core.progress import Progress, silent
+from roofline.core.text import printable
+from roofline.core.units import format_shape, sum_known
 from roofline.errors import InputError, ModelError, RooflineError, argument, said_by
-from roofline.foundation.progress import Progress, silent
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_shape, sum_known
 from roofline.pipeline.runs import Workload, arguments_of, seeded
 from roofline.pipeline.timing import real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy

@@ -7,12 +7,12 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from roofline.core import schema
+from roofline.core.files import cut, read_json, refused
+from roofline.core.progress import Progress, Say, onwards
+from roofline.core.schema import check_version
+from roofline.core.units import parse_bytes, parse_duration
 from roofline.errors import InputError, argument
-from roofline.foundation import schema
-from roofline.foundation.files import cut, read_json, refused
-from roofline.foundation.progress import Progress, Say, onwards
-from roofline.foundation.schema import check_version
-from roofline.foundation.units import parse_bytes, parse_duration
 from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import predictor_of
 from roofline.pipeline.measured_comparisons import check_here

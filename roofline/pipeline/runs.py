@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from roofline.analysis import InputSpec
+from roofline.core.files import write_atomically
 from roofline.errors import InputError
-from roofline.foundation.files import write_atomically
 from roofline.run import Run, RunOptions, libraries_are_untouched
 from roofline.workload.operators import Capture
 from roofline.workload.residency import Residency, residency
@@ -197,7 +197,7 @@ _ENVIRONMENT = re.compile(
     # Importing torch sets where its own caches lie.
     r"(?!\w*CACHE)(?:TORCH|PYTORCH|ATEN|DNNL|ONEDNN|MKL|TIMM|TRANSFORMERS|CUDA)\w*"
 )
-_DEFINED_BY = ("workload", "foundation", "run.py", "errors.py", "pipeline/runs.py")
+_DEFINED_BY = ("workload", "core", "run.py", "errors.py", "pipeline/runs.py")
 """Sources of this package that a capture follows from."""
 
 
@@ -285,7 +285,7 @@ def _make_room(place: Path) -> None:
 
 _RECORDS = frozenset(
     (
-        *("roofline.foundation.dtypes", "roofline.run"),
+        *("roofline.core.dtypes", "roofline.run"),
         *("roofline.workload.operators", "roofline.workload.tensors", "roofline.workload.work"),
     )
 )

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from roofline.analysis import Analysis
+from roofline.core.progress import Progress, Say
+from roofline.core.text import counted
+from roofline.core.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.errors import InputError, argument, nearest
-from roofline.foundation.progress import Progress, Say
-from roofline.foundation.text import counted
-from roofline.foundation.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.pipeline.analyses import (
     known_machines,
     placed_on,

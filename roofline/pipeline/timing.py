@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
+from roofline.core.progress import Progress, Say
+from roofline.core.sampling import Sample
+from roofline.core.units import format_bytes
 from roofline.errors import HardwareError, ModelError, argument
-from roofline.foundation.progress import Progress, Say
-from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_bytes
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.latency.samples import RunMeasurement, Timed

@@ -13,14 +13,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, Finding
+from roofline.core.progress import Progress, Say, silent
+from roofline.core.sampling import quantile
+from roofline.core.units import format_s
 from roofline.design.advice.convolutions import FOLDABLE, fold_pairs
 from roofline.design.advice.subject import Operator, Proposal, Subject, Swap
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import MeasurementError, RooflineError
-from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.sampling import quantile
-from roofline.foundation.units import format_s
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import Candidate

@@ -11,10 +11,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from roofline.analysis import MinTimes, minimum_times_of
+from roofline.core.progress import Progress, Say, silent
+from roofline.core.text import counted
+from roofline.core.units import sum_known
 from roofline.errors import RooflineError
-from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.text import counted
-from roofline.foundation.units import sum_known
 from roofline.latency.accuracy import BOUND_MARGIN, ModelValidation, RatioValidation, Skipped
 from roofline.latency.allocator import allocator_here
 from roofline.latency.calibration import Calibration

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
 
-from roofline.foundation.text import printable
+from roofline.core.text import printable
 from roofline.plots.style import ALARM, FONT, GREY_TEXT, INK, SMALL_PT, SOFT
 
 _TITLE_PT = 13.0

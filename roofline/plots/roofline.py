@@ -22,7 +22,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
 
-from roofline.foundation.units import format_intensity, format_percent
+from roofline.core.units import format_intensity, format_percent
 from roofline.plots.figures import any_script, prepare_axes, words, write
 from roofline.plots.roof import Ceiling, Diagonal, Point, RoofLines, Spot, StripPoint, diameter_pt
 from roofline.plots.style import (

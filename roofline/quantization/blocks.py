@@ -8,11 +8,10 @@ from typing import Any
 
 from roofline.analysis import fit_warnings
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.design.advice.subject import Time
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.sampling import interval_cell, rounds_title
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
+from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.sampling import interval_cell, rounds_title
+from roofline.core.text import counted
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_flop,
@@ -20,6 +19,7 @@ from roofline.foundation.units import (
     format_s,
     sum_known,
 )
+from roofline.design.advice.subject import Time
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, width_words
 from roofline.quantization.result import (

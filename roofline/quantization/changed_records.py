@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from roofline.foundation.dtypes import DType, dtype
+from roofline.core.dtypes import DType, dtype
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Policy, structure_of
 from roofline.quantization.widths import Executable, Widths, own_bits
 from roofline.workload.dataflow import Dataflow, Value, dataflow

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from roofline.core.files import cut
+from roofline.core.text import printable
 from roofline.errors import InputError, ModelError, RooflineError, said_by
-from roofline.foundation.files import cut
-from roofline.foundation.text import printable
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.quantized_modules import (
     BITS_NOTED,

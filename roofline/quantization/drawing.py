@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from roofline.analysis import Analysis, working
 from roofline.analysis.points import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
-from roofline.foundation.text import counted
+from roofline.core.text import counted
 from roofline.machine.hardware import ComputeCeiling
 from roofline.machine.roof import line_name
 from roofline.placement import Roof, arithmetic_dtype

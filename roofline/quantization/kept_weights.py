@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from roofline.analysis import Analysis
-from roofline.foundation.dtypes import DType
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_bytes
+from roofline.core.dtypes import DType
+from roofline.core.text import counted
+from roofline.core.units import format_bytes
 from roofline.quantization.changed_records import (
     KEPT,
     ChangedPass,

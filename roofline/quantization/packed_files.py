@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from roofline.core.files import refused, write_atomically
 from roofline.errors import InputError, said_by
-from roofline.foundation.files import refused, write_atomically
 from roofline.quantization.quantizers import check_width
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from roofline.core.files import cut
+from roofline.core.text import printable
 from roofline.errors import InputError
-from roofline.foundation.files import cut
-from roofline.foundation.text import printable
 from roofline.quantization.packed_files import (
     InputBits,
     PackedModel,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, MinTimes
+from roofline.core.blocks import Block, View
+from roofline.core.rows import finite
 from roofline.design.advice.subject import Time
-from roofline.foundation.blocks import Block, View
-from roofline.foundation.rows import finite
 from roofline.placement import Bound
 from roofline.quantization.policy import Layer, LayerBits, Policy
 from roofline.result import Result

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+from roofline.core.units import format_bytes, format_s, sum_known
 from roofline.errors import InputError, argument
-from roofline.foundation.units import format_bytes, format_s, sum_known
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity, LayerWhatIf, Side, WhatIf
 

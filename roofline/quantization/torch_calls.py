@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from roofline.core.dtypes import DType, dtype
 from roofline.errors import RooflineError
-from roofline.foundation.dtypes import DType, dtype
 from roofline.quantization.changed_records import (
     KEPT,
     ChangedPass,

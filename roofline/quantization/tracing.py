@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from roofline.core.dtypes import dtype
 from roofline.errors import ModelError, said_by
-from roofline.foundation.dtypes import dtype
 from roofline.quantization.policy import LayerBits, Place, Policy, Structure, structure_of
 from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT

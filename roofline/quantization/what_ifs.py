@@ -16,11 +16,11 @@ from roofline.analysis import (
     sum_eager_min_time_s,
     working,
 )
+from roofline.core.dtypes import DType, dtype
+from roofline.core.text import counted, printable
+from roofline.core.units import sum_known
 from roofline.design.advice.subject import NOTHING, Time, reuses_for
 from roofline.errors import InputError, nearest
-from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import sum_known
 from roofline.latency.prediction import Predicts
 from roofline.placement import Bound, Placement, Roof
 from roofline.quantization.changed_records import ChangedPass, Step

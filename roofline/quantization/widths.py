@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from roofline.foundation.dtypes import DType, dtype
+from roofline.core.dtypes import DType, dtype
 from roofline.machine.hardware import HardwareProfile
 from roofline.quantization.policy import FLOAT_BITS, LayerBits
 

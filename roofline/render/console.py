@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roofline.foundation.blocks import Choice, Code, Column, Facts, Grid, Notes, Report, fullest
+from roofline.core.blocks import Choice, Code, Column, Facts, Grid, Notes, Report, fullest
 
 _GAP = "  "
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report
+from roofline.core.blocks import Block, Facts, Grid, Notes, Report
 from roofline.render.pages import sections, template
 
 SCRIPTS = (

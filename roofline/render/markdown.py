@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from roofline.foundation.blocks import Code, Facts, Grid, Notes, Report, fullest
+from roofline.core.blocks import Code, Facts, Grid, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
 

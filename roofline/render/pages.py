@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import jinja2
 
-from roofline.foundation.blocks import Block, Report, fullest
+from roofline.core.blocks import Block, Report, fullest
 
 _TEMPLATE = """\
 {% macro line(block, row, kind) %}<tr class="{{ kind }}">

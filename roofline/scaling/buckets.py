@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.workload.operators import Gradient, Trained
 
 # A bucket may be sent when its last gradient is done; buckets are sent one after the other, in

@@ -14,8 +14,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 
 from roofline.analysis.points import roof_lines
 from roofline.analysis.words import machine_words, provenance_words
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent
+from roofline.core.text import counted
+from roofline.core.units import format_percent
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roof import Diagonal, Point, RoofLines
 from roofline.plots.roofline import draw_roofline

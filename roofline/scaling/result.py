@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
 from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
+from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.text import counted
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_capacity,

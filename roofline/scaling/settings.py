@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.core.text import counted
+from roofline.core.units import format_bytes_per_s, format_s
 from roofline.errors import InputError, argument
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_bytes_per_s, format_s
 from roofline.machine.hardware import HardwareProfile, Link
 
 ALL_REDUCE = "all-reduce"

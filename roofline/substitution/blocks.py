@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.sampling import rounds_title
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
+from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.sampling import rounds_title
+from roofline.core.text import counted
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_flop,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from roofline.foundation.units import format_s, sum_known
+from roofline.core.units import format_s, sum_known
 from roofline.latency.features import facts_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import Facts, IsolatedSample

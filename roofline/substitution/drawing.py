@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.analysis.points import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_ratio, format_shape, sum_known
+from roofline.core.text import counted
+from roofline.core.units import format_ratio, format_shape, sum_known
 from roofline.machine.roof import line_name
 from roofline.placement import Roof
 from roofline.plots.figures import foot_figure, title_figure

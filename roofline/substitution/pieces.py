@@ -19,9 +19,9 @@ from typing import Any
 
 import networkx as nx
 
+from roofline.core.progress import Progress
+from roofline.core.units import sum_known
 from roofline.errors import InputError
-from roofline.foundation.progress import Progress
-from roofline.foundation.units import sum_known
 from roofline.substitution.costs import Cost, Costs
 from roofline.substitution.graphs.graph import (
     INPUT,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, minimum_times_of
+from roofline.core.blocks import Block, View
+from roofline.core.text import counted
+from roofline.core.units import format_ratio, format_s
 from roofline.errors import InputError
-from roofline.foundation.blocks import Block, View
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_ratio, format_s
 from roofline.result import Result
 from roofline.substitution.costs import CostBasis, launches_on
 

@@ -22,10 +22,10 @@ from itertools import count
 from numbers import Real
 from typing import Literal
 
+from roofline.core.progress import Progress
+from roofline.core.text import printable
+from roofline.core.units import format_s
 from roofline.errors import InputError, argument
-from roofline.foundation.progress import Progress
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_s
 from roofline.substitution.costs import Cost, Costs
 from roofline.substitution.graphs.graph import INPUT, Complete, Graph, RewriteError
 from roofline.substitution.result import SearchStatistics

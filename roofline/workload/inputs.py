@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from roofline.core.dtypes import DType, dtype
+from roofline.core.units import parse_shape
 from roofline.errors import InputError, argument
-from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.units import parse_shape
 from roofline.workload.models.expressions.reading import is_expression
 
 

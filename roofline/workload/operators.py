@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.run import Run
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 
 
 class Role(StrEnum):

@@ -6,8 +6,8 @@ import functools
 
 import torch
 
+from roofline.core.dtypes import DType, dtype
 from roofline.errors import InputError
-from roofline.foundation.dtypes import DType, dtype
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.tensors import InputSpec
 

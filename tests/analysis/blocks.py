@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofline.foundation.blocks import Facts, Grid, Report
+from roofline.core.blocks import Facts, Grid, Report
 
 
 def facts_of(report: Report) -> dict[str, str]:

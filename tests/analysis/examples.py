@@ -22,7 +22,7 @@ from roofline.analysis import (
     sum_eager_min_time_s,
     sum_fused_bytes,
 )
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hardware import (
     Bandwidth,
     ComputeCeiling,

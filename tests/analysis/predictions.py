@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from roofline.analysis import Analysis, working
-from roofline.foundation.sampling import Sample
+from roofline.core.sampling import Sample
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement
 

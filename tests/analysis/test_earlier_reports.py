@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import date
 
 from roofline.analysis import Analysis
-from roofline.foundation.blocks import View
+from roofline.core.blocks import View
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import EarlierRun
 from tests.analysis.blocks import facts_of

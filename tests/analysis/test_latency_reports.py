@@ -13,8 +13,8 @@ from roofline.analysis import Analysis, working
 from roofline.analysis.drawing import subtitle_of, title_of
 from roofline.analysis.points import points_of
 from roofline.analysis.words import above_roof, kind_of_time
-from roofline.foundation.blocks import Grid, View
-from roofline.foundation.sampling import Sample, digits_of, interval_cell, interval_words
+from roofline.core.blocks import Grid, View
+from roofline.core.sampling import Sample, digits_of, interval_cell, interval_words
 from roofline.latency.calibrated import no_calibration
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from roofline.analysis import Analysis, read_analysis
+from roofline.core.blocks import By, Grid, View
+from roofline.core.rows import csv_text
 from roofline.errors import InputError
-from roofline.foundation.blocks import By, Grid, View
-from roofline.foundation.rows import csv_text
 from roofline.result import FORMATS
 from tests.analysis.examples import examples, hostile, resnet, small
 from tests.analysis.predictions import with_predictions

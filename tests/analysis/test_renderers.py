@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis
-from roofline.foundation.blocks import By, Column, Grid, Report, View
+from roofline.core.blocks import By, Column, Grid, Report, View
 from roofline.render.console import columns_that_fit, print_report
 from roofline.render.pages import report_html
 from tests.analysis.examples import examples

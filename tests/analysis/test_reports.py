@@ -8,8 +8,8 @@ from datetime import date
 import pytest
 
 from roofline.analysis import known_work
-from roofline.foundation.blocks import By, View
-from roofline.foundation.text import printable
+from roofline.core.blocks import By, View
+from roofline.core.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import age, origin
 from roofline.render.console import plain_text

@@ -12,7 +12,7 @@ from roofline.analysis import Analysis, Run
 from roofline.analysis.drawing import title_of
 from roofline.analysis.points import points_of
 from roofline.analysis.words import run_words
-from roofline.foundation.blocks import Grid, View
+from roofline.core.blocks import Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.plots.figures import new_figure
 from roofline.render.console import plain_text, print_report

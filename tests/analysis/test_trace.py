@@ -15,8 +15,8 @@ from roofline.analysis import Analysis, Module, OperatorRow
 from roofline.analysis.chrome_trace import trace_json, trace_of
 from roofline.cli.analysis import check_analysis_files
 from roofline.cli.options import Output
+from roofline.core.sampling import Sample
 from roofline.errors import InputError
-from roofline.foundation.sampling import Sample
 from roofline.latency.samples import RunMeasurement
 from roofline.workload.operators import State
 from tests.analysis.examples import (

@@ -9,7 +9,7 @@ import pytest
 
 from roofline.cli.main import run
 from tests.cli.stand_ins import StandIn, stand_in
-from tests.language.languages import language
+from tests.llm.languages import language
 
 
 @pytest.fixture

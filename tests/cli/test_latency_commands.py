@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
+from roofline.core.sampling import Sample
 from roofline.errors import MeasurementError
-from roofline.foundation.sampling import Sample
 from roofline.latency.calibrated import Calibrated, no_calibration
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunMeasurement

@@ -19,8 +19,8 @@ import pytest
 
 from roofline.cli.machine import LatestRate
 from roofline.cli.main import run
+from roofline.core import files
 from roofline.errors import InputError
-from roofline.foundation import files
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
 from roofline.machine.hardware import (
     Duration,

@@ -183,7 +183,7 @@ def test_a_model_without_layers_ends_in_a_line(
 
 
 def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    from roofline.foundation.blocks import View
+    from roofline.core.blocks import View
     from roofline.pipeline.native_variants import DEFAULT_ROUNDS
 
     assert run(["quantize", "--help"]) == 0

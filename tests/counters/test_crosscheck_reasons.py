@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.dtypes import dtype
 from roofline.counters.conventions import (
     DEEPSPEED_FLOPS,
     DEEPSPEED_MACS,
@@ -22,7 +23,6 @@ from roofline.counters.conventions import (
 )
 from roofline.counters.reasons import differences, in_our_unit
 from roofline.counters.result import Difference
-from roofline.foundation.dtypes import dtype
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work

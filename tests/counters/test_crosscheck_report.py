@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
+from roofline.core.dtypes import dtype
 from roofline.counters import peers as known
 from roofline.counters.conventions import FVCORE
 from roofline.counters.result import CountedBy, Crosscheck, Difference
 from roofline.errors import InputError
-from roofline.foundation.dtypes import dtype
 from roofline.result import read_result
 from roofline.workload.tensors import InputSpec
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofline.core.dtypes import dtype
 from roofline.design.gate.cost import Cost, Machine, Part
-from roofline.foundation.dtypes import dtype
 from roofline.workload.tensors import InputSpec
 
 HERE = Machine(name="host", device="cpu", threads=2, cpu_model="Example 7", date="2026-03-04")

@@ -12,9 +12,9 @@ import pytest
 
 from roofline.analysis import Finding, analysis_from_data, ranked
 from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
+from roofline.core.blocks import Facts, Grid
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
-from roofline.foundation.blocks import Facts, Grid
 from tests.analysis.examples import resnet
 from tests.design.advice_findings import FOLD, LOST, MOST, TRIED, advice, with_findings
 

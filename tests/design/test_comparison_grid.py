@@ -12,9 +12,9 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
+from roofline.core.blocks import View
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 from roofline.render.console import plain_text
 from tests.analysis.examples import sheet, small
 from tests.analysis.predictions import with_predictions

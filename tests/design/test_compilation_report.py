@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from roofline.core.blocks import Facts, Grid, Report, View, fullest
 from roofline.design.compilation import Compilation
-from roofline.foundation.blocks import Facts, Grid, Report, View, fullest
 from roofline.workload.operators import State
 from tests.design.compilations import broken, compilations, plain, unavailable
 

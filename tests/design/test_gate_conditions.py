@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.conditions import Condition, parse_conditions
+from roofline.core.places import PlacedError
 from roofline.design.gate.cost import QUANTITIES
 from roofline.errors import InputError
-from roofline.foundation.conditions import Condition, parse_conditions
-from roofline.foundation.places import PlacedError
 
 
 def parse_condition(text: str) -> Condition:

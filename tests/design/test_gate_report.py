@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from roofline.core.blocks import Grid
 from roofline.design.gate.cost import Cost, Part
 from roofline.design.gate.result import Check
-from roofline.foundation.blocks import Grid
 from tests.design.gate_examples import cost, counts_only
 
 GROWN = cost(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from roofline.core.dtypes import dtype
 from roofline.design.gate.cost import Cost
 from roofline.design.gate.result import Check, check_same_task, differences
 from roofline.errors import InputError, ThresholdError
-from roofline.foundation.dtypes import dtype
 from roofline.run import Run
 from roofline.workload.tensors import InputSpec
 from tests.design.gate_examples import HERE, cost, counts_only

@@ -9,11 +9,11 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from rich.console import Console
 
+from roofline.core.blocks import By, Choice, Grid, View
+from roofline.core.units import format_s
 from roofline.design.comparison.cells import letter
 from roofline.design.comparison.machine_blocks import machines_grid
 from roofline.design.comparison.result import Comparison
-from roofline.foundation.blocks import By, Choice, Grid, View
-from roofline.foundation.units import format_s
 from roofline.render.console import grid_that_fits, plain_text, print_report
 from tests.design.machine_comparisons import (
     comparisons,

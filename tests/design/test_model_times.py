@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis, Run
+from roofline.core.blocks import Grid
 from roofline.design.comparison.models import Quantity
 from roofline.design.comparison.result import Comparison
-from roofline.foundation.blocks import Grid
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from tests.analysis.examples import analysis_of, bare_profile, resnet_like, small

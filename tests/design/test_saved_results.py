@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from roofline.core.blocks import Report
 from roofline.design.advice.result import Advice
 from roofline.design.comparison.result import Comparison
 from roofline.design.gate.result import Check
 from roofline.errors import FileFormatError
-from roofline.foundation.blocks import Report
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from roofline.core.blocks import Grid
 from roofline.design.comparison.result import Comparison
 from roofline.design.comparison.sweep_drawing import MOST_FACETS, can_be_lines, shade
-from roofline.foundation.blocks import Grid
 from roofline.plots.figures import new_figure
 from roofline.render.console import columns_that_fit
 from roofline.result import Result

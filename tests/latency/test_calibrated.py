@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from roofline.core.blocks import Facts, Grid
 from roofline.errors import FileFormatError
-from roofline.foundation.blocks import Facts, Grid
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.result import read_result
 

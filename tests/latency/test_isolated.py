@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roofline.core.sampling import Sample
 from roofline.errors import MeasurementError
-from roofline.foundation.sampling import Sample
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of, plan_for
 from roofline.latency.measuring.isolated import EFFORT, cycle_of, measure_unique
 from roofline.latency.measuring.rounds import Effort, Gauges

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.latency.features import convolution_path, product_layouts
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs

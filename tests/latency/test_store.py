@@ -24,8 +24,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline.core.sampling import Sample
 from roofline.errors import FileFormatError, InputError, RooflineError
-from roofline.foundation.sampling import Sample
 from roofline.latency import store as store_module
 from roofline.latency.samples import (
     FACTS_VERSION,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.conditions import Condition, parse_conditions
+from roofline.core.places import PlacedError
 from roofline.errors import FileFormatError, ThresholdError
-from roofline.foundation.conditions import Condition, parse_conditions
-from roofline.foundation.places import PlacedError
 from roofline.latency.accuracy import (
     FIGURES,
     QUANTITIES,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from roofline.foundation.blocks import Grid, Report, View
+from roofline.core.blocks import Grid, Report, View
 from roofline.latency.accuracy import FIGURES, RatioValidation, Skipped
 from roofline.latency.validation import Validation
 from roofline.render.console import print_report

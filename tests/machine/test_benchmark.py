@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import pytest
 
+from roofline.core.schema import from_data, to_data
 from roofline.errors import MeasurementError
-from roofline.foundation.schema import from_data, to_data
 from roofline.machine.hardware import (
     Duration,
     Effort,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from roofline.core.dtypes import dtype
 from roofline.errors import FileFormatError, HardwareError
-from roofline.foundation.dtypes import dtype
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Provenance, read_profile
 from roofline.machine.theory.microarchitectures import CORES

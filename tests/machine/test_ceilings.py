@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hardware import Clock, ComputeCeiling, TheoreticalRate
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.assembly import stream_unit

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from roofline.core.dtypes import dtype
 from roofline.errors import InputError
-from roofline.foundation.dtypes import dtype
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, profile_to_toml, read_profile
 from roofline.machine.kernels.compute import COMPUTE_KERNELS

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
+from roofline.core.progress import silent
 from roofline.errors import MeasurementError
-from roofline.foundation.progress import silent
 from roofline.machine.hardware import Effort
 from roofline.machine.measuring.estimation import (
     PROGRAMS,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roofline.foundation.blocks import View
+from roofline.core.blocks import View
 from roofline.machine.difference import FLOOR, HardwareDifference, hardware_change
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile
 from roofline.render.console import plain_text

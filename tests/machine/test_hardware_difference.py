@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.foundation.blocks import View
+from roofline.core.blocks import View
 from roofline.machine.difference import Both, HardwareDifference, Pair, ratio
 from roofline.machine.hardware import Clock, HardwareProfile, Host
 from roofline.render.console import plain_text

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from roofline.foundation.blocks import Facts, Grid, Notes, Report, View
+from roofline.core.blocks import Facts, Grid, Notes, Report, View
 from roofline.machine.catalog import Entry, load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import read_bytes_per_s

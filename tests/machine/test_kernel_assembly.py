@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from roofline.core.dtypes import dtype
 from roofline.errors import MeasurementError
-from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import HotLoop, LoopContract, check, hot_loop
 from roofline.machine.kernels.chase import PlainKernel

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.register_loop import ComputeKernel, TileKernel
 from roofline.machine.kernels.stream import StreamKernel, element_bits, random_state, stream_state

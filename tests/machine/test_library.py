@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from roofline.foundation.progress import silent  # noqa: E402
+from roofline.core.progress import silent  # noqa: E402
 from roofline.machine.hierarchy.working_sets import WorkingSet  # noqa: E402
 from roofline.machine.library import measure_library  # noqa: E402
 from roofline.machine.library.jobs import Arithmetic  # noqa: E402

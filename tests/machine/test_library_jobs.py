@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.library import jobs
 from roofline.machine.library.jobs import (

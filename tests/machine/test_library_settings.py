@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from roofline.foundation.progress import silent  # noqa: E402
+from roofline.core.progress import silent  # noqa: E402
 from roofline.machine.library import measurement  # noqa: E402
 from roofline.machine.library.default_settings import default_settings  # noqa: E402
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from roofline.core.dtypes import dtype
 from roofline.errors import InputError
-from roofline.foundation.dtypes import dtype
 from roofline.machine.kernels.compute import COMPUTE_KERNELS
 from roofline.machine.theory.microarchitectures import (
     CORES,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofline.foundation.progress import silent
+from roofline.core.progress import silent
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.rounds import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.hardware import Clock, Provenance
 from roofline.machine.measuring.ceilings import OnPaper
 from roofline.machine.theory.microarchitectures import Core, core_named

@@ -170,7 +170,7 @@ def test_a_type_that_torch_has_no_kernels_for_is_said_to_be_slow() -> None:
         peak_flop_per_s=208e9,
         sustained_flop_per_s=1e9,
     )
-    from roofline.foundation.dtypes import dtype
+    from roofline.core.dtypes import dtype
 
     half = replace(slow, dtype=dtype("float16"), peak_flop_per_s=7e9)
     profile = replace(fast, compute=(*fast.compute, half))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, read_analysis
-from roofline.foundation.sampling import Sample
+from roofline.core.sampling import Sample
 from roofline.latency.features import run_sample
 from roofline.latency.samples import Origin, RunMeasurement, Timed
 from roofline.latency.store import Store

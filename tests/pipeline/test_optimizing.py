@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 import roofline
+from roofline.core.sampling import Sample
 from roofline.design.comparison.ratios import RoundTime
 from roofline.errors import HardwareError, InputError, MeasurementError
-from roofline.foundation.sampling import Sample
 from roofline.latency.samples import IsolatedSample
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.pace import UNKNOWN

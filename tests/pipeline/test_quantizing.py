@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import roofline
+from roofline.core import schema
 from roofline.errors import FileFormatError, HardwareError, InputError, MeasurementError, ModelError
-from roofline.foundation import schema
 from roofline.pipeline import native_variants, quantizing
 from roofline.pipeline.quantizing import budget_of, policy_of, quantize, widths_of
 from roofline.quantization.policy import LayerBits, Policy

@@ -16,7 +16,7 @@ from small_networks import SmallResNet, image, small_resnet
 from torch import nn
 
 import roofline
-from roofline.foundation import schema
+from roofline.core import schema
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Quantization
 

@@ -16,10 +16,10 @@ from matplotlib.patches import FancyArrowPatch
 from rich.console import Console
 
 from roofline.analysis import Analysis
+from roofline.core import schema
+from roofline.core.blocks import Facts, Grid, Notes, View
 from roofline.design.advice.subject import Time
 from roofline.errors import FileFormatError, InputError
-from roofline.foundation import schema
-from roofline.foundation.blocks import Facts, Grid, Notes, View
 from roofline.quantization.blocks import (
     change,
     error_words,

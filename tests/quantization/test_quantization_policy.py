@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core import schema
 from roofline.errors import InputError
-from roofline.foundation import schema
 from roofline.quantization.policy import LayerBits, Place, Policy, check_bits
 
 WIDTHS = st.sampled_from([*range(1, 17), 32])

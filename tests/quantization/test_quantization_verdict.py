@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import nn
 
 from roofline.analysis import Analysis
-from roofline.foundation.units import format_s
+from roofline.core.units import format_s
 from roofline.quantization.blocks import why_longer, without_gain
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import NativeVariant, Quantization

@@ -13,8 +13,8 @@ from torch import nn
 
 import roofline
 from roofline.analysis import Analysis, analysis_from_data
+from roofline.core.units import format_bytes
 from roofline.errors import InputError
-from roofline.foundation.units import format_bytes
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.tracing import traced
 from roofline.quantization.what_ifs import what_if, what_ifs

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.placement import Bound, Roof
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from roofline.analysis import Analysis
+from roofline.core.blocks import View
 from roofline.design.comparison.result import Comparison
-from roofline.foundation.blocks import View
 from roofline.workload.tensors import Role
 from tests.analysis.examples import Network
 

@@ -14,14 +14,14 @@ from roofline.analysis import Analysis, OperatorRow, group_of, groups, working
 from roofline.analysis.points import points_of, roof_lines, strip_of
 from roofline.analysis.tables import _Times
 from roofline.analysis.words import shape_of, short_op
-from roofline.design.comparison.result import Comparison
-from roofline.foundation.units import (
+from roofline.core.units import (
     format_bytes,
     format_flop,
     format_intensity,
     format_percent,
     format_s,
 )
+from roofline.design.comparison.result import Comparison
 from roofline.placement import Bound
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role

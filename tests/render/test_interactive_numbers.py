@@ -1,4 +1,4 @@
-"""The page's numbers say what `foundation.units` says, in a real browser."""
+"""The page's numbers say what `core.units` says, in a real browser."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
-from roofline.foundation.sampling import interval_cell, median_cell
-from roofline.foundation.units import (
+from roofline.core.sampling import interval_cell, median_cell
+from roofline.core.units import (
     format_bytes,
     format_bytes_per_s,
     format_flop,

@@ -16,9 +16,9 @@ import pytest
 
 from roofline.analysis import Analysis
 from roofline.analysis.page import Strings
+from roofline.core.blocks import View
 from roofline.design.comparison.result import Comparison
 from roofline.errors import InputError
-from roofline.foundation.blocks import View
 from roofline.plots.style import SERIES
 from roofline.render.interactive import SCRIPTS, embedded
 from tests.analysis.examples import (

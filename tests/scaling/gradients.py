@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.workload.operators import Gradient
 
 

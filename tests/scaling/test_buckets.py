@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.scaling.buckets import CAP_BYTE, FIRST_BYTE, Bucket, buckets_of
 from roofline.workload.operators import Gradient, Trained
 from tests.scaling.gradients import gradient

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.scaling.memory import RankMemory, largest_shard, peak_while_accumulating
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from roofline.core.units import parse_bytes_per_s
 from roofline.errors import InputError
-from roofline.foundation.units import parse_bytes_per_s
 from roofline.machine.hardware import Duration, HardwareProfile, Link
 from roofline.pipeline.measuring import with_links
 from roofline.scaling.settings import Wire, wire_of

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.foundation.sampling import Sample
+from roofline.core.sampling import Sample
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.measuring.calls import Call

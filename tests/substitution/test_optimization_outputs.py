@@ -12,8 +12,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from roofline.core.blocks import Facts, Grid, Notes, View
 from roofline.errors import FileFormatError, InputError, ModelError
-from roofline.foundation.blocks import Facts, Grid, Notes, View
 from roofline.render.console import print_report
 from roofline.result import read_result
 from roofline.substitution.blocks import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.workload.formulas import Flop, find
 from roofline.workload.tensors import Role, TensorSpec
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import roofline
+from roofline.core.places import PlacedError
 from roofline.errors import InputError, ModelError
-from roofline.foundation.places import PlacedError
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.designs import SelfAttention, separable
 from roofline.workload.models.expressions.layers import layer_class, layer_names

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.places import PlacedError, caret_lines, columns_of
 from roofline.errors import InputError
-from roofline.foundation.places import PlacedError, caret_lines, columns_of
 from roofline.workload.models.expressions.reading import (
     bound,
     is_expression,

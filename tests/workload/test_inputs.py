@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline.core.dtypes import dtype
+from roofline.core.units import format_shape
 from roofline.errors import InputError
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.units import format_shape
 from roofline.workload.inputs import (
     InputRequest,
     Inputs,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.placement import Roof
 from roofline.workload.formulas.registry import Flop
 from roofline.workload.work import Work

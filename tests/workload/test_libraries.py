@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from roofline.cli.main import run
+from roofline.core.dtypes import dtype
 from roofline.errors import InputError, ModelError
-from roofline.foundation.dtypes import dtype
 from roofline.pipeline import analyze
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import InputRequest, inputs_for

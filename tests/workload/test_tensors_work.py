@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.workload.capture.operands import Operands
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of

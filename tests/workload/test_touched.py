@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roofline
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.workload.capture.recorder import _as_touched
 from roofline.workload.formulas.convolution import inner_taps, touched
 from roofline.workload.formulas.registry import Flop, find

@@ -8,6 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from roofline.analysis import OperatorRow
+from roofline.core.text import counted
+from roofline.core.units import (
+    format_bytes_per_s,
+    format_flop_per_s,
+    format_intensity,
+    format_percent,
+    format_s,
+)
 from roofline.design.advice.subject import (
     Alternative,
     Parts,
@@ -23,14 +31,6 @@ from roofline.design.advice.subject import (
     minimum_s,
     product_like,
     saving_of,
-)
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
-    format_bytes_per_s,
-    format_flop_per_s,
-    format_intensity,
-    format_percent,
-    format_s,
 )
 from roofline.latency.features import convolution_path
 from roofline.machine.hardware import HardwareProfile

@@ -18,11 +18,11 @@ from roofline.analysis.words import (
     saving_text,
     what_runs,
 )
-from roofline.foundation import files
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
-from roofline.foundation.rows import fields_of
-from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_percent, format_s
+from roofline.core import files
+from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.rows import fields_of
+from roofline.core.text import counted
+from roofline.core.units import MISSING, format_percent, format_s
 from roofline.result import Result, read_result
 
 _NAMES = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from roofline.analysis import Analysis, Finding, OperatorRow
+from roofline.core.text import counted
+from roofline.core.units import format_bytes, format_s
 from roofline.design.advice.convolutions import (
     channel_padding,
     depthwise_below_ridge,
@@ -22,8 +24,6 @@ from roofline.design.advice.subject import (
     is_plain_convolution,
     minimum_s,
 )
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_bytes, format_s
 from roofline.latency.prediction import Predicts
 
 _OVERHEADS = {

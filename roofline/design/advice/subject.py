@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from roofline.analysis import Analysis, Basis, Finding, OperatorRow
-from roofline.foundation.units import format_percent
+from roofline.core.units import format_percent
 from roofline.latency.prediction import Predicts
 from roofline.placement import Roof
 from roofline.workload import formulas

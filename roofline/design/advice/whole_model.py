@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.analysis import Analysis, Finding, fit_of, groups, working
+from roofline.core.text import counted
+from roofline.core.units import format_bytes, format_flop_per_s, format_percent, format_s
 from roofline.design.advice.subject import LEAST_SHARE, Saving, Time, saving_of
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_bytes, format_flop_per_s, format_percent, format_s
 from roofline.placement import Roof
 from roofline.workload.tensors import Role
 

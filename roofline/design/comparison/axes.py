@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from roofline.core.places import PlacedError
+from roofline.core.text import printable
 from roofline.errors import InputError, argument
-from roofline.foundation.places import PlacedError
-from roofline.foundation.text import printable
 
 Value = int | float | str
 Point = dict[str, Value]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import MINIMUM_TIMES
+from roofline.core.units import format_intensity
 from roofline.design.comparison.axes import words
 from roofline.design.comparison.cells import SAME_BOUND, Cell
 from roofline.design.comparison.sweeps import check as check_cells
 from roofline.design.comparison.sweeps import span_text
-from roofline.foundation.units import format_intensity
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison

@@ -21,17 +21,7 @@ from roofline.analysis.words import (
     shape_of,
     short_op,
 )
-from roofline.design.comparison import cells
-from roofline.design.comparison.machines import (
-    Across,
-    GroupAcross,
-    MachineSummary,
-    Side,
-    apart,
-    together,
-    whole,
-)
-from roofline.foundation.blocks import (
+from roofline.core.blocks import (
     Block,
     By,
     Choice,
@@ -43,9 +33,9 @@ from roofline.foundation.blocks import (
     right,
     table,
 )
-from roofline.foundation.sampling import interval_cell
-from roofline.foundation.text import printable
-from roofline.foundation.units import (
+from roofline.core.sampling import interval_cell
+from roofline.core.text import printable
+from roofline.core.units import (
     MISSING,
     format_bytes_per_s,
     format_flop,
@@ -53,6 +43,16 @@ from roofline.foundation.units import (
     format_intensity,
     format_percent,
     format_s,
+)
+from roofline.design.comparison import cells
+from roofline.design.comparison.machines import (
+    Across,
+    GroupAcross,
+    MachineSummary,
+    Side,
+    apart,
+    together,
+    whole,
 )
 from roofline.placement import Bound, classic_model_note, other_device_note, where_operators_are
 from roofline.run import DEVICES

@@ -15,9 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from roofline.analysis import OperatorRow
-from roofline.design.comparison.machine_blocks import groups_by_likeness, intensity_of, names_across
-from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
-from roofline.foundation.units import (
+from roofline.core.units import (
     MISSING,
     format_bytes_per_s,
     format_flop_per_s,
@@ -26,6 +24,8 @@ from roofline.foundation.units import (
     format_s,
     format_shape,
 )
+from roofline.design.comparison.machine_blocks import groups_by_likeness, intensity_of, names_across
+from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
 from roofline.placement import Bound, Roof
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
 from roofline.plots.roof import Spot

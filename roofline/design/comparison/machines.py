@@ -17,12 +17,12 @@ from roofline.analysis import (
     working,
 )
 from roofline.analysis.words import what_runs
+from roofline.core.dtypes import DType
+from roofline.core.text import counted
+from roofline.core.units import format_s
 from roofline.design.comparison.cells import CELL_FIELDS, DIGITS, Cell
 from roofline.design.comparison.models import origins_of_times
 from roofline.errors import InputError
-from roofline.foundation.dtypes import DType
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_s
 from roofline.placement import (
     Bound,
     ComputeRoof,

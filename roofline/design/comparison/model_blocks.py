@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, Run
 from roofline.analysis.tables import prediction_cell
 from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
-from roofline.design.comparison.alignment import DEPTH, AlignedRow, Counterpart
-from roofline.design.comparison.cells import TIMES, letter
-from roofline.design.comparison.differences import whole_percent
-from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
-from roofline.design.comparison.ratios import Ratio
-from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes, right
-from roofline.foundation.sampling import interval_cell
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import (
+from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.sampling import interval_cell
+from roofline.core.text import counted, printable
+from roofline.core.units import (
     MISSING,
     format_bytes,
     format_flop,
@@ -26,6 +21,11 @@ from roofline.foundation.units import (
     format_shape,
     sum_known,
 )
+from roofline.design.comparison.alignment import DEPTH, AlignedRow, Counterpart
+from roofline.design.comparison.cells import TIMES, letter
+from roofline.design.comparison.differences import whole_percent
+from roofline.design.comparison.models import UNCERTAIN, Quantity, ceilings, provenance
+from roofline.design.comparison.ratios import Ratio
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison

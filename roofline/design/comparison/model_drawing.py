@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from roofline.core.sampling import interval_cell
+from roofline.core.units import format_s
 from roofline.design.comparison.model_blocks import with_letters
 from roofline.design.comparison.models import title
-from roofline.foundation.sampling import interval_cell
-from roofline.foundation.units import format_s
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
 from roofline.plots.style import BLUE, INK, SOFT, VERMILION
 

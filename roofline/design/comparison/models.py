@@ -8,14 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, fit_of, groups, unknown_capacity, working
-from roofline.design.comparison.axes import words
-from roofline.design.comparison.cells import DIGITS, GROWING, TIMES, Cell, cell_of
-from roofline.design.comparison.differences import Design, measured_ratio, predicted_ratio, sentence
-from roofline.design.comparison.ratios import MeasuredRounds, Ratio
-from roofline.errors import InputError
-from roofline.foundation.sampling import quantile
-from roofline.foundation.text import counted
-from roofline.foundation.units import (
+from roofline.core.sampling import quantile
+from roofline.core.text import counted
+from roofline.core.units import (
     format_bytes,
     format_flop,
     format_intensity,
@@ -23,6 +18,11 @@ from roofline.foundation.units import (
     format_shape,
     format_si,
 )
+from roofline.design.comparison.axes import words
+from roofline.design.comparison.cells import DIGITS, GROWING, TIMES, Cell, cell_of
+from roofline.design.comparison.differences import Design, measured_ratio, predicted_ratio, sentence
+from roofline.design.comparison.ratios import MeasuredRounds, Ratio
+from roofline.errors import InputError
 from roofline.latency.prediction import BOUND_ONLY
 from roofline.machine.hardware import describe_threads
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from roofline.foundation.sampling import Sample, quantile
+from roofline.core.sampling import Sample, quantile
 from roofline.machine.pace import Pace
 
 _LEAST_DIGITS, _MOST_DIGITS = 2, 4

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from roofline.analysis import Analysis, Whole
+from roofline.core import files, schema
+from roofline.core.blocks import Block, View
 from roofline.design.comparison import balance, machines, models, sweeps
 from roofline.design.comparison.alignment import (
     DEPTH,
@@ -22,8 +24,6 @@ from roofline.design.comparison.machines import Across, GroupAcross, MachineSumm
 from roofline.design.comparison.models import Quantity
 from roofline.design.comparison.ratios import MeasuredRounds, Ratio
 from roofline.errors import InputError
-from roofline.foundation import files, schema
-from roofline.foundation.blocks import Block, View
 from roofline.machine.hardware import HardwareProfile
 from roofline.result import Result
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import unknown_capacity
 from roofline.analysis.tables import prediction_cell
+from roofline.core.blocks import Block, Column, Facts, Grid, notes, right
+from roofline.core.units import MISSING, format_intensity, format_s, format_si
 from roofline.design.comparison.axes import axis_names, point_text, text_of
 from roofline.design.comparison.balance import Place, places
 from roofline.design.comparison.cells import DIGITS, SAME_BOUND, Cell, Verdict, factor_text, letter
 from roofline.design.comparison.sweeps import changes_of, map_axes, places_of_map
-from roofline.foundation.blocks import Block, Column, Facts, Grid, notes, right
-from roofline.foundation.units import MISSING, format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:

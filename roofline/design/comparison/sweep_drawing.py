@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from roofline.core.text import counted
+from roofline.core.units import format_intensity, format_s
 from roofline.design.comparison.axes import Axis, point_text, text_of
 from roofline.design.comparison.balance import Place, places
 from roofline.design.comparison.cells import Cell, factor_text
 from roofline.design.comparison.sweeps import map_axes, places_of_map
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_intensity, format_s
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roofline import log_axes, name_ends, spread
 from roofline.plots.style import INK, SMALL_PT, RoofStyle, roof_styles

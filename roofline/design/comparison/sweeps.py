@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from roofline.core.text import counted
 from roofline.design.comparison.axes import Axis, Grid, Value, axis_names, text_of, words
 from roofline.design.comparison.cells import Verdict, factor_text
-from roofline.foundation.text import counted
 
 if TYPE_CHECKING:
     from roofline.design.comparison.result import Comparison

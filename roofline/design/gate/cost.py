@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, analysis_from_data, minimum_times_of
 from roofline.analysis.rows import check_numbers, names_of_numbers
+from roofline.core import schema
+from roofline.core.conditions import Kind, Quantity
+from roofline.core.files import check_writable, read_json, refused, write_atomically
+from roofline.core.rows import json_text
+from roofline.core.text import counted, printable
+from roofline.core.units import sum_known
 from roofline.errors import InputError, argument
-from roofline.foundation import schema
-from roofline.foundation.conditions import Kind, Quantity
-from roofline.foundation.files import check_writable, read_json, refused, write_atomically
-from roofline.foundation.rows import json_text
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import sum_known
 from roofline.machine.hardware import HardwareProfile
 from roofline.run import Run
 from roofline.workload.operators import OperatorRecord, State

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from roofline.analysis.words import run_words
+from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.conditions import Condition, Quantity, parse_conditions, share_of
+from roofline.core.text import counted, printable
+from roofline.core.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.design.gate.cost import QUANTITIES, Cost, Part
 from roofline.errors import InputError, ThresholdError, argument
-from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
-from roofline.foundation.conditions import Condition, Quantity, parse_conditions, share_of
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
 
 Outcome = Literal["fails", "not judged", "passes"]  # The worst first

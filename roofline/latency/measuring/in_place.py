@@ -14,10 +14,10 @@ import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roofline.core.progress import Progress
+from roofline.core.sampling import Sample
+from roofline.core.units import format_bytes
 from roofline.errors import MeasurementError, ModelError, RooflineError
-from roofline.foundation.progress import Progress
-from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.rounds import SHORTEST_S, Effort, Gauges, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import psutil
 import torch
 
+from roofline.core.progress import Progress, Say
+from roofline.core.sampling import Sample
+from roofline.core.units import format_bytes
 from roofline.errors import MeasurementError, said_by
-from roofline.foundation.progress import Progress, Say
-from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.calls import Call, Turns, plan_for
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds, team
 from roofline.latency.samples import IsolatedSample

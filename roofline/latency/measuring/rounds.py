@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roofline.foundation.progress import Progress
+from roofline.core.progress import Progress
 from roofline.machine.pace import Pace, usual_pace
 
 Clock = Callable[[], float]

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.dtypes import DType, dtype
+from roofline.core.dtypes import DType, dtype
 from roofline.machine.gpu.ptx import (
     WARP,
     Capability,

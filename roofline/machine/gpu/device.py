@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from roofline.core.dtypes import DType
 from roofline.errors import MeasurementError
-from roofline.foundation.dtypes import DType
 from roofline.machine.gpu.ptx import Capability, Program
 
 Call = Callable[[], object]

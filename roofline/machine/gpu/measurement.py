@@ -15,10 +15,10 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from roofline.core.dtypes import DType
+from roofline.core.progress import Progress, Say, silent
+from roofline.core.units import format_flop_per_s
 from roofline.errors import HardwareError, MeasurementError, argument, said_by
-from roofline.foundation.dtypes import DType
-from roofline.foundation.progress import Progress, Say, silent
-from roofline.foundation.units import format_flop_per_s
 from roofline.machine.gpu.arithmetic import MMA, ArithmeticKernel
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
 from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceFacts, Product

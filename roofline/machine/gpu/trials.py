@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.progress import Say
-from roofline.foundation.units import format_capacity
+from roofline.core.dtypes import dtype
+from roofline.core.progress import Say
+from roofline.core.units import format_capacity
 from roofline.machine.gpu.arithmetic import ArithmeticKernel, arithmetic_kernels
 from roofline.machine.gpu.device import (
     Argument,

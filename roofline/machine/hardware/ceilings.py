@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.foundation.dtypes import DType
-from roofline.foundation.units import format_capacity
+from roofline.core.dtypes import DType
+from roofline.core.units import format_capacity
 
 # A profile's fields are written by people, too: what cannot be true is refused where it is said.
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
+from roofline.core import files
+from roofline.core.blocks import Block, View
+from roofline.core.text import counted
+from roofline.core.units import format_si
 from roofline.errors import HardwareError, argument, nearest
-from roofline.foundation import files
-from roofline.foundation.blocks import Block, View
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_si
 from roofline.machine.hardware.ceilings import (
     HUGE_PAGE_FAULT,
     PAGE_FAULT,

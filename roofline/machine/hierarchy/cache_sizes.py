@@ -16,8 +16,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.foundation.sampling import Sample, quantile
-from roofline.foundation.units import format_capacity, format_s
+from roofline.core.sampling import Sample, quantile
+from roofline.core.units import format_capacity, format_s
 from roofline.machine.hardware import Duration, LatencyCurve, Provenance
 from roofline.machine.hierarchy.curves import Latencies, Samples
 from roofline.machine.hierarchy.working_sets import CacheLevel

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from roofline.core.progress import silent
+from roofline.core.units import format_capacity
 from roofline.errors import MeasurementError
-from roofline.foundation.progress import silent
-from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve, MemoryKernel
 from roofline.machine.measuring.estimation import BURST_S, BUSY, Burst, interleave, provenance
 

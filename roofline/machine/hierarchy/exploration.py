@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roofline.core.progress import Progress
+from roofline.core.text import counted
 from roofline.errors import MeasurementError
-from roofline.foundation.progress import Progress
-from roofline.foundation.text import counted
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
 from roofline.machine.hierarchy.curves import (

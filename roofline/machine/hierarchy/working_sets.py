@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_capacity
+from roofline.core.text import counted
+from roofline.core.units import format_capacity
 from roofline.machine.hardware import Duration, Provenance
 from roofline.machine.system.topology import Topology
 

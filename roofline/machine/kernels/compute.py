@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from roofline.foundation.dtypes import DType, dtype
+from roofline.core.dtypes import DType, dtype
 from roofline.machine.kernels import assembly
 from roofline.machine.kernels.assembly import VectorUnit, can_run
 from roofline.machine.kernels.register_loop import ComputeKernel, Operation, tile_kernel

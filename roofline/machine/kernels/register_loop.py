@@ -19,8 +19,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.core.dtypes import DType, dtype
 from roofline.errors import MeasurementError
-from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.kernels.assembly import LoopContract, VectorUnit, counted_loop
 
 SLOT_BYTE = 64

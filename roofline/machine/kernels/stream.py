@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.kernels.assembly import LoopContract, VectorUnit
 from roofline.machine.kernels.register_loop import ComputeKernel

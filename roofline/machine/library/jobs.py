@@ -10,7 +10,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import ClassVar
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.measuring.estimation import BURST_S, CALL_LIMIT_S, Burst, Quantity

@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.progress import Progress
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_s
+from roofline.core.dtypes import dtype
+from roofline.core.progress import Progress
+from roofline.core.text import counted
+from roofline.core.units import format_s
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.library.default_settings import default_settings

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.sampling import Sample, quantile
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent
+from roofline.core.sampling import Sample, quantile
+from roofline.core.text import counted
+from roofline.core.units import format_percent
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
 from roofline.machine.library.jobs import Arithmetic, Dispatch, Job, Stream
 from roofline.machine.measuring.estimation import (

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from roofline.core.progress import Progress, silent
 from roofline.errors import MeasurementError, said_by
-from roofline.foundation.progress import Progress, silent
 from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.kernels import compiler
 from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Program, Series

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.dtypes import DType
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_capacity, format_percent, format_si
+from roofline.core.dtypes import DType
+from roofline.core.text import counted
+from roofline.core.units import format_capacity, format_percent, format_si
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,

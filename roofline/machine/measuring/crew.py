@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from roofline.core.units import format_capacity
 from roofline.errors import MeasurementError, argument, said_by
-from roofline.foundation.units import format_capacity
 from roofline.machine.kernels.compiler import STOP_BYTE, TEAM_BYTE
 from roofline.machine.system.system_files import kilobytes, read, table
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from roofline.core.sampling import Sample, quantile
 from roofline.errors import MeasurementError
-from roofline.foundation.sampling import Sample, quantile
 from roofline.machine.hardware import (
     Bandwidth,
     BandwidthCurve,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roofline.foundation.units import format_capacity, format_si
+from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE
 from roofline.machine.system.situation import (

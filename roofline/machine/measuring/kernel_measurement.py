@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from roofline.core.progress import Progress
+from roofline.core.units import format_bytes, format_si
 from roofline.errors import MeasurementError
-from roofline.foundation.progress import Progress
-from roofline.foundation.units import format_bytes, format_si
 from roofline.machine.hardware import (
     HUGE_PAGE_FAULT,
     PAGE_FAULT,

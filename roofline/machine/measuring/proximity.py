@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.foundation.sampling import quantile
-from roofline.foundation.units import format_percent, format_s
+from roofline.core.sampling import quantile
+from roofline.core.units import format_percent, format_s
 from roofline.machine.hardware import Overhead
 from roofline.machine.measuring.estimation import duration
 

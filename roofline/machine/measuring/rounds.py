@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
-from roofline.foundation.progress import Progress
-from roofline.foundation.units import format_percent
+from roofline.core.progress import Progress
+from roofline.core.units import format_percent
 from roofline.machine.hardware import Overhead
 from roofline.machine.measuring.estimation import (
     CALL_LIMIT_S,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from roofline.foundation.text import counted
+from roofline.core.text import counted
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.kernels.compiler import TIMES, CompiledKernel, Plan, clocks
 from roofline.machine.kernels.compute import ComputeKernel

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from roofline.core.text import counted
+from roofline.core.units import format_percent
 from roofline.errors import MeasurementError, argument
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent
 from roofline.machine.system.system_files import control_group, read, whole_number
 from roofline.machine.system.topology import ROOT, Topology
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from roofline.foundation.progress import Say
+from roofline.core.progress import Say
 
 
 def end_with(pipe: int) -> None:

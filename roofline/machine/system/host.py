@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from roofline.foundation.text import counted
+from roofline.core.text import counted
 from roofline.machine.hardware import Host, Provenance, TheoreticalRate
 from roofline.machine.system.system_files import control_group, kilobytes, read, table
 from roofline.machine.system.topology import ROOT, describe_topology, sysctl

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_capacity, format_si
+from roofline.core.text import counted
+from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import Host
 from roofline.machine.system.host import (
     UNKNOWN_CPU,

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from roofline.core.dtypes import dtype
+from roofline.core.text import counted
+from roofline.core.units import format_capacity, format_si, parse_capacity
 from roofline.errors import InputError, nearest
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_capacity, format_si, parse_capacity
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofline.core.dtypes import DType
+from roofline.core.text import counted
 from roofline.errors import InputError, nearest
-from roofline.foundation.dtypes import DType
-from roofline.foundation.text import counted
 from roofline.machine.system.system_files import cpu_list, read, whole_number
 from roofline.machine.system.topology import ROOT, sysctl
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import InputSpec
+from roofline.core.places import PlacedError
+from roofline.core.text import printable
 from roofline.design.comparison.axes import Value
 from roofline.design.comparison.cells import Cell, cell_of
 from roofline.errors import RooflineError, said_by
-from roofline.foundation.places import PlacedError
-from roofline.foundation.text import printable
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import assemble

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from roofline.core.dtypes import dtype as dtype_called
+from roofline.core.progress import Progress
 from roofline.design.comparison.axes import (
     BALANCE,
     LAYOUTS,
@@ -19,8 +21,6 @@ from roofline.design.comparison.axes import (
     text_of,
 )
 from roofline.errors import HardwareError, InputError, ModelError, argument, nearest
-from roofline.foundation.dtypes import dtype as dtype_called
-from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on

@@ -10,14 +10,14 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+from roofline.core.dtypes import DType
+from roofline.core.dtypes import dtype as dtype_called
+from roofline.core.progress import Progress, Say
 from roofline.design.comparison.axes import BALANCE, grid_of
 from roofline.design.comparison.balance import Balance, Crossing, KnownMachine
 from roofline.design.comparison.cells import Cell
 from roofline.design.comparison.result import Comparison
 from roofline.errors import HardwareError, InputError, ModelError, RooflineError, argument
-from roofline.foundation.dtypes import DType
-from roofline.foundation.dtypes import dtype as dtype_called
-from roofline.foundation.progress import Progress, Say
 from roofline.latency.calibrated import no_calibration
 from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance

@@ -15,9 +15,9 @@ import torch
 from torch import fx
 from torch.fx._symbolic_trace import PH
 
+from roofline.core.progress import quiet
+from roofline.core.text import printable
 from roofline.errors import ModelError, RooflineError, said_by
-from roofline.foundation.progress import quiet
-from roofline.foundation.text import printable
 from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
 from roofline.substitution.graphs.graph import Graph, RewriteError
 from roofline.substitution.graphs.operators import Operators

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.latency.measuring.calls import Call
 from roofline.substitution.graphs.graph import INPUT, Graph, RewriteError, Value, Weight
 from roofline.substitution.graphs.operators import (

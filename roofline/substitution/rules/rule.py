@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Protocol, cast
 
+from roofline.core.text import printable
 from roofline.errors import InputError, RooflineError, nearest, said_by
-from roofline.foundation.text import printable
 from roofline.substitution.graphs.graph import (
     Complete,
     Editor,

@@ -21,9 +21,9 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roofline.core.progress import quiet
+from roofline.core.units import format_bytes
 from roofline.errors import ModelError, said_by
-from roofline.foundation.progress import quiet
-from roofline.foundation.units import format_bytes
 from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of

@@ -19,8 +19,8 @@ import psutil
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from roofline.core.units import format_bytes
 from roofline.errors import ModelError, RooflineError
-from roofline.foundation.units import format_bytes
 from roofline.run import Run
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.failures import (

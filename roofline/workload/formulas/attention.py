@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofline.foundation.dtypes import DType
+from roofline.core.dtypes import DType
 from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, floats
 from roofline.workload.formulas.matmul import linear
 from roofline.workload.formulas.normalization import normalized

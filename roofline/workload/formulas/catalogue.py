@@ -12,11 +12,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
+from roofline.core.blocks import Block, Choice, Code, Column, Facts, Grid, View, notes
+from roofline.core.rows import fields_of
+from roofline.core.text import counted, printable
+from roofline.core.units import format_bytes, format_shape
 from roofline.errors import InputError, nearest
-from roofline.foundation.blocks import Block, Choice, Code, Column, Facts, Grid, View, notes
-from roofline.foundation.rows import fields_of
-from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_bytes, format_shape
 from roofline.result import Result
 from roofline.run import Run
 from roofline.workload.formulas.registry import Formula, file_of, find, known

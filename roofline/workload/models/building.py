@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from roofline.core.places import PlacedError
 from roofline.errors import ModelError, nearest
-from roofline.foundation.places import PlacedError
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.libraries.availability import said, with_torchvision
 

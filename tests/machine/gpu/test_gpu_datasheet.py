@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_gpu import H200
 
-from roofline.foundation.dtypes import dtype
+from roofline.core.dtypes import dtype
 from roofline.machine.gpu.datasheet import DataSheet
 from roofline.machine.gpu.device import DeviceFacts, Product
 

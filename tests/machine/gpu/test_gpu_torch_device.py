@@ -9,8 +9,8 @@ from fake_nvidia import Library, Nvml
 
 torch = pytest.importorskip("torch")
 
+from roofline.core.dtypes import dtype  # noqa: E402
 from roofline.errors import HardwareError  # noqa: E402
-from roofline.foundation.dtypes import dtype  # noqa: E402
 from roofline.machine.gpu.device import (  # noqa: E402
     DeviceError,
     DeviceLostError,

@@ -1,4 +1,4 @@
-// Numbers as text: the formats of roofline/foundation/units.py, digit for digit.
+// Numbers as text: the formats of roofline/core/units.py, digit for digit.
 
 const MISSING = "–";
 const DECIMAL = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];

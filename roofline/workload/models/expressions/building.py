@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from roofline.core.dtypes import dtype
+from roofline.core.places import PlacedError
+from roofline.core.units import format_shape, parse_shape
 from roofline.errors import InputError, ModelError, nearest
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.places import PlacedError
-from roofline.foundation.units import format_shape, parse_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.expressions.layers import (

@@ -19,8 +19,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.rnn import RNNCellBase
 
+from roofline.core.units import format_shape
 from roofline.errors import nearest, said_by
-from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.expressions.syntax import Design, Group, Layer
 from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, written_names

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeGuard, TypeVar
 
+from roofline.core.dtypes import dtype
+from roofline.core.places import PlacedError
 from roofline.errors import InputError
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.places import PlacedError
 from roofline.workload.models.expressions.syntax import (
     WORDS,
     Argument,

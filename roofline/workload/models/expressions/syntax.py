@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from roofline.core.places import PlacedError
 from roofline.errors import nearest
-from roofline.foundation.places import PlacedError
 
 # ``at`` is the index in the text at which something begins; two trees are equal wherever their
 # parts stood.

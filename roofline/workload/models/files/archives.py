@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from roofline.core.text import printable
+from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes
 
 _MOST_MEMBERS = 1_000_000
 _MOST_PACKED_BYTE = 2**30

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 from typing import Self
 
+from roofline.core.text import printable
 from roofline.errors import FileFormatError, ModelError
-from roofline.foundation.text import printable
 
 
 class StoredModel(str):

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from roofline.core.text import printable
 from roofline.errors import FileFormatError
-from roofline.foundation.text import printable
 
 DTYPES: dict[int, torch.dtype] = {
     1: torch.float32,

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from roofline.core.dtypes import dtype
+from roofline.core.text import printable
+from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError, ModelError, said_by
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, graph_of

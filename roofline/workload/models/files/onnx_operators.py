@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
+from roofline.core.text import printable
 from roofline.errors import ModelError
-from roofline.foundation.text import printable
 from roofline.workload.models.files.onnx_graph import DTYPES, Node, Value, dtype_of
 
 Function = Callable[..., Any]

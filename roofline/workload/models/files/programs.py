@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from roofline.core.text import printable
+from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError, argument
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_bytes
 from roofline.workload.models.files.archives import Archive, archive_in
 
 # torch looks operators up by name in all of its own package, where ``torch.os.system`` and

@@ -14,6 +14,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from roofline.core.dtypes import dtype
+from roofline.core.progress import quiet
+from roofline.core.text import printable
+from roofline.core.units import format_shape
 from roofline.errors import (
     FileFormatError,
     InputError,
@@ -23,10 +27,6 @@ from roofline.errors import (
     nearest,
     said_by,
 )
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.progress import quiet
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.archives import Archive, archive_in

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from roofline.core.files import cut, read_json, refused
 from roofline.errors import FileFormatError, InputError, ModelError, argument, nearest, said_by
-from roofline.foundation.files import cut, read_json, refused
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
 

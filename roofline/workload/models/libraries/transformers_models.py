@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from roofline.core.dtypes import dtype
+from roofline.core.units import format_shape
 from roofline.errors import InputError, ModelError, argument, nearest
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.units import format_shape
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.libraries.availability import said

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch.utils import _pytree as pytree
 
+from roofline.core.dtypes import dtype
 from roofline.errors import InputError, ModelError, argument
-from roofline.foundation.dtypes import dtype
 from roofline.run import Run
 from roofline.workload.capture.passes import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs

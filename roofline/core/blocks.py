@@ -1,0 +1,268 @@
+"""Reports as plain data: a headline, then facts, tables and notes in the order they are read.
+
+Results make blocks (`roofline.result`), `roofline.render` lays them out for terminals, Markdown and
+HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any, Literal, TypedDict, TypeVar
+
+from roofline.core.text import printable
+from roofline.core.units import (
+    MISSING,
+    format_bytes,
+    format_bytes_per_s,
+    format_flop,
+    format_flop_per_s,
+    format_percent,
+    format_s,
+    format_si,
+)
+from roofline.errors import InputError, argument
+
+By = Literal["operator", "module", "type", "phase"]
+
+_ROWS = 10
+_DEPTH = 2
+
+
+class ViewOptions(TypedDict, total=False):
+    """The fields of `View`, to be handed on by name."""
+
+    by: By
+    top: int | None
+    depth: int | None
+    fused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How a result is looked at.
+
+    Args:
+        by: rows are operators, modules, or sums by type or phase.
+        top: number of rows; None: 10, of a tree of modules all.
+        depth: levels of the tree of modules; None: 2.
+        fused: add the traffic of fused kernels.
+        today: the day that ages are counted to; None: dates alone, as in a file that lasts.
+    """
+
+    by: By = "operator"
+    top: int | None = None
+    depth: int | None = None
+    fused: bool = False
+    today: date | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.by != "module":
+            raise InputError(
+                f"{argument('depth', self.depth)} has no effect on rows by {self.by}; add"
+                f" {argument('by', 'module')}"
+            )
+
+    def rows(self, usual: int = _ROWS) -> int:
+        """Return the number of rows of a list; `usual` where none is set."""
+        return usual if self.top is None else self.top
+
+    @property
+    def levels(self) -> int:
+        """Levels of the tree of modules."""
+        return _DEPTH if self.depth is None else self.depth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Lines of a name and what is known about it."""
+
+    lines: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column's heading and alignment, and what it gives up where room is short.
+
+    Cells are cut to `least` characters (0: never), at the end `cut`; then the column of the
+    highest `sacrifice` goes first (0: it stays).
+    """
+
+    heading: str
+    align: Literal["left", "right"] = "left"
+    sacrifice: int = 0
+    least: int = 0
+    cut: Literal["start", "end"] = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A table: `rows`, then `sums` (the rows left out, the total), all as long as `columns`."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    sums: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Sentences that a reader must not miss, or references."""
+
+    title: str
+    lines: tuple[str, ...]
+    urgent: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """Lines to be copied as they are."""
+
+    text: str
+    language: str = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One table laid out for several widths, the fullest first.
+
+    A terminal shows the first that fits; where there is no width, the first counts.
+    """
+
+    grids: tuple[Grid, ...]
+
+
+Block = Facts | Grid | Notes | Code | Choice
+
+
+def fullest(block: Block) -> Facts | Grid | Notes | Code:
+    """The block as it stands where lines may be as wide as they need."""
+    return block.grids[0] if isinstance(block, Choice) else block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A headline, then blocks in the order they are read."""
+
+    headline: str
+    blocks: tuple[Block, ...]
+
+
+_FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("_flop_per_s", format_flop_per_s),
+    ("_bytes_per_s", format_bytes_per_s),
+    ("_per_s", lambda value: format_si(value, "/s")),
+    ("_s", format_s),
+    ("_bytes", format_bytes),
+    ("_flop", format_flop),
+    ("_hz", lambda value: format_si(value, "Hz")),
+    ("share", format_percent),
+    ("efficiency", format_percent),
+)
+"""How a number is written, by the end of its name; the first that fits counts."""
+
+
+def cell_text(name: str, value: object) -> str:
+    """Return a value as a table shows it, its unit taken from the end of its name.
+
+    Args:
+        name: of the field, such as ``step_s``.
+        value: None shows as unknown, never 0.
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        for end, form in _FORMATS:
+            if name.endswith(end):
+                return form(value)
+        return f"{value:,}" if isinstance(value, int) else format_si(value, "")
+    return str(value)
+
+
+_Item = TypeVar("_Item")
+
+
+def right(heading: str, sacrifice: int = 0) -> Column:
+    """Return a column of numbers."""
+    return Column(heading=heading, align="right", sacrifice=sacrifice)
+
+
+def table(
+    title: str,
+    items: Iterable[_Item],
+    columns: Mapping[Any, str | Callable[[_Item], str]],
+    *,
+    left: Iterable[str] = (),
+    narrow: Sequence[str] = (),
+    sums: Iterable[tuple[str, ...]] = (),
+) -> Grid:
+    """Return a table with a row for each item.
+
+    Args:
+        title: stands above it.
+        items: what rows are of.
+        columns: by heading or `Column`, the attribute that `cell_text` writes, or what makes the
+            cell.
+        left: headings of columns that are aligned left; the others hold numbers.
+        narrow: headings of columns that a narrow terminal leaves out, the first of them first.
+        sums: rows at the end.
+    """
+
+    def cell(item: _Item, of: str | Callable[[_Item], str]) -> str:
+        return cell_text(of, getattr(item, of)) if isinstance(of, str) else of(item)
+
+    texts = frozenset(left)
+    return Grid(
+        title=title,
+        columns=tuple(
+            each
+            if isinstance(each, Column)
+            else Column(
+                heading=each,
+                align="left" if each in texts else "right",
+                sacrifice=len(narrow) - narrow.index(each) if each in narrow else 0,
+            )
+            for each in columns
+        ),
+        rows=tuple(tuple(cell(item, of) for of in columns.values()) for item in items),
+        sums=tuple(sums),
+    )
+
+
+def notes(title: str, lines: Iterable[str], *, urgent: bool = False) -> list[Notes]:
+    """Return notes as blocks: none where there are no lines."""
+    found = tuple(lines)
+    return [Notes(title=title, lines=found, urgent=urgent)] if found else []
+
+
+def safe(report: Report) -> Report:
+    """Return the report with control characters of names and messages as escapes."""
+
+    def row(cells: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(printable, cells))
+
+    def grid(block: Grid) -> Grid:
+        return Grid(
+            title=printable(block.title),
+            columns=block.columns,
+            rows=tuple(map(row, block.rows)),
+            sums=tuple(map(row, block.sums)),
+        )
+
+    def made(block: Block) -> Block:
+        match block:
+            case Facts():
+                return Facts(lines=tuple((name, printable(text)) for name, text in block.lines))
+            case Grid():
+                return grid(block)
+            case Choice():
+                return Choice(grids=tuple(map(grid, block.grids)))
+            case Notes():
+                return Notes(title=block.title, lines=row(block.lines), urgent=block.urgent)
+            case Code():
+                return replace(block, text="\n".join(map(printable, block.text.split("\n"))))
+
+    return Report(headline=printable(report.headline), blocks=tuple(map(made, report.blocks)))
