@@ -12,7 +12,7 @@
     └── ThresholdError       4  a figure is beyond what the user allows (``--fail-if``)
 
 An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix;
-under that of a `core.places.PlacedError` stand the text and a caret.
+under that of a `core.source_errors.PlacedError` stand the text and a caret.
 """
 
 from __future__ import annotations
@@ -86,18 +86,18 @@ def argument(name: str, value: object = None) -> str:
     return option if value is None or value is True else f"{option} {value}"
 
 
-def said_by(error: BaseException) -> str:
-    """What an exception says, in one line; ``""`` if it says nothing, or fails to say it."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an exception on one line; ``""`` if it has none or fails to give it."""
     try:
         return " ".join(str(error).split())
     except Exception:
         return ""
 
 
-def nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """The clause ``"; did you mean 'x'?"`` for the known word nearest to `word`, or ``""``.
+def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return the clause ``"; did you mean 'x'?"`` for the closest known word, or ``""``.
 
-    `prefix` is what must be written before it.
+    `prefix` is prepended to that word.
     """
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{prefix}{matches[0]}'?" if matches else ""

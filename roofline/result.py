@@ -16,7 +16,7 @@ from roofline.core import files, schema
 from roofline.core.blocks import Block, Report, View, ViewOptions, safe
 from roofline.core.files import check_named_once, check_writable, write_together
 from roofline.core.rows import csv_text, frame_of, json_text
-from roofline.errors import InputError, argument, nearest
+from roofline.errors import InputError, argument, did_you_mean
 
 if TYPE_CHECKING:
     import pandas
@@ -247,8 +247,8 @@ class Result:
         fitting = [each for each in FORMATS if path.suffix and path.name.lower().endswith(each)]
         chosen = max(fitting, key=len, default=path.suffix.lower())
         if chosen not in cls.suffixes:
-            near = nearest("".join(path.suffixes[-2:]).lower(), cls.suffixes)
-            near = near or nearest(chosen, cls.suffixes)
+            near = did_you_mean("".join(path.suffixes[-2:]).lower(), cls.suffixes)
+            near = near or did_you_mean(chosen, cls.suffixes)
             what = f"unknown suffix '{chosen}'" if chosen else "no suffix"
             known = ", ".join(cls.suffixes)
             raise InputError(f"{path}: {what}; {cls._written_as()} {known}{near}")
@@ -322,7 +322,7 @@ def result_from_data(data: Any, *, file: str) -> Result:
         known = {*_KINDS, *_HOMES}
         raise files.refused(
             file,
-            f"kind '{files.cut(kind)}' is not known{nearest(kind, known)}",
+            f"kind '{files.cut(kind)}' is not known{did_you_mean(kind, known)}",
             f"known kinds are {', '.join(sorted(known))}",
         )
     return _KINDS[kind].from_data(data, file=file)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 from roofline.core.dtypes import dtype as dtype_called
-from roofline.errors import InputError, argument, nearest
+from roofline.errors import InputError, argument, did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -291,7 +291,7 @@ class RunOptions:
             raise InputError(f"device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
         raise InputError(
             f"{argument('device', self.device)}: there are {', '.join(DEVICES)}"
-            f"{nearest(self.device, DEVICES)}"
+            f"{did_you_mean(self.device, DEVICES)}"
         )
 
     @classmethod
@@ -373,7 +373,7 @@ class RunOptions:
         if name not in HALF_TYPES:
             raise InputError(
                 f"{argument('autocast', name)}: computes in {' or '.join(HALF_TYPES)}"
-                f"{nearest(name, HALF_TYPES)}"
+                f"{did_you_mean(name, HALF_TYPES)}"
             )
         if self.device == "meta":
             raise InputError(
@@ -395,7 +395,7 @@ class RunOptions:
         if self.optimizer not in known:
             raise InputError(
                 f"{argument('optimizer', self.optimizer)}: there are {', '.join(known)}"
-                f"{nearest(self.optimizer, known)}; in Python, also what makes one of the"
+                f"{did_you_mean(self.optimizer, known)}; in Python, also what makes one of the"
                 " parameters"
             )
         return "" if self.optimizer == "none" else self.optimizer
@@ -450,7 +450,7 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
         raise InputError(
             f"{argument(name, value)}: choose {', '.join(known[:-1])} or {known[-1]}"
-            f"{nearest(str(value), known)}"
+            f"{did_you_mean(str(value), known)}"
         )
 
 

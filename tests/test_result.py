@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from roofline.core.blocks import Block, Facts, View, notes, table
+from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.errors import FileFormatError, InputError
 from roofline.result import Result, read_result
 
@@ -53,7 +53,7 @@ class Race(Result):
         return ([each.name, each.lap_s] for each in self.laps)
 
     def blocks(self, view: View) -> Iterable[Block]:
-        yield Facts(lines=(("Laps", str(len(self.laps))),))
+        yield KeyValueBlock(lines=(("Laps", str(len(self.laps))),))
         columns = {"driver": "name", "lap": "lap_s"}
         yield table("Laps", self.laps[: view.rows()], columns, left=("driver",))
         yield from notes("Notes", (each.name for each in self.laps if each.lap_s is None))

@@ -24,7 +24,7 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow, minimum_times_of
 from roofline.analysis.words import Kind, short_op, time_of
 from roofline.core.text import printable
-from roofline.errors import InputError, said_by
+from roofline.errors import InputError, error_text
 from roofline.workload.dataflow import dataflow
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec
@@ -227,7 +227,7 @@ def tensorboard() -> SimpleNamespace:
     except Exception as error:
         raise InputError(
             "event files (.tfevents) take the package tensorboard: python -m pip install"
-            f" 'roofline[tensorboard]' ({said_by(error)})"
+            f" 'roofline[tensorboard]' ({error_text(error)})"
         ) from None
 
 

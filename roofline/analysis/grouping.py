@@ -248,7 +248,7 @@ class _Node:
         return [each for each in self.inside.values() if each.all_rows or each.parameters]
 
 
-def likeness(row: OperatorRow) -> Hashable:
+def grouping_key(row: OperatorRow) -> Hashable:
     """What calls that no table can tell apart have in common; a measured one is like no other."""
     if row.measured_s is not None:
         return row.index

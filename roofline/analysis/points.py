@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from roofline.analysis.grouping import likeness, working
+from roofline.analysis.grouping import grouping_key, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.words import (
@@ -103,7 +103,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
     at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
     first = max(rows, key=lambda row: time_s(row) or 0.0)
     # As a table calls the first and what is like it; the others stand in the same place.
-    same = sum(likeness(row) == likeness(first) for row in rows)
+    same = sum(grouping_key(row) == grouping_key(first) for row in rows)
     name = name_of(first, alone=in_module[first.module_path] == 1, count=same)
     return Point(
         name=f"{name} +{len(rows) - same}" if len(rows) > same else name,

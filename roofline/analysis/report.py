@@ -26,16 +26,16 @@ from roofline.analysis.words import (
     above_roof,
     advice_notes,
     hardware_fact,
+    headline_subject,
     minimum_words,
     model_fact,
     rounded_share,
     run_fact,
     short_op,
     sum_of_flop,
-    what_runs,
     work_facts,
 )
-from roofline.core.blocks import Block, Facts, View, notes
+from roofline.core.blocks import Block, KeyValueBlock, View, notes
 from roofline.core.sampling import (
     Sample,
     digits_of,
@@ -60,7 +60,7 @@ _ALONE = "measured alone"
 
 
 def _real_time(analysis: Analysis, limit: str) -> str:
-    model, prediction = what_runs(analysis), analysis.prediction
+    model, prediction = headline_subject(analysis), analysis.prediction
     words = None
     if prediction is not None:
         words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
@@ -272,7 +272,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
 
 def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     """Return facts, tables of operators or groups, findings, coverage and warnings."""
-    yield Facts(lines=tuple(_facts(analysis, view)))
+    yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
     if analysis.run.train and view.by != "phase" and analysis.operators:
         yield group_grid(analysis, "phase", view)
     if analysis.operators:
@@ -284,14 +284,14 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     if unknown := groups_of_unknown(analysis):
         yield unknown_grid(unknown)
     yield from advice_notes(analysis)
-    yield Facts(lines=(("Coverage", coverage_text(analysis)),))
+    yield KeyValueBlock(lines=(("Coverage", coverage_text(analysis)),))
     said = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
     yield from notes("Warnings", (*said, *above_roof(analysis)), urgent=True)
 
 
 def headline(analysis: Analysis) -> str:
     """Return the verdict in one sentence."""
-    model, totals = what_runs(analysis), analysis.totals
+    model, totals = headline_subject(analysis), analysis.totals
     if not analysis.operators:
         return f"{model}: no operators"
     if totals.eager_min_time_s is None:

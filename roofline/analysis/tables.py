@@ -21,7 +21,7 @@ from roofline.analysis import (
     module_tree,
     working,
 )
-from roofline.analysis.grouping import likeness
+from roofline.analysis.grouping import grouping_key
 from roofline.analysis.words import (
     MODEL_ITSELF,
     Kind,
@@ -197,7 +197,7 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
     # The calls that no table can tell apart, together: those that were measured stay apart.
     alike: dict[Hashable, list[OperatorRow]] = {}
     for row in times.total.rows:
-        alike.setdefault(likeness(row), []).append(row)
+        alike.setdefault(grouping_key(row), []).append(row)
     # Without any ceiling there is no time to sort by; bytes are always known.
     ordered = sorted(
         alike.values(),

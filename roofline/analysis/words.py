@@ -230,7 +230,7 @@ _NEARLY_ALL = 0.995
 """From which share on the FLOP that must be done need no mention beside all of them."""
 
 
-def what_runs(analysis: Analysis) -> str:
+def headline_subject(analysis: Analysis) -> str:
     """The model, or that it is a training step of it: the subject of a headline."""
     model = printable(analysis.model)
     return f"A training step of {model}" if analysis.run.train else model

@@ -19,8 +19,8 @@ from roofline.cli.streams import (
     spelled,
     tell,
 )
-from roofline.core.places import PlacedError, caret_lines
-from roofline.errors import RooflineError, command_line, nearest
+from roofline.core.source_errors import PlacedError, caret_lines
+from roofline.errors import RooflineError, command_line, did_you_mean
 
 OPTIONS = {
     "algorithm": "--all-reduce",
@@ -98,7 +98,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], _COMMANDS)}", ctx)
+            raise click.UsageError(f"no command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

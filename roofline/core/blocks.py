@@ -75,7 +75,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class KeyValueBlock:
     """Lines of a name and what is known about it."""
 
     lines: tuple[tuple[str, str], ...]
@@ -133,10 +133,10 @@ class Choice:
     grids: tuple[Grid, ...]
 
 
-Block = Facts | Grid | Notes | Code | Choice
+Block = KeyValueBlock | Grid | Notes | Code | Choice
 
 
-def fullest(block: Block) -> Facts | Grid | Notes | Code:
+def fullest(block: Block) -> KeyValueBlock | Grid | Notes | Code:
     """The block as it stands where lines may be as wide as they need."""
     return block.grids[0] if isinstance(block, Choice) else block
 
@@ -254,8 +254,10 @@ def safe(report: Report) -> Report:
 
     def made(block: Block) -> Block:
         match block:
-            case Facts():
-                return Facts(lines=tuple((name, printable(text)) for name, text in block.lines))
+            case KeyValueBlock():
+                return KeyValueBlock(
+                    lines=tuple((name, printable(text)) for name, text in block.lines)
+                )
             case Grid():
                 return grid(block)
             case Choice():

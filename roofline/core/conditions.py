@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal
 
 from roofline.core.files import cut
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.core.text import printable
 from roofline.core.units import (
     format_bytes,
@@ -24,7 +24,7 @@ from roofline.core.units import (
     format_s,
     format_si,
 )
-from roofline.errors import InputError, argument, nearest
+from roofline.errors import InputError, argument, did_you_mean
 
 Kind = Literal["flop", "count", "byte", "s", "share"]
 """What a total is counted in; a share is a fraction, or written in percent."""
@@ -163,7 +163,7 @@ def _parsed(text: str, quantities: Mapping[str, Quantity]) -> Condition:
         raise refused("name", f"the name of a total is expected, as in {example}: {known}")
     quantity = quantities.get(name.lower())
     if quantity is None:
-        hint = nearest(name.lower(), quantities)
+        hint = did_you_mean(name.lower(), quantities)
         raise refused("name", f"no total '{cut(name)}'{hint} (there are {known})")
     if not sign:
         shell = "(in quotes, or the shell takes > for its own)"

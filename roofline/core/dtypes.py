@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 
 Kind = Literal["float", "int", "uint", "bool", "complex"]
 
@@ -88,7 +88,7 @@ def dtype(name: object) -> DType:
     plain = str(name).removeprefix("torch.")
     found = _KNOWN.get(_ALIASES.get(plain, plain))
     if found is None:
-        hint = nearest(plain, [*_KNOWN, *_ALIASES])
+        hint = did_you_mean(plain, [*_KNOWN, *_ALIASES])
         raise InputError(
             f"unknown dtype '{name}'{hint or '; try float32, bfloat16, float16 or float64'}"
         )

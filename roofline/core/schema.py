@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from roofline.core.dtypes import DType, dtype
 from roofline.core.files import cut, refused
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def _instance_of(cls: type) -> _Reader:
             table = {key: each for key, each in table.items() if key not in follows}
         if not table.keys() <= known:
             unknown = cut(next(key for key in table if key not in known))
-            raise _WrongError(f"unknown key '{unknown}'{nearest(unknown, known)}")
+            raise _WrongError(f"unknown key '{unknown}'{did_you_mean(unknown, known)}")
         if not table.keys() >= required:
             raise _WrongError(f"missing key '{next(key for key in required if key not in table)}'")
         values: dict[str, Any] = {}

@@ -35,7 +35,7 @@ from roofline.counters.conventions import (
 from roofline.counters.reasons import differences, in_our_unit
 from roofline.counters.result import CountedBy, Outcome
 from roofline.counters.subject import Subject
-from roofline.errors import said_by
+from roofline.errors import error_text
 from roofline.workload.operators import OperatorRecord
 
 _LONGEST = 160
@@ -313,10 +313,10 @@ def ask(
     except KeyboardInterrupt:
         raise
     except NotRunError as reason:
-        return _without_number(peer, "not run", f"not run: {said_by(reason)}")
+        return _without_number(peer, "not run", f"not run: {error_text(reason)}")
     # Counters and models may raise anything, SystemExit too.
     except BaseException as error:
-        said = said_by(error)
+        said = error_text(error)
         kind = type(error).__name__
         said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
         return _without_number(peer, "failed", f"failed: {kind}: {said}" if said else kind)

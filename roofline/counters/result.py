@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, table
 from roofline.core.rows import fields_of
 from roofline.core.units import MISSING, format_shape, format_si
 from roofline.result import Result
@@ -166,7 +166,7 @@ class Crosscheck(Result):
         del view
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
-            yield Facts(lines=(("input", given),))
+            yield KeyValueBlock(lines=(("input", given),))
         for measure in _MEASURES:
             if counters := [each for each in self.counters if each.measure == measure]:
                 yield self._numbers(counters, measure)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
 from roofline.analysis.words import hardware_fact, model_fact, run_fact
-from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_bytes
 from roofline.result import Result
@@ -155,7 +155,7 @@ class Compilation(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, the three ways of running the pass, and the kernels that move most."""
-        yield Facts(lines=tuple(self._facts(view)))
+        yield KeyValueBlock(lines=tuple(self._facts(view)))
         yield self._sides_grid()
         compiled, analysis = self.compiled, self.analysis
         if compiled.graphs:

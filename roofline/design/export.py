@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
 from roofline.core.rows import fields_of
 from roofline.core.units import MISSING, format_bytes, format_flop, format_shape, format_si
 from roofline.result import Result
@@ -95,7 +95,7 @@ class Export(Result):
         del view
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
-            yield Facts(lines=(("input", given),))
+            yield KeyValueBlock(lines=(("input", given),))
 
         def named(each: Export | ExportedFile) -> tuple[str, str, str]:
             if isinstance(each, Export):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Facts, View, notes, table
+from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.core.rows import fields_of
 from roofline.core.text import counted
 from roofline.core.units import format_percent
@@ -105,7 +105,7 @@ class Calibrated(Result):
         families = counted(self.families, "family", "families")
         data = f"{counted(self.runs, 'run')} of {counted(self.models, 'model')} of {families}"
         lines = [("Data", data), ("New", f"{counted(self.new_runs, 'run')} in {took}")]
-        yield Facts(lines=(*lines, ("File", self.file)) if self.file else tuple(lines))
+        yield KeyValueBlock(lines=(*lines, ("File", self.file)) if self.file else tuple(lines))
         if self.held_out:
             yield table(
                 "Error on families that were left out",

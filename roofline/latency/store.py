@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from roofline.core.files import refused
 from roofline.core.schema import from_data, to_data
-from roofline.errors import FileFormatError, InputError, RooflineError, said_by
+from roofline.errors import FileFormatError, InputError, RooflineError, error_text
 from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
 from roofline.machine.hardware import Host
 
@@ -309,8 +309,8 @@ def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[No
                 f"{path}: another process keeps it locked; try again when that is done"
             ) from None
         if code in _REFUSED:
-            raise InputError(f"{path}: cannot be {done}: {said_by(error)}; {_ROOM}") from None
-        raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None
+            raise InputError(f"{path}: cannot be {done}: {error_text(error)}; {_ROOM}") from None
+        raise refused(str(path), f"is damaged ({error_text(error)})", _FIX) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be {done}: {error.strerror}") from None
     except FileFormatError as error:
@@ -319,7 +319,7 @@ def _refusals_told(path: Path, done: Literal["read", "written"]) -> Generator[No
             raise
         raise refused(str(path), f"is damaged ({error})", _FIX) from None
     except (json.JSONDecodeError, TypeError, RecursionError) as error:
-        raise refused(str(path), f"is damaged ({said_by(error)})", _FIX) from None
+        raise refused(str(path), f"is damaged ({error_text(error)})", _FIX) from None
     except ValueError as error:
         # A name with a NUL.
         raise InputError(f"{path}: cannot be {done}: {error}") from None

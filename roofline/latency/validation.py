@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.rows import Key, fields_of, grouped
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_ratio, format_s
@@ -118,7 +118,7 @@ class Validation(Result):
         """Return figures, settings, the worst runs and ratios (`view.top` each), and warnings."""
         top = view.rows(_ROWS)
         settings = self.by(lambda each: each.setting)
-        yield Facts(lines=tuple(_facts(self, settings)))
+        yield KeyValueBlock(lines=tuple(_facts(self, settings)))
         yield _figures(self)
         if len(settings) > 1:
             yield _settings(settings)

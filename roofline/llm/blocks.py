@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import hardware_fact, sum_of_flop, sum_of_intensity
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.sampling import interval_cell
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -47,7 +47,7 @@ _Row = dict[str, str]
 
 def language_blocks(language: Language, view: View) -> Iterable[Block]:
     """Return what the report says below the summary; ``view.top`` adds operators of each stage."""
-    yield Facts(lines=tuple(_facts(language, view)))
+    yield KeyValueBlock(lines=tuple(_facts(language, view)))
     yield _table(
         f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
         (row for each in language.stages for row in _stage_rows(each)),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.core.files import check_writable, write_together
-from roofline.errors import FileFormatError, HardwareError, nearest
+from roofline.errors import FileFormatError, HardwareError, did_you_mean
 from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
 from roofline.machine.measuring.estimation import Series, samples_file, samples_text
 
@@ -123,7 +123,7 @@ def find_hardware(name_or_file: str) -> Path:
     if len(ambiguous) > 1:
         candidates = ", ".join(each.name for each in ambiguous)
         raise HardwareError(f"ambiguous hardware '{name_or_file}': give one of {candidates}")
-    hint = nearest(name_or_file, [e.name for e in known if _is_near(name_or_file, e.name)])
+    hint = did_you_mean(name_or_file, [e.name for e in known if _is_near(name_or_file, e.name)])
     if family and _is_whole(name_or_file, family[0]):
         hint = f"; did you mean '{family[0].name}'?"
     raise HardwareError(

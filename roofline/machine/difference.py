@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Facts, View, notes, table
+from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
 from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_si
@@ -332,7 +332,7 @@ class HardwareDifference(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, then what changed of one machine, or all ratios of two."""
-        yield Facts(lines=tuple(_facts(self, view)))
+        yield KeyValueBlock(lines=tuple(_facts(self, view)))
         if self.same_machine:
             yield from _changes(self)
         elif not self.same:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from roofline.core.sampling import Sample, quantile
 from roofline.core.units import format_s
-from roofline.errors import MeasurementError, RooflineError, said_by
+from roofline.errors import MeasurementError, RooflineError, error_text
 from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.measuring.estimation import FAST_QUANTILE, provenance
 from roofline.machine.system.exclusive import end_with, held_locks
@@ -166,7 +166,7 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
         result = True, function(*place[:2], *args)
     except BaseException as error:
         own = isinstance(error, RooflineError)
-        said = f"{type(error).__name__}: {said_by(error)}"
+        said = f"{type(error).__name__}: {error_text(error)}"
         result = False, error if own else RooflineError(said.partition("\n")[0][:300])
     answers.send_bytes(pickle.dumps(result))
     # Who failed has told, and is ended.
@@ -192,7 +192,7 @@ def _join(rank: int, ranks: int, meeting: str, threads: int | None, limit_s: flo
         )
     except RuntimeError as error:
         # gloo begins with the place in its own code.
-        said = re.sub(r"\[[^]]*\]", "", said_by(error)).strip(" .:;")[:150]
+        said = re.sub(r"\[[^]]*\]", "", error_text(error)).strip(" .:;")[:150]
         raise MeasurementError(
             f"processes of this host cannot talk to each other over {_loopback()}"
             f"{f' ({said})' if said else ''}: gloo needs this device to be up"

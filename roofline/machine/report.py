@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofline.core.blocks import Block, Facts, Grid, Notes, Report, View, notes, safe, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, Notes, Report, View, notes, safe, table
 from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -172,7 +172,7 @@ def profile_blocks(profile: HardwareProfile, view: View) -> Iterable[Block]:
     """Return facts, tables of ceilings, levels, curves and overheads, then sources and notes."""
     quantities = quantities_of(profile)
     sources = Sources(each.provenance for each in quantities if each.provenance)
-    yield Facts(lines=(*_performance(profile), *_identity(profile, view)))
+    yield KeyValueBlock(lines=(*_performance(profile), *_identity(profile, view)))
     yield from _tables(profile, quantities, sources)
     threaded = profile.has_threads
     yield from source_notes(quantities, sources, profile.conditions, threaded=threaded)

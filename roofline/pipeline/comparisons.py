@@ -13,7 +13,7 @@ from roofline.core.text import counted, printable
 from roofline.design.comparison.axes import LAYOUTS
 from roofline.design.comparison.ratios import MeasuredRounds
 from roofline.design.comparison.result import Comparison, distinct
-from roofline.errors import InputError, argument, nearest
+from roofline.errors import InputError, argument, did_you_mean
 from roofline.pipeline.analyses import KnownMachine, known_machines, placed_on_each
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate, check_measurable, measured_in_turn
@@ -81,7 +81,7 @@ def reference_among(
         if reference in known:
             return known.index(reference)
     candidates = dict.fromkeys((*models, *names))
-    hint = nearest(reference, candidates) or f"; there are {', '.join(candidates)}"
+    hint = did_you_mean(reference, candidates) or f"; there are {', '.join(candidates)}"
     raise InputError(f"{argument('reference', reference)} is none of the models{printable(hint)}")
 
 

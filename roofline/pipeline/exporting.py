@@ -20,7 +20,14 @@ from roofline.core.progress import quiet
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
-from roofline.errors import InputError, ModelError, RooflineError, argument, nearest, said_by
+from roofline.errors import (
+    InputError,
+    ModelError,
+    RooflineError,
+    argument,
+    did_you_mean,
+    error_text,
+)
 from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.run import RunOptions, ShapeKeywords, takes
@@ -164,7 +171,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    said = printable(said_by(error))
+    said = printable(error_text(error))
     said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
     return f"{type(error).__name__}: {said}"
 
@@ -279,7 +286,9 @@ def checked_paths(
     for number, path in enumerate(paths):
         if (suffix := path.suffix.lower()) not in FORMATS:
             known = ", ".join(FORMATS)
-            raise InputError(f"{path}: a model is written as {known}{nearest(suffix, FORMATS)}")
+            raise InputError(
+                f"{path}: a model is written as {known}{did_you_mean(suffix, FORMATS)}"
+            )
         check_writable(path, overwrite=overwrite)
         if path.resolve() in (each.resolve() for each in paths[:number]):
             raise InputError(f"{path}: is named twice; give each file once")

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
-from roofline.errors import InputError, MeasurementError, RooflineError, said_by
+from roofline.errors import InputError, MeasurementError, RooflineError, error_text
 from roofline.machine.system.exclusive import end_with, held_locks
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def fresh_processes(
         # Inputs may be anything, and say in any way that they cannot be pickled.
         except Exception as error:
             raise InputError(
-                f"what is measured in a process of its own must be picklable: {said_by(error)}"
+                f"what is measured in a process of its own must be picklable: {error_text(error)}"
             ) from error
         try:
             ask.send_bytes(pickle.dumps((_files_in(request), request)))
@@ -100,10 +100,10 @@ def fresh_processes(
             _kill(server)
             raise
         except (EOFError, OSError) as error:
-            why = said_by(error) or "it was killed, or could not start"
+            why = error_text(error) or "it was killed, or could not start"
             raise MeasurementError(f"the process that measures ended: {why}") from None
         except Exception as error:
-            raise RooflineError(f"its result cannot be read: {said_by(error)}") from error
+            raise RooflineError(f"its result cannot be read: {error_text(error)}") from error
         if not succeeded:
             raise found
         return found
@@ -238,7 +238,7 @@ def _answer(request: bytes) -> bytes:
 
 def _as_own(error: BaseException) -> RooflineError:
     name = type(error).__name__
-    said = said_by(error)
+    said = error_text(error)
     return RooflineError(f"{name}: {said}" if said else name)
 
 

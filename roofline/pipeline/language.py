@@ -14,7 +14,7 @@ from roofline.analysis import Analysis
 from roofline.core.progress import Progress
 from roofline.core.rows import finite
 from roofline.core.units import format_bytes, parse_bytes
-from roofline.errors import InputError, ModelError, argument, nearest
+from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.llm.architecture import Architecture
 from roofline.llm.memory import Memory, activations_of, cache_of, footprint_of
 from roofline.llm.parts import STAGES, Stage, StageSize, weights_of
@@ -263,7 +263,7 @@ def analyze_language(
     stages = STAGES
     if stage is not None:
         if stage not in STAGES:
-            hint = nearest(str(stage), STAGES)
+            hint = did_you_mean(str(stage), STAGES)
             raise InputError(
                 f"{argument('stage', stage)}: choose prefill or decode; without it both{hint}"
             )

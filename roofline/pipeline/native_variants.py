@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import Analysis
 from roofline.core.progress import Progress, Say, silent
 from roofline.design.comparison.ratios import MeasuredRounds, RoundTime
-from roofline.errors import ModelError, RooflineError, said_by
+from roofline.errors import ModelError, RooflineError, error_text
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.calibrations import computes_in_bfloat16
@@ -76,7 +76,7 @@ def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) 
             except (KeyboardInterrupt, RooflineError):
                 raise
             except Exception as raised:
-                said = said_by(raised) or type(raised).__name__
+                said = error_text(raised) or type(raised).__name__
                 raise ModelError(f"it cannot be run: {said[:200]}") from raised
     return TimedPair(rounds=found, error=error)
 
@@ -145,7 +145,7 @@ def native_variants(
                 except MemoryError:
                     timed = "it ran out of memory"
                 except RooflineError as error:
-                    timed = said_by(error) or type(error).__name__
+                    timed = error_text(error) or type(error).__name__
             if isinstance(timed, str):
                 found.append(NativeVariant(way=way.name, bits=way.bits, why_not=timed))
             else:

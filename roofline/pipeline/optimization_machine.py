@@ -22,7 +22,7 @@ from roofline.errors import (
     ModelError,
     RooflineError,
     argument,
-    said_by,
+    error_text,
 )
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Gauges
@@ -150,7 +150,7 @@ def compiled_trials(
         except MeasurementError:
             raise
         except RooflineError as error:
-            raise CompileError(f"torch.compile failed: {said_by(error)[:300]}") from None
+            raise CompileError(f"torch.compile failed: {error_text(error)[:300]}") from None
     measured = MeasuredRounds(
         rounds=found,
         date=date.today().isoformat(),
@@ -187,7 +187,7 @@ def compiled_rounds(
                 subjects[-1]()
                 subjects[-1]()
             except Exception as error:
-                raise RooflineError(said_by(error) or type(error).__name__) from error
+                raise RooflineError(error_text(error) or type(error).__name__) from error
         return rounds_of(subjects, gauges, effort, count)
 
 
@@ -232,7 +232,7 @@ def in_type_of(asked: Workload, original: torch.nn.Module) -> torch.nn.Module:
     except Exception as error:
         raise ModelError(
             f"{asked.name} cannot be copied, which another type takes:"
-            f" {type(error).__name__}: {printable(said_by(error)[:200])};"
+            f" {type(error).__name__}: {printable(error_text(error)[:200])};"
             f" cast it before, and leave {argument('dtype')} out"
         ) from error
 

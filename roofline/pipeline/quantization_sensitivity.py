@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.core.progress import Progress, silent
 from roofline.core.text import printable
 from roofline.core.units import format_shape, sum_known
-from roofline.errors import InputError, ModelError, RooflineError, argument, said_by
+from roofline.errors import InputError, ModelError, RooflineError, argument, error_text
 from roofline.pipeline.runs import Workload, arguments_of, seeded
 from roofline.pipeline.timing import real_model
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
@@ -244,7 +244,7 @@ class OutputErrors:
             except Exception as error:
                 raise ModelError(
                     f"{self._name} raised {type(error).__name__} in its forward pass:"
-                    f" {printable(said_by(error)[:200])}"
+                    f" {printable(error_text(error)[:200])}"
                 ) from error
         return [
             each.detach().to(torch.float64)
@@ -341,6 +341,6 @@ def _copied(model: torch.nn.Module, asked: Workload) -> torch.nn.Module:
     except Exception as error:
         raise ModelError(
             f"{asked.name} cannot be copied, which {argument('sensitivity', True)} takes:"
-            f" {type(error).__name__}: {printable(said_by(error)[:200])}"
+            f" {type(error).__name__}: {printable(error_text(error)[:200])}"
         ) from error
     return made.to(torch_dtype(asked.run.dtype)) if asked.run.dtype else made

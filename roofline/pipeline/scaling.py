@@ -12,7 +12,7 @@ from roofline.analysis import Analysis
 from roofline.core.progress import Progress, Say
 from roofline.core.text import counted
 from roofline.core.units import parse_bytes, parse_bytes_per_s, parse_duration
-from roofline.errors import InputError, argument, nearest
+from roofline.errors import InputError, argument, did_you_mean
 from roofline.pipeline.analyses import (
     known_machines,
     placed_on,
@@ -61,7 +61,7 @@ def settings_of(
     if algorithm not in ALGORITHMS:
         raise InputError(
             f"{argument('algorithm', algorithm)}: there are {', '.join(ALGORITHMS)}"
-            f"{nearest(str(algorithm), ALGORITHMS)}"
+            f"{did_you_mean(str(algorithm), ALGORITHMS)}"
         )
     if type(sharded) is not bool:
         raise InputError(f"sharded: expected True or False, got {sharded!r}")

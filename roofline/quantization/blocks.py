@@ -8,7 +8,7 @@ from typing import Any
 
 from roofline.analysis import fit_warnings
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.sampling import interval_cell, rounds_title
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -199,7 +199,7 @@ _PARTS: tuple[PartName, ...] = ("layers", "shortcuts", "conversions", "others")
 def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Block]:
     """Return what the report says below the summary."""
     analysis, what_if = quantization.analysis, quantization.what_if
-    yield Facts(lines=tuple(_facts(quantization, view)))
+    yield KeyValueBlock(lines=tuple(_facts(quantization, view)))
     yield _parts(what_if)
     if what_if.layers:
         yield _layers(what_if.layers, view.rows())
@@ -218,7 +218,7 @@ def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Bloc
     yield from notes("Not measured", lines)
     if (ranking := quantization.sensitivity) is not None:
         yield _ranking(ranking, view.rows())
-        yield Facts(lines=tuple(_ranking_facts(ranking)))
+        yield KeyValueBlock(lines=tuple(_ranking_facts(ranking)))
         yield from notes("Not ranked", ranking.unranked)
         if ranking.proposal is not None:
             yield proposal_grid(ranking.proposal, what_if.layers)

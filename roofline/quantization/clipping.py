@@ -15,7 +15,7 @@ from torch import nn
 
 from roofline.core.files import cut
 from roofline.core.text import printable
-from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.errors import InputError, ModelError, RooflineError, error_text
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.quantized_modules import (
     BITS_NOTED,
@@ -275,7 +275,7 @@ def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen
             # A model may raise anything.
             except Exception as error:
                 raise ModelError(
-                    f"{type(model).__name__} does not take batch {count}: {said_by(error)}"
+                    f"{type(model).__name__} does not take batch {count}: {error_text(error)}"
                 ) from error
             count += 1
     if not count:

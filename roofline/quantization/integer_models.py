@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from roofline.errors import InputError, ModelError, said_by
+from roofline.errors import InputError, ModelError, error_text
 from roofline.quantization.quantized_modules import (
     QUANTIZE_INPUT,
     TRANSPOSED,
@@ -265,8 +265,8 @@ def integer_model(model: nn.Module) -> nn.Module:
     # A model's own tensors may refuse, with anything.
     except Exception as error:
         raise ModelError(
-            f"{type(model).__name__} cannot be copied ({said_by(error)}); detach the tensors that"
-            " it keeps from their graphs"
+            f"{type(model).__name__} cannot be copied ({error_text(error)}); detach the tensors"
+            " that it keeps from their graphs"
         ) from None
     replaced: dict[nn.Module, nn.Module] = {}
     for name, layer in quantized_layers(result).items():

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.errors import ModelError, RooflineError, said_by
+from roofline.errors import ModelError, RooflineError, error_text
 from roofline.run import Run
 from roofline.workload.capture.operands import packed_in, remembering, tensors_in
 from roofline.workload.capture.reals import Reals
@@ -90,7 +90,7 @@ def variant_of(
         raise
     # A model may raise anything when it is traced or converted.
     except Exception as error:
-        said = said_by(error) or type(error).__name__
+        said = error_text(error) or type(error).__name__
         raise ModelError(f"it cannot be made: {said[:200]}") from error
     return made, given
 

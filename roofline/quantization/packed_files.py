@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from roofline.core.files import refused, write_atomically
-from roofline.errors import InputError, said_by
+from roofline.errors import InputError, error_text
 from roofline.quantization.quantizers import check_width
 
 T = TypeVar("T")
@@ -326,7 +326,7 @@ def read_packed(path: Path) -> PackedModel:
         return _from_table(json.loads(table), payload)
     # Of a table that somebody else made, anything may be wrong.
     except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, InputError) as error:
-        raise refused(file, f"is damaged ({said_by(error)})", _FIX) from None
+        raise refused(file, f"is damaged ({error_text(error)})", _FIX) from None
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def _loaded(path: Path) -> Any:
     except FileNotFoundError:
         raise refused(str(path), "no such file", "") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else said_by(error)
+        why = error.strerror if isinstance(error, OSError) else error_text(error)
         raise refused(str(path), f"cannot be read: {why}", "") from None
     with warnings.catch_warnings():
         # It warns of files in older formats of its own before it fails at them.

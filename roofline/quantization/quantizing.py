@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from roofline.errors import InputError, ModelError, nearest, said_by
+from roofline.errors import InputError, ModelError, did_you_mean, error_text
 from roofline.quantization.policy import FLOAT_BITS, Policy
 from roofline.quantization.quantized_modules import (
     LAYERS,
@@ -71,7 +71,8 @@ def quantize_model(
     for name in policy.layers:
         if name not in found.layers:
             raise InputError(
-                f"policy: {name!r} is no layer that can be quantised{nearest(name, found.layers)}"
+                f"policy: {name!r} is no layer that can be quantised"
+                f"{did_you_mean(name, found.layers)}"
             )
     if not found.layers:
         raise InputError(
@@ -92,7 +93,7 @@ def quantize_model(
         # What a model holds may raise anything when it is copied.
         except Exception as error:
             raise ModelError(
-                f"{type(model).__name__} cannot be copied ({said_by(error)}); give inplace=True"
+                f"{type(model).__name__} cannot be copied ({error_text(error)}); give inplace=True"
             ) from error
 
     def pact(name: str, width: int, is_signed: bool) -> PACT:

@@ -15,7 +15,7 @@ import torch
 from torch import fx, nn
 
 from roofline.core.dtypes import dtype
-from roofline.errors import ModelError, said_by
+from roofline.errors import ModelError, error_text
 from roofline.quantization.policy import LayerBits, Place, Policy, Structure, structure_of
 from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT
@@ -283,7 +283,7 @@ def _graph(model: nn.Module) -> fx.Graph:
             raise
         # Code that is run on what has no values may raise anything.
         except BaseException as error:
-            said = f": {said_by(error)}" if said_by(error) else ""
+            said = f": {error_text(error)}" if error_text(error) else ""
             raise ModelError(
                 f"the layers of {type(model).__name__} cannot be read from its code"
                 f" ({type(error).__name__}{said}); give inputs=… and they are taken from a run"

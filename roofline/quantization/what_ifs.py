@@ -20,7 +20,7 @@ from roofline.core.dtypes import DType, dtype
 from roofline.core.text import counted, printable
 from roofline.core.units import sum_known
 from roofline.design.advice.subject import NOTHING, Time, reuses_for
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 from roofline.latency.prediction import Predicts
 from roofline.placement import Bound, Placement, Roof
 from roofline.quantization.changed_records import ChangedPass, Step
@@ -145,7 +145,10 @@ def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
     for name in policy.layers:
         if name not in known:
             names = ", ".join(list(known)[:_SHOWN])
-            hint = nearest(name, known) or f"; its layers are {names}{' …' * (len(known) > _SHOWN)}"
+            hint = (
+                did_you_mean(name, known)
+                or f"; its layers are {names}{' …' * (len(known) > _SHOWN)}"
+            )
             raise InputError(f"'{printable(name)}' is no layer of {analysis.model}{hint}")
     return changed
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roofline.core.blocks import Choice, Code, Column, Facts, Grid, Notes, Report, fullest
+from roofline.core.blocks import Choice, Code, Column, Grid, KeyValueBlock, Notes, Report, fullest
 
 _GAP = "  "
 
@@ -24,7 +24,7 @@ def print_report(report: Report, console: Console) -> None:
     for block in report.blocks:
         console.print()
         match block:
-            case Facts():
+            case KeyValueBlock():
                 facts = Table.grid(padding=(0, 2))
                 facts.add_column(no_wrap=True)
                 facts.add_column(overflow="fold")
@@ -127,9 +127,9 @@ def plain_text(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Facts | Grid | Notes | Code) -> Iterable[str]:
+def _block(block: KeyValueBlock | Grid | Notes | Code) -> Iterable[str]:
     match block:
-        case Facts():
+        case KeyValueBlock():
             width = max((len(name) for name, _ in block.lines), default=0)
             for name, text in block.lines:
                 yield f"{name:<{width}}{_GAP}{text}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from roofline.core.blocks import Block, Facts, Grid, Notes, Report
+from roofline.core.blocks import Block, Grid, KeyValueBlock, Notes, Report
 from roofline.render.pages import sections, template
 
 SCRIPTS = (
@@ -40,12 +40,14 @@ def interactive_html(
     for number, (kind, block) in enumerate(sections(report.blocks)):
         is_first = number == 0 or isinstance(block, Notes)
         (opening if is_first else rest).append(("static" if block == live else kind, block))
-    told = {line for block in report.blocks if isinstance(block, Facts) for line in block.lines}
+    told = {
+        line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
+    }
 
     def without_told(block: Block) -> Block:
-        if not isinstance(block, Facts):
+        if not isinstance(block, KeyValueBlock):
             return block
-        return Facts(lines=tuple(line for line in block.lines if line not in told))
+        return KeyValueBlock(lines=tuple(line for line in block.lines if line not in told))
 
     parts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
     script, style = f'(() => {{\n"use strict";\n{parts}}})();\n', _style(colors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from roofline.core.blocks import Code, Facts, Grid, Notes, Report, fullest
+from roofline.core.blocks import Code, Grid, KeyValueBlock, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
 
@@ -16,7 +16,7 @@ def report_markdown(report: Report) -> str:
     for block in map(fullest, report.blocks):
         lines.append("")
         match block:
-            case Facts():
+            case KeyValueBlock():
                 lines += [f"- **{name}:** {escaped(text)}" for name, text in block.lines]
             case Grid():
                 lines += [f"## {escaped(block.title)}", ""] if block.title else []

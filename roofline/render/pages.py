@@ -35,7 +35,7 @@ _TEMPLATE = """\
 </style>
 <h4>{{ report.headline }}</h4>
 {% for kind, block in blocks %}
-{% if kind == "facts" %}
+{% if kind == "keyvalueblock" %}
 <dl>
 {% for name, text in block.lines %}<dt>{{ name }}</dt><dd>{{ text }}</dd>
 {% endfor %}

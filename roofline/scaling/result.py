@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
 from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.text import counted
 from roofline.core.units import (
     MISSING,
@@ -241,7 +241,7 @@ class Scaling(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, and tables of ranks, buckets and memory."""
-        yield Facts(lines=tuple(self._facts(view)))
+        yield KeyValueBlock(lines=tuple(self._facts(view)))
         yield self._points_table()
         yield self._buckets_table()
         yield self._memory_table()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.sampling import rounds_title
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -48,7 +48,7 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     """Return what the report says below the summary; ``view.top`` is the number of rewrites."""
     analysis, most = found.before, view.rows()
     facts = (model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, view.today))
-    yield Facts(lines=facts)
+    yield KeyValueBlock(lines=facts)
     yield _figures(found)
     if groups := applied_groups(found.substitutions):
         yield _rewrites(found, groups, most)
@@ -62,7 +62,7 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
         yield _timings(found.rounds)
     if found.proofs:
         yield _proofs(found.proofs)
-    yield Facts(lines=tuple(_search(found)))
+    yield KeyValueBlock(lines=tuple(_search(found)))
     warnings = [
         f"outputs differ in {each.dtype} on {each.inputs}: error {each.largest_error:.1e}, limit"
         f" {each.limit:.0e}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from roofline.core.blocks import Facts, Grid, Report
+from roofline.core.blocks import Grid, KeyValueBlock, Report
 
 
 def facts_of(report: Report) -> dict[str, str]:
     """The facts of a report by name."""
-    blocks = [each for each in report.blocks if isinstance(each, Facts)]
+    blocks = [each for each in report.blocks if isinstance(each, KeyValueBlock)]
     return {name: text for block in blocks for name, text in block.lines}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from roofline.analysis import Finding, analysis_from_data, ranked
 from roofline.analysis.words import advice_notes, machines_advice_notes, names_of, saving_text
-from roofline.core.blocks import Facts, Grid
+from roofline.core.blocks import Grid, KeyValueBlock
 from roofline.design.advice.result import Advice, read_advice
 from roofline.errors import FileFormatError
 from tests.analysis.examples import resnet
@@ -45,7 +45,7 @@ def test_findings_stand_in_a_table_with_what_was_measured() -> None:
     assert cells[1]["where"] == "the whole model"
     assert cells[2]["saves"] == "≤ 1.20 ms"
     facts = dict(
-        line for block in report.blocks if isinstance(block, Facts) for line in block.lines
+        line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
     )
     assert facts["Also looked at"] == "float16: 9 s instead of 1 s"
 
@@ -84,7 +84,7 @@ def test_no_more_than_asked_for_are_shown() -> None:
     (grid,) = [block for block in report.blocks if isinstance(block, Grid)]
     assert len(grid.rows) == 10
     assert ("Not shown", "2 more findings (--top 12)") in [
-        line for block in report.blocks if isinstance(block, Facts) for line in block.lines
+        line for block in report.blocks if isinstance(block, KeyValueBlock) for line in block.lines
     ]
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from roofline.core.blocks import Facts, Grid, Report, View, fullest
+from roofline.core.blocks import Grid, KeyValueBlock, Report, View, fullest
 from roofline.design.compilation import Compilation
 from roofline.workload.operators import State
 from tests.design.compilations import broken, compilations, plain, unavailable
@@ -19,7 +19,7 @@ def grids(report: Report) -> list[Grid]:
 
 
 def facts(compilation: Compilation) -> dict[str, str]:
-    (block,) = [each for each in compilation.report().blocks if isinstance(each, Facts)]
+    (block,) = [each for each in compilation.report().blocks if isinstance(each, KeyValueBlock)]
     return dict(block.lines)
 
 

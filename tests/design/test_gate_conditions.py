@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.core.conditions import Condition, parse_conditions
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.design.gate.cost import QUANTITIES
 from roofline.errors import InputError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.core.blocks import Facts, Grid
+from roofline.core.blocks import Grid, KeyValueBlock
 from roofline.errors import FileFormatError
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.result import read_result
@@ -44,7 +44,7 @@ def test_a_calibration_has_its_error_on_families_that_were_left_out() -> None:
     said = "Calibrated on 12,345 operators of 30 models: leave-one-family-out MAPE 7.0 %"
     assert LEARNED.summary == said and repr(LEARNED) == f"<Calibrated: {said}>"
     facts, grid, *_ = LEARNED.report().blocks
-    assert isinstance(facts, Facts) and isinstance(grid, Grid)
+    assert isinstance(facts, KeyValueBlock) and isinstance(grid, Grid)
     assert facts.lines == (
         ("Data", "92 runs of 30 models of 14 families"),
         ("New", "61 runs in 4 min 3 s"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.core.conditions import Condition, parse_conditions
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.errors import FileFormatError, ThresholdError
 from roofline.latency.accuracy import (
     FIGURES,

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from numpy import asarray
 
-from roofline.core.blocks import Facts, Grid, Notes, View
+from roofline.core.blocks import Grid, KeyValueBlock, Notes, View
 from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError
 from roofline.llm.drawing import points_of
@@ -27,7 +27,7 @@ def grids(of: Language, title: str, *, top: int | None = None) -> list[Grid]:
 
 
 def facts(of: Language) -> dict[str, str]:
-    (block,) = (each for each in of.report().blocks if isinstance(each, Facts))
+    (block,) = (each for each in of.report().blocks if isinstance(each, KeyValueBlock))
     return dict(block.lines)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from roofline.core.blocks import Facts, Grid, Notes, Report, View
+from roofline.core.blocks import Grid, KeyValueBlock, Notes, Report, View
 from roofline.machine.catalog import Entry, load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.quantities import read_bytes_per_s
@@ -48,7 +48,9 @@ MACHINE = machine_of(
 
 def summary(profile: HardwareProfile) -> dict[str, str]:
     """The first lines of the report."""
-    facts = next(each for each in profile_blocks(profile, View()) if isinstance(each, Facts))
+    facts = next(
+        each for each in profile_blocks(profile, View()) if isinstance(each, KeyValueBlock)
+    )
     names = ("Peak", "torch", "Memory", "Ridge point", "Doubtful")
     return {name: text for name, text in facts.lines if name in names}
 

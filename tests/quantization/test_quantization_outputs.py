@@ -17,7 +17,7 @@ from rich.console import Console
 
 from roofline.analysis import Analysis
 from roofline.core import schema
-from roofline.core.blocks import Facts, Grid, Notes, View
+from roofline.core.blocks import Grid, KeyValueBlock, Notes, View
 from roofline.design.advice.subject import Time
 from roofline.errors import FileFormatError, InputError
 from roofline.quantization.blocks import (
@@ -95,7 +95,7 @@ def titles(quantization: Quantization) -> list[str]:
 
 def facts(quantization: Quantization) -> dict[str, str]:
     blocks = quantization.report().blocks
-    return dict(line for each in blocks if isinstance(each, Facts) for line in each.lines)
+    return dict(line for each in blocks if isinstance(each, KeyValueBlock) for line in each.lines)
 
 
 def tiny() -> WhatIf:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from roofline.core.blocks import Facts, Grid, Notes, View
+from roofline.core.blocks import Grid, KeyValueBlock, Notes, View
 from roofline.errors import FileFormatError, InputError, ModelError
 from roofline.render.console import print_report
 from roofline.result import read_result
@@ -252,13 +252,13 @@ def test_outputs_that_differ_are_warned_of() -> None:
 
 
 def test_launches_of_unknown_cost_are_warned_of_and_known_ones_are_a_fact() -> None:
-    for found, place in ((predicted(), Facts), (nothing(), Notes)):
+    for found, place in ((predicted(), KeyValueBlock), (nothing(), Notes)):
         said = launches_on(found.before.hardware).said
         warned = replace(found, warnings=(said,))
         blocks = warned.report().blocks
-        facts = [line for each in blocks if isinstance(each, Facts) for line in each.lines]
+        facts = [line for each in blocks if isinstance(each, KeyValueBlock) for line in each.lines]
         notes = [line for each in blocks if isinstance(each, Notes) for line in each.lines]
-        assert (("Launches", said) in facts) is (place is Facts)
+        assert (("Launches", said) in facts) is (place is KeyValueBlock)
         assert (said in notes) is (place is Notes)
 
 
@@ -284,7 +284,9 @@ def test_inputs_that_go_well_are_one_row_with_the_largest_error() -> None:
 def test_the_end_of_the_search_is_shown() -> None:
     def facts(optimization: Optimization) -> dict[str, str]:
         blocks = optimization.report().blocks
-        return dict(line for each in blocks if isinstance(each, Facts) for line in each.lines)
+        return dict(
+            line for each in blocks if isinstance(each, KeyValueBlock) for line in each.lines
+        )
 
     found = facts(predicted())
     assert found["Search"] == (

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.errors import InputError, ModelError
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.designs import SelfAttention, separable

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.core.places import PlacedError, caret_lines, columns_of
+from roofline.core.source_errors import PlacedError, caret_lines, columns_of
 from roofline.errors import InputError
 from roofline.workload.models.expressions.reading import (
     bound,

@@ -11,15 +11,15 @@ from roofline.analysis import Analysis, Finding, fit_warnings
 from roofline.analysis.words import (
     basis_words,
     hardware_fact,
+    headline_subject,
     model_fact,
     names_of,
     pass_s,
     run_fact,
     saving_text,
-    what_runs,
 )
 from roofline.core import files
-from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
 from roofline.core.rows import fields_of
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_s
@@ -69,7 +69,7 @@ class Advice(Result):
     def summary(self) -> str:
         """The verdict: what the best finding saves of a pass, or that there is none."""
         analysis = self.analysis
-        model, whole = what_runs(analysis), pass_s(analysis)
+        model, whole = headline_subject(analysis), pass_s(analysis)
         if whole is None:
             return f"{model}: nobody can say what a pass takes on {analysis.hardware.name}"
         of = format_s(whole) if analysis.prediction else f"its bound of {format_s(whole)}"
@@ -103,7 +103,7 @@ class Advice(Result):
         """Return facts, the findings in a table and in words, and what else was looked at."""
         analysis = self.analysis
         shown = self.findings[: view.rows()]
-        yield Facts(lines=tuple(_facts(analysis, view)))
+        yield KeyValueBlock(lines=tuple(_facts(analysis, view)))
         if shown:
             yield _grid(analysis, shown)
             why = (
@@ -113,9 +113,9 @@ class Advice(Result):
             yield from notes("Why, and what to change", why)
         if left_out := len(self.findings) - len(shown):
             fewer = f"{counted(left_out, 'more finding')} (--top {len(self.findings)})"
-            yield Facts(lines=(("Not shown", fewer),))
+            yield KeyValueBlock(lines=(("Not shown", fewer),))
         if self.tried:
-            yield Facts(lines=(("Also looked at", "; ".join(self.tried)),))
+            yield KeyValueBlock(lines=(("Also looked at", "; ".join(self.tried)),))
         warnings = (*fit_warnings(analysis), *analysis.warnings)
         yield from notes("Warnings", warnings, urgent=True)
 

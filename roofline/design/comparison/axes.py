@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.core.text import printable
 from roofline.errors import InputError, argument
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
-from roofline.analysis.grouping import likeness
+from roofline.analysis.grouping import grouping_key
 from roofline.analysis.points import name_of
 from roofline.analysis.report import coverage_text, model_facts
 from roofline.analysis.tables import groups_of_unknown, prediction_cell, unknown_grid
@@ -26,8 +26,8 @@ from roofline.core.blocks import (
     By,
     Choice,
     Column,
-    Facts,
     Grid,
+    KeyValueBlock,
     View,
     notes,
     right,
@@ -73,13 +73,13 @@ def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     _, *rest = comparison.sentences
     if rest:
         facts.append(("In short", " · ".join(rest)))
-    yield Facts(lines=tuple(facts))
+    yield KeyValueBlock(lines=tuple(facts))
     yield machines_grid(comparison)
     yield from _operator_choices(comparison, view)
     if unknown := groups_of_unknown(first):
         yield unknown_grid(unknown, bounds=False)
     yield from machines_advice_notes(comparison.machine_names, comparison.analyses)
-    yield Facts(lines=(("Coverage", coverage_text(first)),))
+    yield KeyValueBlock(lines=(("Coverage", coverage_text(first)),))
     yield from notes("Warnings", _warnings(comparison), urgent=True)
 
 
@@ -197,7 +197,7 @@ def _operator_choices(comparison: Comparison, view: View) -> Iterator[Choice]:
 
     def key(across: Across) -> Hashable:
         is_alone = view.by == "operator"
-        return tuple(map(likeness, across)) if is_alone else _name_by(view, across[0])
+        return tuple(map(grouping_key, across)) if is_alone else _name_by(view, across[0])
 
     found = comparison.groups(key)
     kinds = {
@@ -218,9 +218,9 @@ def _name_by(view: View, row: OperatorRow) -> str:
     return printable(row.phase if view.by == "phase" else row.type)
 
 
-def groups_by_likeness(comparison: Comparison) -> tuple[GroupAcross, ...]:
+def groups_of_identical_calls(comparison: Comparison) -> tuple[GroupAcross, ...]:
     """Return calls that no machine tells apart together, the largest share of a bound first."""
-    return comparison.groups(lambda across: tuple(map(likeness, across)))
+    return comparison.groups(lambda across: tuple(map(grouping_key, across)))
 
 
 def names_across(comparison: Comparison, groups: Sequence[GroupAcross]) -> list[str]:

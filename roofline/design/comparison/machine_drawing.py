@@ -24,7 +24,11 @@ from roofline.core.units import (
     format_s,
     format_shape,
 )
-from roofline.design.comparison.machine_blocks import groups_by_likeness, intensity_of, names_across
+from roofline.design.comparison.machine_blocks import (
+    groups_of_identical_calls,
+    intensity_of,
+    names_across,
+)
 from roofline.design.comparison.machines import GroupAcross, MachineSummary, together
 from roofline.placement import Bound, Roof
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words, write
@@ -105,7 +109,7 @@ def _chosen(comparison: Comparison, count: int) -> tuple[GroupAcross, ...]:
     """Return the operators to number by rising intensity: the largest shares that stand apart."""
     groups = [
         (group, _place(group))
-        for group in groups_by_likeness(comparison)
+        for group in groups_of_identical_calls(comparison)
         if any(map(spot_of, group.operators[0]))
     ]
     places = [place for _, place in groups]

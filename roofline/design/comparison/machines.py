@@ -16,7 +16,7 @@ from roofline.analysis import (
     too_large,
     working,
 )
-from roofline.analysis.words import what_runs
+from roofline.analysis.words import headline_subject
 from roofline.core.dtypes import DType
 from roofline.core.text import counted
 from roofline.core.units import format_s
@@ -306,7 +306,7 @@ def summary(comparison: Comparison) -> str:
     """Return what runs, and how many operators change sides."""
     first = comparison.analyses[0]
     state = "in steady state" if first.cache == "steady" else "with cold caches"
-    return f"{what_runs(first)} {state}: {next(sentences(comparison))}"
+    return f"{headline_subject(first)} {state}: {next(sentences(comparison))}"
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, Run
 from roofline.analysis.tables import prediction_cell
 from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
-from roofline.core.blocks import Block, Column, Facts, Grid, View, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
 from roofline.core.sampling import interval_cell
 from roofline.core.text import counted, printable
 from roofline.core.units import (
@@ -49,7 +49,7 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     comparison, legend = with_letters(comparison)
     several = len(comparison.each_machine) > 1
     if legend:
-        yield Facts(lines=legend)
+        yield KeyValueBlock(lines=legend)
     if several:
         yield machines_grid(comparison)
     of_models = _models_grid if len(comparison.designs) > _MOST_COLUMNS else _quantities

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import unknown_capacity
 from roofline.analysis.tables import prediction_cell
-from roofline.core.blocks import Block, Column, Facts, Grid, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, notes, right
 from roofline.core.units import MISSING, format_intensity, format_s, format_si
 from roofline.design.comparison.axes import axis_names, point_text, text_of
 from roofline.design.comparison.balance import Place, places
@@ -50,7 +50,7 @@ def sweep_blocks(result: Comparison) -> Iterator[Block]:
         ("predicted", f"from {result.calibration}" if result.calibration else ""),
         ("points", f"{result.grid.count}: {axis_names(result.grid)}"),
     ]
-    yield Facts(lines=tuple((name, text) for name, text in facts if text))
+    yield KeyValueBlock(lines=tuple((name, text) for name, text in facts if text))
     yield from notes("In short", _in_short(result))
     if len(result.varied) == 1:
         yield _list(result, marks)
@@ -183,7 +183,7 @@ def balance_blocks(result: Comparison) -> Iterator[Block]:
     known = [each for each in every if each.machine]
     called = zip(result.names, result.designs, strict=True)
     threads = describe_threads(base, result.threads or base.threads)
-    yield Facts(
+    yield KeyValueBlock(
         lines=(
             *((a, b) for a, b in called if a != b),
             ("ceilings of", f"{base.name}, {threads}"),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from roofline.analysis.words import run_words
-from roofline.core.blocks import Block, Facts, Grid, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
 from roofline.core.conditions import Condition, Quantity, parse_conditions, share_of
 from roofline.core.text import counted, printable
 from roofline.core.units import MISSING, format_bytes, format_flop, format_shape
@@ -200,7 +200,7 @@ class Check(Result):
             ):
                 if changed := _changed(before, now):
                     yield _parts_table(title, changed)
-        yield Facts(lines=tuple(self._facts()))
+        yield KeyValueBlock(lines=tuple(self._facts()))
         yield from notes("Notes", self.differences)
 
     def _totals_table(self) -> Grid:

@@ -17,7 +17,7 @@ import torch
 from roofline.core.progress import Progress, Say
 from roofline.core.sampling import Sample
 from roofline.core.units import format_bytes
-from roofline.errors import MeasurementError, said_by
+from roofline.errors import MeasurementError, error_text
 from roofline.latency.measuring.calls import Call, Turns, plan_for
 from roofline.latency.measuring.rounds import Effort, Gauges, run_rounds, team
 from roofline.latency.samples import IsolatedSample
@@ -94,7 +94,7 @@ def measure_unique(
             except Exception as error:
                 if call.op not in silenced:
                     silenced.add(call.op)
-                    said = said_by(error) or type(error).__name__
+                    said = error_text(error) or type(error).__name__
                     say(f"{call.op} cannot be timed on its own: {said[:200]}")
                 continue
             found[key] = sample

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from roofline.core.dtypes import DType
 from roofline.core.progress import Progress, Say, silent
 from roofline.core.units import format_flop_per_s
-from roofline.errors import HardwareError, MeasurementError, argument, said_by
+from roofline.errors import HardwareError, MeasurementError, argument, error_text
 from roofline.machine.gpu.arithmetic import MMA, ArithmeticKernel
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
 from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceFacts, Product
@@ -107,7 +107,7 @@ def measure_gpu(
             from roofline.machine.gpu.torch_device import open_device
         except (ImportError, OSError) as error:
             raise HardwareError(
-                f"{argument('device', 'cuda')}: torch cannot be imported ({said_by(error)});"
+                f"{argument('device', 'cuda')}: torch cannot be imported ({error_text(error)});"
                 " install it with CUDA"
             ) from None
         device = open_device()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roofline.errors import said_by
+from roofline.errors import error_text
 from roofline.machine.gpu.device import DeviceFacts, Reading
 
 FIXED_CLOCKS = "clocks that someone set"
@@ -51,7 +51,7 @@ class Telemetry:
         except ImportError:
             self.obstacle = "pynvml is not installed (`pip install nvidia-ml-py`)"
         except Exception as error:
-            self.obstacle = f"NVML does not answer ({said_by(error) or type(error).__name__})"
+            self.obstacle = f"NVML does not answer ({error_text(error) or type(error).__name__})"
 
     def driver(self) -> str:
         """The driver's version; ``""`` if it cannot be asked."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from roofline.errors import HardwareError, argument, said_by
+from roofline.errors import HardwareError, argument, error_text
 from roofline.machine.gpu.device import (
     Argument,
     Call,
@@ -228,7 +228,7 @@ def open_device() -> TorchDevice:
         try:
             return TorchDevice()
         except (RuntimeError, OSError) as error:
-            problem = f"the device cannot be used: {said_by(error)}"
+            problem = f"the device cannot be used: {error_text(error)}"
     raise HardwareError(f"{argument('device', 'cuda')}: {problem}")
 
 
@@ -370,8 +370,8 @@ def _guarded() -> Generator[None]:
     except (DeviceError, DeviceLostError):
         raise
     except torch.OutOfMemoryError as error:
-        raise DeviceMemoryError(said_by(error)) from None
+        raise DeviceMemoryError(error_text(error)) from None
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        said = said_by(error)
+        said = error_text(error)
         lost = any(word in said for word in _FAULTS)
         raise DeviceLostError(said) if lost else DeviceError(said) from None

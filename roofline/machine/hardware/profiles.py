@@ -12,7 +12,7 @@ from roofline.core import files
 from roofline.core.blocks import Block, View
 from roofline.core.text import counted
 from roofline.core.units import format_si
-from roofline.errors import HardwareError, argument, nearest
+from roofline.errors import HardwareError, argument, did_you_mean
 from roofline.machine.hardware.ceilings import (
     HUGE_PAGE_FAULT,
     PAGE_FAULT,
@@ -379,7 +379,7 @@ def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
             known = cast("dict[str, Any]", sources) if isinstance(sources, dict) else {}
             found = known.get(named) if isinstance(named, str) else None
             if not isinstance(found, dict):
-                what = f"no table [sources.{named}] for this {key}{nearest(str(named), known)}"
+                what = f"no table [sources.{named}] for this {key}{did_you_mean(str(named), known)}"
                 raise files.refused(file, what, _FIX)
             more = {name: own[name] for name in own if name != "from"}
             return {**cast("dict[str, Any]", found), **more}

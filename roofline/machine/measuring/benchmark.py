@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from roofline.core.progress import Progress, silent
-from roofline.errors import MeasurementError, said_by
+from roofline.errors import MeasurementError, error_text
 from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.kernels import compiler
 from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Program, Series
@@ -81,7 +81,7 @@ def measure_hardware(
             measure_library = importing.result().measure_library
         except (Exception, SystemExit) as error:
             # A broken torch fails in its own ways; the hardware's figures stand without it.
-            why = f"no library ceilings: torch cannot be imported ({said_by(error)})"
+            why = f"no library ceilings: torch cannot be imported ({error_text(error)})"
             library = Findings(conditions=(why,))
         else:
             library = measure_library(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roofline.core.units import format_capacity
-from roofline.errors import MeasurementError, argument, said_by
+from roofline.errors import MeasurementError, argument, error_text
 from roofline.machine.kernels.compiler import STOP_BYTE, TEAM_BYTE
 from roofline.machine.system.system_files import kilobytes, read, table
 
@@ -182,8 +182,9 @@ class Crew:
                     worker.start()
                 except (RuntimeError, MemoryError) as error:
                     raise MeasurementError(
-                        f"the system refused thread {number} of {self.threads} ({said_by(error)});"
-                        " raise the limit on processes (`ulimit -u`, or the container's), or"
+                        f"the system refused thread {number} of {self.threads}"
+                        f" ({error_text(error)}); raise the limit on processes"
+                        " (`ulimit -u`, or the container's), or"
                         f" measure with fewer {argument('threads')}"
                     ) from error
             pinned = self.each(self._pin)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from roofline.core.dtypes import dtype
 from roofline.core.text import counted
 from roofline.core.units import format_capacity, format_si, parse_capacity
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,
@@ -71,7 +71,7 @@ def _unit(text: str) -> Throughput:
         raise InputError(f"unit '{text}' is not of the form avx512:2 or avx512:2x256")
     name = match[1].lower()
     if name not in _UNITS:
-        hint = nearest(name, _UNITS) or f"; known are {', '.join(_UNITS)}"
+        hint = did_you_mean(name, _UNITS) or f"; known are {', '.join(_UNITS)}"
         raise InputError(f"unknown unit '{name}'{hint}")
     width, kernel, dtypes = _UNITS[name]
     if match[2] is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from roofline.core.dtypes import DType
 from roofline.core.text import counted
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 from roofline.machine.system.system_files import cpu_list, read, whole_number
 from roofline.machine.system.topology import ROOT, sysctl
 
@@ -382,7 +382,7 @@ def core_named(name: str) -> Core:
         known |= {full: core, full.partition(" ")[2]: core}
     if wanted in known:
         return known[wanted]
-    hint = nearest(wanted, known) or f"; known are {', '.join(core.name for core in CORES)}"
+    hint = did_you_mean(wanted, known) or f"; known are {', '.join(core.name for core in CORES)}"
     raise InputError(f"unknown core '{name}'{hint}")
 
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import InputSpec
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.core.text import printable
 from roofline.design.comparison.axes import Value
 from roofline.design.comparison.cells import Cell, cell_of
-from roofline.errors import RooflineError, said_by
+from roofline.errors import RooflineError, error_text
 from roofline.latency.predictor import Predictor
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import assemble
@@ -161,10 +161,10 @@ class Context:
         except PlacedError as error:
             problem = error.message
         except RooflineError as error:
-            problem = said_by(error)
+            problem = error_text(error)
         # Whatever a model's own code raises is a reason why that point cannot be built.
         except Exception as error:
-            problem = f"{type(error).__name__}: {said_by(error)}"
+            problem = f"{type(error).__name__}: {error_text(error)}"
         return [Cell(problem=printable(problem))] * len(self.machines)
 
     def _cell(self, found: CapturedPass, machine: int) -> Cell:

@@ -20,7 +20,7 @@ from roofline.design.comparison.axes import (
     point_text,
     text_of,
 )
-from roofline.errors import HardwareError, InputError, ModelError, argument, nearest
+from roofline.errors import HardwareError, InputError, ModelError, argument, did_you_mean
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware, hardware_for, predictor_of, threads_on
@@ -114,7 +114,7 @@ def plan_of(
     called = tuple(each.name for each in designed)
     if isinstance(reference, str):
         if reference not in called:
-            hint = nearest(reference, called) or f"; there are {', '.join(called)}"
+            hint = did_you_mean(reference, called) or f"; there are {', '.join(called)}"
             raise InputError(f"{argument('reference', reference)} is none of the designs{hint}")
         reference = called.index(reference)
     if not 0 <= reference < len(designed):
@@ -238,7 +238,7 @@ def _check_axes(
             known = (*variables, *OPTION_AXES)
             raise grid.refusal(
                 name,
-                f"{argument('axes')}: no design has a variable '{name}'{nearest(name, known)}"
+                f"{argument('axes')}: no design has a variable '{name}'{did_you_mean(name, known)}"
                 f" (variables: {', '.join(variables) or 'none'};"
                 f" options: {', '.join(OPTION_AXES)})",
             )
@@ -250,7 +250,7 @@ def _check_axes(
             raise InputError(
                 f"{argument('axes')}: the variable '{name}' of"
                 f" {next(each.name for each in designs if name in each.variables)} has no axis"
-                f"{nearest(name, given)} (write {name}=16:1024:x2)"
+                f"{did_you_mean(name, given)} (write {name}=16:1024:x2)"
             )
 
 
@@ -275,7 +275,7 @@ def _check_values(grid: Grid, designs: Sequence[Design], inputs: Any) -> None:
             if name == "layout" and each not in LAYOUTS:
                 raise InputError(
                     f"{said} {text_of(each)}: there are {' and '.join(LAYOUTS)}"
-                    f"{nearest(str(each), LAYOUTS)}"
+                    f"{did_you_mean(str(each), LAYOUTS)}"
                 )
 
 

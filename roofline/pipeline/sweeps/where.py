@@ -15,7 +15,14 @@ from typing import Any
 
 from roofline.design.comparison.axes import BALANCE, Grid
 from roofline.design.comparison.cells import Cell
-from roofline.errors import InputError, MeasurementError, RooflineError, argument, nearest, said_by
+from roofline.errors import (
+    InputError,
+    MeasurementError,
+    RooflineError,
+    argument,
+    did_you_mean,
+    error_text,
+)
 from roofline.pipeline.measuring import this_host
 from roofline.pipeline.sweeps.jobs import Job, work
 from roofline.pipeline.sweeps.planning import Plan, is_over_balance
@@ -77,7 +84,7 @@ class Where:
                 raise InputError(
                     f"{argument('executor', executor)}: there are {LOCAL}, {PROCESSES} and"
                     f" {DASK}ADDRESS"
-                    f"{nearest(executor, (LOCAL, PROCESSES, DASK))}"
+                    f"{did_you_mean(executor, (LOCAL, PROCESSES, DASK))}"
                 )
             case _ if callable(getattr(executor, "submit", None)):
                 found = Where(kind="given", executor=executor)
@@ -164,7 +171,7 @@ def run_jobs(plan: Plan, where: Where) -> Iterator[Done]:
         raise
     except Exception as error:
         raise RooflineError(
-            f"a worker cannot take its work ({type(error).__name__}: {said_by(error)}); it takes"
+            f"a worker cannot take its work ({type(error).__name__}: {error_text(error)}); it takes"
             " the same versions of roofline, torch and Python as here"
         ) from error
 
@@ -175,12 +182,12 @@ def _given(executor: Executor, packed: bytes, plan: Plan) -> Iterator[Done]:
     try:
         found = executor.map(functools.partial(work, packed), plan.jobs(), chunksize=chunk)
     except RuntimeError as error:
-        raise InputError(f"the executor takes no work: {said_by(error)}") from error
+        raise InputError(f"the executor takes no work: {error_text(error)}") from error
     try:
         yield from found
     except BrokenExecutor as error:
         raise MeasurementError(
-            f"the executor is broken: a worker of it died ({said_by(error)})"
+            f"the executor is broken: a worker of it died ({error_text(error)})"
         ) from None
 
 
@@ -215,7 +222,7 @@ def _resent(packed: bytes, plan: Plan) -> Iterator[Done]:
             if most > _MOST_DEATHS:
                 raise MeasurementError(
                     f"{plan.job_text(job)} ends every process that captures it"
-                    f" ({said_by(error) or type(error).__name__}): is there memory enough for it?"
+                    f" ({error_text(error) or type(error).__name__}): is there enough memory?"
                 ) from None
 
 
@@ -243,7 +250,7 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
         from distributed import Client
     except ImportError as error:
         raise InputError(
-            f"{name}: distributed is not available ({said_by(error)}); install it:"
+            f"{name}: distributed is not available ({error_text(error)}); install it:"
             " pip install 'roofline[dask]'"
         ) from None
     if not where.address:
@@ -252,8 +259,8 @@ def _joblib_backend(where: Where, packed: bytes) -> Generator[None]:
         client: Any = Client(where.address, timeout=_PATIENCE_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(
-            f"{name}: no Dask scheduler answers there ({said_by(error)}); check the address, that"
-            " `dask scheduler` runs, and that no firewall is between"
+            f"{name}: no Dask scheduler answers there ({error_text(error)}); check the address,"
+            " that `dask scheduler` runs, and that no firewall is between"
         ) from None
     try:
         if not client.nthreads():

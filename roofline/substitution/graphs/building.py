@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.errors import InputError, ModelError, RooflineError, error_text
 from roofline.substitution.graphs.capturing import CallForm, CapturedModel, Structure
 from roofline.substitution.graphs.counting import Storages
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value, Weight
@@ -140,7 +140,7 @@ class _Made:
         # A constructor is a user's, perhaps.
         except Exception as error:
             raise ModelError(
-                f"the weight constructor '{weight.made_by}' failed: {said_by(error)}"
+                f"the weight constructor '{weight.made_by}' failed: {error_text(error)}"
             ) from error
         if not isinstance(made, torch.Tensor) or tuple(made.shape) != weight.type.shape:
             given = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
@@ -288,7 +288,7 @@ def exported_program(
                 program = torch.export.export(plain(module), positional, keywords)
                 torch.export.save(program, content)
         except Exception as error:
-            why = said_by(error)[:200]
+            why = error_text(error)[:200]
             raise ModelError(
                 f"{name}: torch.export cannot save it ({type(error).__name__}: {why}); leave the"
                 " .pt2 file out, and pickle the module that roofline.optimize gives"

@@ -17,7 +17,7 @@ from torch.fx._symbolic_trace import PH
 
 from roofline.core.progress import quiet
 from roofline.core.text import printable
-from roofline.errors import ModelError, RooflineError, said_by
+from roofline.errors import ModelError, RooflineError, error_text
 from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
 from roofline.substitution.graphs.graph import Graph, RewriteError
 from roofline.substitution.graphs.operators import Operators
@@ -207,7 +207,7 @@ def captured(
         signature = inspect.signature(module.forward)
         bound = signature.bind(*args, **(kwargs or {}))
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{name} is not called like that: {said_by(error)}") from None
+        raise ModelError(f"{name} is not called like that: {error_text(error)}") from None
     tensors: list[torch.Tensor] = []
     arguments = tuple(
         (each, structure_of(value, tensors, f"{name}: its argument '{each}'"))
@@ -314,7 +314,7 @@ def _exported(
 
 
 def _in_words(error: BaseException) -> str:
-    said = said_by(error)
+    said = error_text(error)
     if "data-dependent" in said:
         return "what it does depends on the values in a tensor"
     said = said.partition(" For more information")[0]

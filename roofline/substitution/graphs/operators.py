@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from roofline.errors import said_by
+from roofline.errors import error_text
 from roofline.latency.measuring.calls import Call, call_of
 from roofline.run import Run
 from roofline.substitution.graphs.graph import (
@@ -444,4 +444,4 @@ def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...
             " tensor"
         ) from None
     except Exception as error:
-        raise RewriteError(f"{func.namespace}.{func._opname}: {said_by(error)}") from None
+        raise RewriteError(f"{func.namespace}.{func._opname}: {error_text(error)}") from None

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, cast
 
 from roofline.core.text import printable
-from roofline.errors import InputError, RooflineError, nearest, said_by
+from roofline.errors import InputError, RooflineError, did_you_mean, error_text
 from roofline.substitution.graphs.graph import (
     Complete,
     Editor,
@@ -162,7 +162,7 @@ def guarded(rule: Rule) -> Rule:
         except known:
             raise
         except (Exception, SystemExit) as error:
-            said = ": ".join(filter(None, (type(error).__name__, printable(said_by(error)))))
+            said = ": ".join(filter(None, (type(error).__name__, printable(error_text(error)))))
             raise RooflineError(f"rule '{rule.name}' failed: {said}") from error
 
     def matches(graph: Graph) -> Iterator[Match]:
@@ -296,7 +296,7 @@ def _names(item: str) -> set[str]:
     if item not in _RULES:
         names = [*_GROUPS, *(rule.name for rule in known_rules())]
         raise InputError(
-            f"no rule is called '{printable(item)}'{nearest(item, names)};"
+            f"no rule is called '{printable(item)}'{did_you_mean(item, names)};"
             f" there are {', '.join(names)}, and paths of .py files"
         )
     return {item}
@@ -310,7 +310,7 @@ def _file_rules(path: Path) -> tuple[str, ...]:
         content = path.read_bytes()
     # A path may hold what no file name can, too.
     except (OSError, RuntimeError, ValueError) as error:
-        why = getattr(error, "strerror", None) or said_by(error)
+        why = getattr(error, "strerror", None) or error_text(error)
         raise InputError(f"rules '{said}': {why}; give the path of a .py file") from None
     known, names = _FILES.get(path, (b"", ()))
     if known == content and names and all(name in _RULES for name in names):
@@ -328,7 +328,7 @@ def _file_rules(path: Path) -> tuple[str, ...]:
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        raise InputError(f"rules '{said}': {kind}{printable(said_by(error))}") from None
+        raise InputError(f"rules '{said}': {kind}{printable(error_text(error))}") from None
     _FILES[path] = content, names
     return names
 
@@ -353,7 +353,7 @@ def constructor(name: str) -> Callable[..., Any]:
     known = _constructors()
     if name not in known:
         raise InputError(
-            f"no rule has a weight constructor '{printable(name)}'{nearest(name, known)};"
+            f"no rule has a weight constructor '{printable(name)}'{did_you_mean(name, known)};"
             " register the rule that has it first"
         )
     return known[name]

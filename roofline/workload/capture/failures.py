@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from roofline.errors import ModelError, RooflineError, said_by
+from roofline.errors import ModelError, RooflineError, error_text
 
 OF_FAKES = (
     DataDependentOutputException,
@@ -38,7 +38,7 @@ class PassError(Exception):
     @property
     def is_fakes_fault(self) -> bool:
         """Whether the model asked more of a tensor than its shape."""
-        said = said_by(self.error).lower()
+        said = error_text(self.error).lower()
         return isinstance(self.error, (*OF_FAKES, NoFakesError, NotImplementedError)) or any(
             each in said for each in _FAKES_FAULT
         )
@@ -96,7 +96,7 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         if id(running) in paths and isinstance(running, torch.nn.Module):
             where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
         trace = trace.tb_next
-    said = said_by(error)
+    said = error_text(error)
     fix = "check --input and --dtype against what the model takes"
     match error:
         case DataDependentOutputException() | DynamicOutputShapeException():

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.core.progress import quiet
 from roofline.core.units import format_bytes
-from roofline.errors import ModelError, said_by
+from roofline.errors import ModelError, error_text
 from roofline.run import Run
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of
@@ -111,7 +111,7 @@ class _Watch(Listener):
                 # Inductor's objects are no public interface.
                 raise UnknownScheduleError(
                     f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
-                    f" {said_by(error)[:_SAID]}"
+                    f" {error_text(error)[:_SAID]}"
                 ) from error
             return types.SimpleNamespace(call=self._called(len(self.graphs) - 1, runs))
 
@@ -381,6 +381,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(inner, BaseException):
         error = inner
     if isinstance(error, UnknownScheduleError):
-        return said_by(error)
-    said = said_by(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_SAID].rstrip(". ")
+        return error_text(error)
+    said = error_text(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_SAID].rstrip(". ")
     return f"torch.compile failed: {said or type(error).__name__}"

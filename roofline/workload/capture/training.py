@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from roofline.errors import InputError, ModelError, argument, nearest, said_by
+from roofline.errors import InputError, ModelError, argument, did_you_mean, error_text
 from roofline.workload.capture.failures import OF_FAKES
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import StandIns
@@ -42,7 +42,7 @@ def chosen_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
         )
     names = [path for path, _ in model.named_modules() if path]
     raise InputError(
-        f"{argument('checkpoint', what)}: no module is called that{nearest(what, names)}"
+        f"{argument('checkpoint', what)}: no module is called that{did_you_mean(what, names)}"
     )
 
 
@@ -182,7 +182,7 @@ def _blamed_on(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, ModelError, *OF_FAKES):
         raise
     except BaseException as error:
-        said = said_by(error) or type(error).__name__
+        said = error_text(error) or type(error).__name__
         raise ModelError(f"{what}: {said.partition(chr(10))[0]}; give another {what}") from error
 
 

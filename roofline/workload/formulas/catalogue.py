@@ -12,11 +12,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Choice, Code, Column, Facts, Grid, View, notes
+from roofline.core.blocks import Block, Choice, Code, Column, Grid, KeyValueBlock, View, notes
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_shape
-from roofline.errors import InputError, nearest
+from roofline.errors import InputError, did_you_mean
 from roofline.result import Result
 from roofline.run import Run
 from roofline.workload.formulas.registry import Formula, file_of, find, known
@@ -277,7 +277,7 @@ class Operators(Result):
             (first, *_), *_ = rules
             more = [("More", first.flop_detail)] if first.flop_detail else []
             of_complex = "counted" if first.is_for_complex else "of unknown FLOP, if it takes any"
-            yield Facts(lines=(*more, ("Complex numbers", of_complex)))
+            yield KeyValueBlock(lines=(*more, ("Complex numbers", of_complex)))
         yield from notes(
             "Notes",
             (
@@ -336,7 +336,9 @@ def of_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
     """Those of a kind, such as ``"convolution"``."""
     types = sorted({each.type for each in entries})
     if type not in types:
-        raise InputError(f"--type '{type}': there are {', '.join(types)}{nearest(type, types)}")
+        raise InputError(
+            f"--type '{type}': there are {', '.join(types)}{did_you_mean(type, types)}"
+        )
     return tuple(each for each in entries if each.type == type)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
-from roofline.errors import InputError, RooflineError, said_by
+from roofline.errors import InputError, RooflineError, error_text
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, least_products
 
@@ -208,7 +208,7 @@ def _said_in(function: Function, error: Exception) -> str:
         if file and trace.tb_frame.f_code.co_filename == file:
             line = trace.tb_lineno
         trace = trace.tb_next
-    said = f"{type(error).__name__}: {said_by(error)}".removesuffix(": ")
+    said = f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
     return f"{said} ({Path(file).name}, line {line})" if line else said
 
 

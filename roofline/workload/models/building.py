@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from roofline.core.places import PlacedError
-from roofline.errors import ModelError, nearest
+from roofline.core.source_errors import PlacedError
+from roofline.errors import ModelError, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.libraries.availability import said, with_torchvision
 
@@ -76,7 +76,8 @@ def named(name: str, home: ModuleType, factory_name: str) -> Any:
     if factory is None:
         public = [each for each in dir(home) if not each.startswith("_")]
         raise ModelError(
-            f"model '{name}': nothing called '{factory_name}' in it{nearest(factory_name, public)}"
+            f"model '{name}': nothing called '{factory_name}' in it"
+            f"{did_you_mean(factory_name, public)}"
         )
     if not callable(factory):
         raise ModelError(

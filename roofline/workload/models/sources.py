@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from roofline.errors import InputError, ModelError, argument, nearest
+from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import OWN, Source, build, home_of, named
 from roofline.workload.models.expressions.building import Factory, Find, design_source
@@ -41,7 +41,7 @@ from roofline.workload.models.libraries.transformers_models import (
 def _timm_model(timm: ModuleType, model: str, asked: str) -> Source:
     """Return the model that timm calls `model`; the tag of its weights says at which size it is."""
     if not timm.is_model(model):
-        near = nearest(model.partition(".")[0], timm.list_models(), prefix="timm:")
+        near = did_you_mean(model.partition(".")[0], timm.list_models(), prefix="timm:")
         raise ModelError(f"unknown model '{asked}'{near} (not a name of timm's models)")
     create = functools.partial(timm.create_model, model, pretrained=False)
     # That a model had another name before is not worth a line.
@@ -71,7 +71,8 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
     known = torchvision.models.list_models()
     if model not in known:
         raise ModelError(
-            f"unknown model '{asked}'{nearest(model, known)} (not a name of torchvision's models)"
+            f"unknown model '{asked}'{did_you_mean(model, known)}"
+            " (not a name of torchvision's models)"
         )
     builder = torchvision.models.get_model_builder(model)
     options: dict[str, Any] = {"weights": None}
@@ -323,7 +324,7 @@ def _unknown(name: str) -> ModelError:
             " (nothing is downloaded, so names on the hub are not taken)"
         )
     return ModelError(
-        f"unknown model '{name}'{nearest(name, names.all_names())}"
+        f"unknown model '{name}'{did_you_mean(name, names.all_names())}"
         f" (names of torchvision, timm and transformers, {OWN}{more})"
     )
 

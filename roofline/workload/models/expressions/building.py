@@ -13,9 +13,9 @@ from typing import Any
 from torch import nn
 
 from roofline.core.dtypes import dtype
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.core.units import format_shape, parse_shape
-from roofline.errors import InputError, ModelError, nearest
+from roofline.errors import InputError, ModelError, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.expressions.layers import (
@@ -128,7 +128,7 @@ class _Builder:
         except InputError as error:
             raise self._design.wrong(str(error), layer) from error
         if factory is None:
-            hint = nearest(layer.name.lower(), [*layer_names(), "residual"])
+            hint = did_you_mean(layer.name.lower(), [*layer_names(), "residual"])
             raise self._design.wrong(
                 f"no layer is called '{layer.name}'{hint} (layers of torch.nn in small letters,"
                 " residual(…), names of models, file.py:Model or package.module:factory)",

@@ -20,7 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.rnn import RNNCellBase
 
 from roofline.core.units import format_shape
-from roofline.errors import nearest, said_by
+from roofline.errors import did_you_mean, error_text
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.expressions.syntax import Design, Group, Layer
 from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, written_names
@@ -35,7 +35,7 @@ def bound_arguments(layer: Layer, signature: Signature, design: Design) -> Bound
         if each.name and each.name not in takes and not takes_any:
             raise design.wrong(
                 f"{layer.full_name} takes no argument '{each.name}'"
-                f"{nearest(each.name, takes)} (it takes {', '.join(takes) or 'none'})",
+                f"{did_you_mean(each.name, takes)} (it takes {', '.join(takes) or 'none'})",
                 each,
             )
     args = tuple(each.value for each in given if not each.name)
@@ -285,10 +285,10 @@ class _Fitting:
             given = _given(module, values)
         except Exception as error:
             is_missing = isinstance(error, NotImplementedError)
-            if not piece.is_torchs and (is_missing or "meta" in said_by(error).lower()):
+            if not piece.is_torchs and (is_missing or "meta" in error_text(error).lower()):
                 raise _UnknownError from error
             raise self._wrong(
-                f"{piece.part} does not take {_told(values)} from {source}: {said_by(error)}",
+                f"{piece.part} does not take {_told(values)} from {source}: {error_text(error)}",
                 piece.part,
             ) from error
         if isinstance(given, torch.Tensor) and not given.numel():

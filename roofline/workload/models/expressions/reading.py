@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeGuard, TypeVar
 
 from roofline.core.dtypes import dtype
-from roofline.core.places import PlacedError
+from roofline.core.source_errors import PlacedError
 from roofline.errors import InputError
 from roofline.workload.models.expressions.syntax import (
     WORDS,

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from roofline.core.places import PlacedError
-from roofline.errors import nearest
+from roofline.core.source_errors import PlacedError
+from roofline.errors import did_you_mean
 
 # ``at`` is the index in the text at which something begins; two trees are equal wherever their
 # parts stood.
@@ -154,7 +154,7 @@ class Design:
     def unbound(self, variable: Variable) -> PlacedError:
         """The error that a variable has no value where one is needed."""
         name = variable.name
-        word = nearest(name, WORDS).removeprefix("; ").removesuffix("?")
+        word = did_you_mean(name, WORDS).removeprefix("; ").removesuffix("?")
         return self.wrong(
             f"'{name}' has no value: write a number in its place, or give it values with"
             f" `roofline compare … --sweep {name}=16:1024:x2`"

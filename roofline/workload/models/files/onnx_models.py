@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.core.dtypes import dtype
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
-from roofline.errors import FileFormatError, ModelError, said_by
+from roofline.errors import FileFormatError, ModelError, error_text
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, graph_of
@@ -157,7 +157,7 @@ def _called(node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise RuntimeError(
             f"{node.operator} '{printable(node.name)[:60]}': {type(error).__name__}:"
-            f" {said_by(error)}"
+            f" {error_text(error)}"
         ) from error
     return result if isinstance(result, tuple) else (result,)
 
@@ -261,7 +261,7 @@ def onnx_package() -> Any:
     except ImportError as error:
         raise ModelError(
             "ONNX files take the packages onnx and onnxscript: python -m pip install"
-            f" 'roofline[onnx]' ({said_by(error)})"
+            f" 'roofline[onnx]' ({error_text(error)})"
         ) from None
 
 
@@ -286,7 +286,7 @@ def _graph(path: Path) -> Graph:
     except Exception as error:
         raise FileFormatError(
             f"{path}: the file is cut short or no ONNX model ({type(error).__name__}:"
-            f" {printable(said_by(error))[:100]})"
+            f" {printable(error_text(error))[:100]})"
         ) from None
     return graph_of(path, model)
 

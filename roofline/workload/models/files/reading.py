@@ -24,8 +24,8 @@ from roofline.errors import (
     ModelError,
     RooflineError,
     argument,
-    nearest,
-    said_by,
+    did_you_mean,
+    error_text,
 )
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
@@ -58,7 +58,7 @@ def _reading(path: Path, how: str) -> Iterator[None]:
     # What is damaged may fail anywhere in torch, and with anything.
     except Exception as error:
         # What it points to was logged, and is not shown.
-        said = printable(said_by(error)).partition(" Please check the warnings above")[0]
+        said = printable(error_text(error)).partition(" Please check the warnings above")[0]
         said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
         raise FileFormatError(
             f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
@@ -283,7 +283,8 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
     if unexpected:
         first = printable(unexpected[0])[:80]
         differences.append(
-            f"{len(unexpected)} in it are not in the model ('{first}'){nearest(first, missing)}"
+            f"{len(unexpected)} in it are not in the model ('{first}')"
+            f"{did_you_mean(first, missing)}"
         )
         prefix = f"{unexpected[0].partition('.')[0]}."
         if all(each.startswith(prefix) and each.removeprefix(prefix) in own for each in unexpected):

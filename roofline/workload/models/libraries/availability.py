@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from roofline.errors import said_by
+from roofline.errors import error_text
 from roofline.workload.models.libraries.names import Library
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def install_command() -> str:
 
 def said(error: BaseException) -> str:
     """What an exception is and says, in one line."""
-    return f"{type(error).__name__}: {said_by(error)}".removesuffix(": ")
+    return f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
 
 
 def with_torchvision(load: Callable[[], T]) -> T:
@@ -110,7 +110,7 @@ def with_torchvision(load: Callable[[], T]) -> T:
     except Exception as error:
         # Said in it, or in what led to it: timm and transformers import torchvision too.
         cause: BaseException | None = error
-        while cause is not None and "torchvision::nms" not in said_by(cause):
+        while cause is not None and "torchvision::nms" not in error_text(cause):
             cause = cause.__cause__ or cause.__context__
         if cause is None or library_or_reason("torchvision")[0] is None:
             raise

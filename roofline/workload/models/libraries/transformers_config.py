@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from roofline.core.files import cut, read_json, refused
-from roofline.errors import FileFormatError, InputError, ModelError, argument, nearest, said_by
+from roofline.errors import (
+    FileFormatError,
+    InputError,
+    ModelError,
+    argument,
+    did_you_mean,
+    error_text,
+)
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
 
@@ -137,7 +144,7 @@ def _base(item: str) -> Settings:
         if not _there(path):
             raise _wrong(
                 f"{cut(item)}: no configuration of that name comes with roofline"
-                f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
+                f"{did_you_mean(item, bundled_names())} (there are {', '.join(bundled_names())};"
                 " nothing is downloaded; a config.json or key=value works too)"
             )
     fix = "give a model's config.json"
@@ -313,7 +320,7 @@ def configured(
     if unknown := next((each for each in settings.given if each not in known), None):
         raise _wrong(
             f"{unknown}={cut(str(settings.given[unknown]))}: {of} has no such setting"
-            f"{nearest(unknown, sorted(known))}"
+            f"{did_you_mean(unknown, sorted(known))}"
         )
     strange = sorted(set(settings.base) - known)
     if method := next((each for each in strange if callable(getattr(config_class, each, 0))), ""):
@@ -338,7 +345,7 @@ def configured(
         raise
     except BaseException as error:
         # In one line and without its own preamble.
-        why = said_by(error.__cause__ or error).replace("`", "'") or type(error).__name__
+        why = error_text(error.__cause__ or error).replace("`", "'") or type(error).__name__
         raise ModelError(f"model '{asked}': {of} rejects {argument('config')}: {why}") from error
     _check_sizes(_sizes_in(config.get_text_config()), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))

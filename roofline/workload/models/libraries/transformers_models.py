@@ -18,7 +18,7 @@ import torch
 
 from roofline.core.dtypes import dtype
 from roofline.core.units import format_shape
-from roofline.errors import InputError, ModelError, argument, nearest
+from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.libraries.availability import said
@@ -341,7 +341,7 @@ def unknown_to_transformers(model: str, asked: str) -> ModelError:
         return no_model_of_its_own(asked)
     if model.isidentifier() and transformers_type(model.lower()) is None:
         names = names_of("transformers") if model.islower() else transformers_classes()
-        near = nearest(model, sorted(names), prefix="hf:")
+        near = did_you_mean(model, sorted(names), prefix="hf:")
     else:
         kind = nearest_type(model)
         near = f"; did you mean 'hf:{kind}'?" if kind else ""
