@@ -44,7 +44,7 @@ FIRST_CLIPPING = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How one row is quantised; 32 bits: it is the float network."""
+    """How one row is quantized; 32 bits: it is the float network."""
 
     bits: int
     weights: Literal["SAWB", "max-abs", "float"]
@@ -83,7 +83,7 @@ class Outcome:
 
 
 def outcome(recipe: Recipe, seed: int, *, epochs: int = 20) -> Outcome:
-    """Trains the network once, from random weights, quantised from the first step on."""
+    """Trains the network once, from random weights, quantized from the first step on."""
     torch.manual_seed(seed)
     model: nn.Module = DigitsResNet(width=4)
     groups = None
@@ -151,7 +151,7 @@ def lines(results: Results) -> Iterable[str]:
     yield ""
     yield "scikit-learn's digits: 1,297 images of 8 x 8 to learn from, 500 held out. A residual"
     yield "network of width 4 with three blocks, first and last layer in floats, trained from"
-    yield "random weights for 20 epochs, quantised from the first step on. *PACT*: clipping values"
+    yield "random weights for 20 epochs, quantized from the first step on. *PACT*: clipping values"
     yield f"are learned, from {FIRST_CLIPPING:g}; *fixed*: they stay there. *Shortcuts* full: what"
     yield "they carry, and the convolutions on them, are floats (Choi et al., SysML 2019); low:"
     yield "they have the bits of all. *max-abs*: as many levels, up to the largest weight."

@@ -121,7 +121,7 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield "`roofline quantize` for the same bits, from designs and from models of other families."
     yield "*Off*: prediction over clock, less one. *Output error*: relative, L2, of random weights"
     yield "and noise: random weights leave MobileNetV2 1e-8 at its end, below the least scale that"
-    yield "torch's quantisers take, and ViT-B/16 nothing. Dynamic int8 looks for its scales at"
+    yield "torch's quantizers take, and ViT-B/16 nothing. Dynamic int8 looks for its scales at"
     yield "every call; its what-if is given them."
     yield ""
     yield from _summary(good)

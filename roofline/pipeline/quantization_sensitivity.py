@@ -56,7 +56,7 @@ def sensitivity_of(
     budget: Budget | None = None,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Quantises one layer at a time: what that does to the outputs, and what it saves."""
+    """Quantizes one layer at a time: what that does to the outputs, and what it saves."""
     tell = progress or silent
     sides = [side for each in what_if.layers for side in (each.before, each.after)]
     is_timed = what_if.before is not None and what_if.after is not None
@@ -79,7 +79,7 @@ def sensitivity_of(
     own = {name: bits for name, bits in own.items() if not bits.is_float}
     candidates: dict[str, tuple[LayerBits, ...]] = {}
     for name, runs in places.items() if budget is not None else ():
-        # What a layer may have wherever it runs; floats for what cannot be quantised where it is.
+        # What a layer may have wherever it runs; floats for what cannot be quantized where it is.
         first, *others = (
             candidates_of(replace(each.layer, name=name), what_if.policy) for each in runs
         )
@@ -150,7 +150,7 @@ class OutputErrors:
     """A copy of a model with its weights, in inference, and what it gives on some inputs.
 
     ``inputs`` says in words what these are, ``layers`` are the qualified names of what can be
-    quantised where it is. Clipping values are calibrated on the same inputs, so that an error is
+    quantized where it is. Clipping values are calibrated on the same inputs, so that an error is
     that of layers that were not trained for their bits.
     """
 
@@ -183,7 +183,7 @@ class OutputErrors:
     def of_each(
         self, wanted: Mapping[str, Sequence[LayerBits]], progress: Progress
     ) -> dict[tuple[str, LayerBits], float]:
-        """The relative L2 error of the outputs with one layer alone quantised."""
+        """The relative L2 error of the outputs with one layer alone quantized."""
         found: dict[tuple[str, LayerBits], float] = {}
         calls = sum(map(len, wanted.values()))
         for place in range(max(map(len, wanted.values()), default=0)):
@@ -205,7 +205,7 @@ class OutputErrors:
         return self._error(self._outputs(model), "the proposed policy")
 
     def _clippings(self, policy: Policy) -> Mapping[str, PACT]:
-        """What quantises the activations of each layer, calibrated on what floats give it."""
+        """What quantizes the activations of each layer, calibrated on what floats give it."""
         from roofline.quantization import quantized_layers
 
         layers = quantized_layers(self._calibrated(policy))

@@ -155,7 +155,7 @@ def quantize(
     """What fewer bits would be worth for a model on a machine, and what they cost.
 
     The layers of the model (convolutions and linear layers) are put under the roof again with their
-    weights and activations in few bits. Requantisation, conversions and shortcuts stand on their
+    weights and activations in few bits. Requantization, conversions and shortcuts stand on their
     own. Widths for which the machine has no kernel are a bandwidth-only what-if: bytes and bounds,
     and no times. A module that is given is left as it was.
 
@@ -170,7 +170,7 @@ def quantize(
             ``"low"``: they have the bits of the others.
         per_channel: weights have a scale for each output channel.
         sweep: further widths, each for weights and activations, with the rest of the policy.
-        sensitivity: quantises one layer at a time and ranks them by the error that it makes.
+        sensitivity: quantizes one layer at a time and ranks them by the error that it makes.
         size_budget, time_budget: bytes of the model (``1_000_000`` or ``"1MB"``) or seconds of a
             pass (``0.005`` or ``"5ms"``), within which a policy with bits for each layer is
             proposed; with `sensitivity`.
@@ -187,7 +187,7 @@ def quantize(
 
     Raises:
         ModelError: the model is unknown, cannot be built or captured, or rejects its inputs.
-        InputError: an option is wrong, the model has no layers with weights, or is quantised.
+        InputError: an option is wrong, the model has no layers with weights, or is quantized.
         HardwareError: unknown hardware.
         MeasurementError: something is to be timed, and others compute.
     """
@@ -221,7 +221,7 @@ def quantize(
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
     from roofline.quantization.quantizing import check_model
 
-    # A pass may not tell of modules that are quantised already.
+    # A pass may not tell of modules that are quantized already.
     check_model(captured.model.source.module, wanted)
     analysis = placed_on(captured, known, options, tell)
     predictor = predictor_of(analysis.hardware, hardware, captured.model.run)

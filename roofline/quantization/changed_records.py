@@ -244,7 +244,7 @@ class ChangedPass:
             if handling in ("layer", "sum"):
                 operators = self.groups[place]
             elif layer is not None:
-                # What is not quantised runs as it does now, its batch norm too.
+                # What is not quantized runs as it does now, its batch norm too.
                 stays.update(self.groups[place])
             done.update(operators)
             written = flow.written[operators[-1]]

@@ -32,9 +32,9 @@ _NESTED = ("state_dict", "model_state_dict", "model")
 
 
 def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
-    """Loads what ``state_dict()`` of the same quantised model gave; what does not fit is refused.
+    """Loads what ``state_dict()`` of the same quantized model gave; what does not fit is refused.
 
-    How it was quantised is compared, too, where the state dict has torch's metadata: as it was
+    How it was quantized is compared, too, where the state dict has torch's metadata: as it was
     made, or as ``torch.load`` gives it back.
 
     Args:
@@ -47,7 +47,7 @@ def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
     """
     if not quantized_layers(model) and not quantized_entrances(model):
         raise InputError(
-            f"{type(model).__name__} is not quantised; call quantize_model with the policy of the"
+            f"{type(model).__name__} is not quantized; call quantize_model with the policy of the"
             " checkpoint, then load it"
         )
     given: Any = state_dict
@@ -97,14 +97,14 @@ def _check_bits(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         if own is not None and other is not None and list(own) != list(other):
             raise InputError(
                 f"checkpoint: '{name}' is {words(other)} there and {words(own)} in the model;"
-                " quantise with the same policy"
+                " quantize with the same policy"
             )
         theirs = of_given.get(HOW_NOTED, {})
         for what, how in of_own.get(HOW_NOTED, {}).items():
             if theirs.get(what, how) != how:
                 raise InputError(
                     f"checkpoint: '{name}': {what} {theirs[what]} there, {how} in the model;"
-                    " quantise with the same policy"
+                    " quantize with the same policy"
                 )
 
 
@@ -170,13 +170,13 @@ _OCTAVES = 16
 _FINER = 3
 _STEPS = 8
 """``mse`` tries values α eight to the factor of two, then three times as many between the best's
-neighbours."""
+neighbors."""
 
 
 def calibrate_clipping(
     model: nn.Module, batches: Iterable[Any], *, method: Method = "mse"
 ) -> Mapping[str, float]:
-    """Sets every α of a quantised model by what its layers read; weights are quantised meanwhile.
+    """Sets every α of a quantized model by what its layers read; weights are quantized meanwhile.
 
     The model runs in inference, with activations as they come. ``mse`` takes the α with the least
     mean squared error after clipping and rounding, ``percentile`` the one that clips one value of a
@@ -195,12 +195,12 @@ def calibrate_clipping(
         with a warning.
 
     Raises:
-        InputError: no batches, no quantised activations, or a layer that reads NaN or infinity.
+        InputError: no batches, no quantized activations, or a layer that reads NaN or infinity.
         ModelError: the model does not take a batch.
     """
     if method not in get_args(Method):
         raise InputError(f"method={method!r}: choose {', '.join(get_args(Method))}")
-    # Quantisers of activations with the names of those who have them; some are shared.
+    # Quantizers of activations with the names of those who have them; some are shared.
     names: dict[PACT, list[str]] = {}
     for name, layer in quantized_layers(model).items():
         if layer.input_quantizer is not None:
@@ -209,7 +209,7 @@ def calibrate_clipping(
         names.setdefault(quantizer, []).append(name)
     if not names:
         raise InputError(
-            f"{type(model).__name__} has no quantised activations to calibrate; quantize_model"
+            f"{type(model).__name__} has no quantized activations to calibrate; quantize_model"
             " makes some"
         )
     seen = {pact: _Seen(each[0]) for pact, each in names.items()}
@@ -286,7 +286,7 @@ def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen
 def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
     """The model in inference, its activations looked at and passed on as they come.
 
-    Quantisers do not run: one whose α is none, as training can leave it, gets one here, too.
+    Quantizers do not run: one whose α is none, as training can leave it, gets one here, too.
     """
     modes = [(module, module.training) for module in model.modules()]
 
@@ -371,7 +371,7 @@ def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
 
 
 def _put(pact: PACT, alpha: float) -> None:
-    """Gives a quantiser another α, or the nearest that its type has; what was is forgotten."""
+    """Gives a quantizer another α, or the nearest that its type has; what was is forgotten."""
     limits = torch.finfo(pact.alpha.dtype)
     held = min(max(alpha, limits.tiny), limits.max)
     pact.load_state_dict({"alpha": torch.tensor(held, dtype=torch.float64)})

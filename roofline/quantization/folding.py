@@ -1,7 +1,7 @@
 """Batch norms folded into the layers before them, for inference; codes stay what they are.
 
-A batch norm multiplies each channel by a factor and adds a number. Of a quantised layer, the factor
-is kept beside the codes (`ChannelScale`, behind the quantiser in the weight's parametrisation), so
+A batch norm multiplies each channel by a factor and adds a number. Of a quantized layer, the factor
+is kept beside the codes (`ChannelScale`, behind the quantizer in the weight's parametrization), so
 that neither clipping nor codes are found anew from weights that are spread otherwise. Layers with
 float weights are multiplied themselves. What is added goes into the bias.
 """

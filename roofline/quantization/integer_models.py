@@ -1,4 +1,4 @@
-"""A quantised model that computes with the integer codes, and gives what it gave in floats.
+"""A quantized model that computes with the integer codes, and gives what it gave in floats.
 
 Layers take codes in, sum up products of whole numbers, and scale once. Sums are kept in int32
 wherever the layer's own weights cannot bring one to 2^31, whatever codes come in; else in int64. So
@@ -77,9 +77,9 @@ class Requantization(nn.Module):
 
 
 class IntegerLayer(nn.Module):
-    """A quantised layer whose product is one of whole numbers.
+    """A quantized layer whose product is one of whole numbers.
 
-    It takes floats, which it quantises, or, where it ``takes_codes``, those that the layer before
+    It takes floats, which it quantizes, or, where it ``takes_codes``, those that the layer before
     it gives. It gives floats, or the next layer's codes where it has a ``requantization``.
     """
 
@@ -101,7 +101,7 @@ class IntegerLayer(nn.Module):
         if quantizer.per_channel and quantizer.axis != axis:
             raise InputError(
                 f"its scales stand along axis {quantizer.axis} of the weight, its output channels"
-                f" along axis {axis}: no sum can be scaled; quantise it per output channel"
+                f" along axis {axis}: no sum can be scaled; quantize it per output channel"
             )
         codes, alpha = quantizer.codes(layer.float_weight)
         whole = integers(self._exchanged(codes), quantizer.levels)
@@ -244,12 +244,12 @@ class IntegerConvolution(IntegerLayer):
 
 
 def integer_model(model: nn.Module) -> nn.Module:
-    """A copy of a quantised model, for inference, whose layers multiply and sum whole numbers.
+    """A copy of a quantized model, for inference, whose layers multiply and sum whole numbers.
 
-    Each layer with quantisers of its weights and of what it reads becomes an `IntegerLayer`. From
+    Each layer with quantizers of its weights and of what it reads becomes an `IntegerLayer`. From
     one to the next go codes wherever nothing else reads them, and nothing but a batch norm, ReLUs,
     pooling of maxima and changes of shape stand between; around all else (additions, softmax,
-    layers in floats, or with hooks) are floats. Outputs are those of the quantised model, but
+    layers in floats, or with hooks) are floats. Outputs are those of the quantized model, but
     for the rounding of its float sums: a value that comes as near to the middle between two codes
     as that may get the other one.
 
@@ -257,7 +257,7 @@ def integer_model(model: nn.Module) -> nn.Module:
         model: what `quantize_model` or `load_packed` gave; it stays as it is.
 
     Raises:
-        InputError: no layer has both quantisers, or a weight has no codes.
+        InputError: no layer has both quantizers, or a weight has no codes.
         ModelError: the model cannot be copied.
     """
     try:
@@ -282,7 +282,7 @@ def integer_model(model: nn.Module) -> nn.Module:
     if not replaced:
         raise InputError(
             f"{type(model).__name__} has no layer whose weights and activations are both"
-            " quantised, and that has no hooks; make them with quantize_model first"
+            " quantized, and that has no hooks; make them with quantize_model first"
         )
     result = _with(result, replaced)
     for link in _links(result):
@@ -316,7 +316,7 @@ def _with(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Modul
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Link:
-    """Two layers with nothing between them but what a requantisation does."""
+    """Two layers with nothing between them but what a requantization does."""
 
     writer: IntegerLayer
     reader: IntegerLayer

@@ -27,7 +27,7 @@ from roofline.workload.torch_dtypes import dtype_for
 
 VariantKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
 """``bfloat16``: all of it in that type. ``int8 static``: layers and what is between them on codes,
-whose scales one pass found. ``int8 dynamic``: linear layers alone, whose operands are quantised at
+whose scales one pass found. ``int8 dynamic``: linear layers alone, whose operands are quantized at
 every call; by torch, or by torchao."""
 
 Given = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -96,7 +96,7 @@ def variant_of(
 
 
 def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
-    """The model as torch.ao quantises it, with scales of noise where no tensors were given."""
+    """The model as torch.ao quantizes it, with scales of noise where no tensors were given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tensors = Reals(Run())
@@ -175,17 +175,17 @@ def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool
         if each.is_floating_point() and each.dtype != torch.float32
     }
     if others:
-        raise ModelError(f"models are quantised from float32, and this one has {min(others)}")
+        raise ModelError(f"models are quantized from float32, and this one has {min(others)}")
     has_linear_layers = any(isinstance(each, torch.nn.Linear) for each in model.modules())
     if needs_linear_layers and not has_linear_layers:
         raise ModelError("the model has no linear layers")
 
 
 def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, where something in it was quantised."""
+    """The model, where something in it was quantized."""
     with remembering():
         if not any(each.dtype in _CODES for each in packed_in(model.modules())):
-            raise ModelError("torch.ao found no layer in it that it quantises")
+            raise ModelError("torch.ao found no layer in it that it quantizes")
     return model
 
 

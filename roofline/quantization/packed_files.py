@@ -121,7 +121,7 @@ def _regrouped(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
 
 Kind = Literal["codes", "scale", "clipping", "other"]
 """Packed weights; what their codes are multiplied by; the clipping of activations; all the rest:
-biases, norms, layers that are not quantised."""
+biases, norms, layers that are not quantized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class PackedWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputBits:
-    """How a module quantises what it reads; its clipping value is among the ``rest``."""
+    """How a module quantizes what it reads; its clipping value is among the ``rest``."""
 
     bits: int
     signed: bool
@@ -165,7 +165,7 @@ class InputBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedModel:
-    """A quantised model as what a file needs to hold: codes, scales, and the rest as it is.
+    """A quantized model as what a file needs to hold: codes, scales, and the rest as it is.
 
     ``weights`` and ``inputs`` are by the qualified names of modules, ``rest`` by the names of a
     state dict. What two names share is the same object under both, and is counted once.

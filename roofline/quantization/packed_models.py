@@ -1,4 +1,4 @@
-"""A quantised model with its weights as packed codes: made, and put into a model again."""
+"""A quantized model with its weights as packed codes: made, and put into a model again."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from roofline.quantization.quantizers import PACT, WeightQuantizer, along, integ
 
 
 class StoredCodes(WeightQuantizer):
-    """The parametrisation of a weight that is kept as packed codes, for inference.
+    """The parametrization of a weight that is kept as packed codes, for inference.
 
-    What it is a parametrisation of are the bytes that `pack` gave, and what it gives is the weight,
+    What it is a parametrization of are the bytes that `pack` gave, and what it gives is the weight,
     the same for good: there is nothing to train.
     """
 
@@ -86,10 +86,10 @@ _QUANTIZER = "parametrizations.weight.0."
 
 
 def packed_state(model: nn.Module) -> PackedModel:
-    """What a file of a quantised model needs to hold; later training does not change it.
+    """What a file of a quantized model needs to hold; later training does not change it.
 
     Raises:
-        InputError: nothing in the model is quantised, a weight that has no codes (NaN), or a state
+        InputError: nothing in the model is quantized, a weight that has no codes (NaN), or a state
             that holds more than tensors.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -107,7 +107,7 @@ def packed_state(model: nn.Module) -> PackedModel:
             inputs[path] = InputBits(bits=activations.bits, signed=activations.signed)
     if not weights and not inputs:
         raise InputError(
-            f"{type(model).__name__} has no quantised layers; make them with quantize_model first"
+            f"{type(model).__name__} has no quantized layers; make them with quantize_model first"
         )
     return PackedModel(weights=weights, inputs=inputs, rest=_rest(model, weights))
 
@@ -120,7 +120,7 @@ def load_packed(path: str | Path, model: nn.Module) -> nn.Module:
 
     Args:
         path: what `PackedModel.save` wrote.
-        model: the float model, or one that was quantised as the packed one was; with its batch
+        model: the float model, or one that was quantized as the packed one was; with its batch
             norms folded where that one's were. It is changed, unless an error is raised.
 
     Returns:
@@ -147,7 +147,7 @@ def load_packed(path: str | Path, model: nn.Module) -> nn.Module:
             quantizer = PACT(bits.bits, signed=bits.signed).to(device, alpha.dtype)
             quantizer.name = name
             shared[kind] = quantizer.train(module.training)
-        # A block and a layer in it may share one; what is quantised twice by it stays as it is.
+        # A block and a layer in it may share one; what is quantized twice by it stays as it is.
         put_input_quantizer(module, shared[kind])
     # Modules with two names are changed once.
     for module, weight in {modules[name]: each for name, each in packed.weights.items()}.items():
@@ -203,7 +203,7 @@ def _rest(model: nn.Module, weights: Mapping[str, PackedWeight]) -> dict[str, to
 
 
 _FIX = "load it into a model of the same architecture, with batch norms folded as in the packed one"
-_SAME_POLICY = "quantise the model with the same policy, or give the float model"
+_SAME_POLICY = "quantize the model with the same policy, or give the float model"
 
 
 def _check(
@@ -257,7 +257,7 @@ def _words(bits: int, signed: bool) -> str:
 def _shapes(
     modules: Mapping[str, nn.Module], state: Mapping[str, Any]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of a model's tensors, those of quantised weights under their plain names."""
+    """The shapes of a model's tensors, those of quantized weights under their plain names."""
     found: dict[str, tuple[int, ...]] = {}
     quantized = [path for path, each in modules.items() if weight_quantizer_of(each) is not None]
     kept = {in_module(path, _KEPT): path for path in quantized}
@@ -284,7 +284,7 @@ def _put(module: nn.Module, weight: PackedWeight) -> None:
     )
     packed = weight.packed.to(before.device)
     if weight_quantizer_of(module) is not None:
-        # A folded batch norm stands behind the quantiser, and stays there.
+        # A folded batch norm stands behind the quantizer, and stays there.
         kept = parametrization(module)
         kept[0] = stored
         del kept.original

@@ -24,7 +24,7 @@ Place = Literal["first", "last", "shortcut", "inner"]
 shortcut around other layers, or none of these."""
 
 FLOAT_BITS = 32
-"""What is not quantised."""
+"""What is not quantized."""
 
 MOST_BITS = 16
 
@@ -42,7 +42,7 @@ class LayerBits:
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing of it is quantised."""
+        """Whether nothing of it is quantized."""
         return self.weights == self.activations == FLOAT_BITS
 
     @property
@@ -53,13 +53,13 @@ class LayerBits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Which layers are quantised to how many bits.
+    """Which layers are quantized to how many bits.
 
     ``weights`` and ``activations`` are the bits of all layers but those that the next ones name:
     ``first_last`` those of the first and the last (at least: where all have more, they do, too),
     ``shortcut`` whether layers on shortcuts, and what shortcuts carry, keep their precision.
     ``layers`` are exceptions by the qualified names of modules, which come before everything else.
-    ``per_channel``: weights have a scale for each output channel. 32 bits: not quantised.
+    ``per_channel``: weights have a scale for each output channel. 32 bits: not quantized.
 
     Raises:
         InputError: bits other than 1 to 16 and 32, another word for ``shortcut``, no truth for
@@ -126,7 +126,7 @@ def check_bits(what: str, bits: object) -> None:
     if type(bits) is not int or bits not in known:
         raise InputError(
             f"{what}: {bits!r} bits; must be a whole number from 1 to {MOST_BITS}, or {FLOAT_BITS}"
-            " for what is not quantised"
+            " for what is not quantized"
         )
 
 
@@ -147,7 +147,7 @@ _WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 _SUMS = ("aten.add", "aten.add_")
 
 RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
-"""Classes of modules that stay in floats: nothing here quantises their parts."""
+"""Classes of modules that stay in floats: nothing here quantizes their parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What a quantised layer is: the user's own, with quantisers of its weights and of what it reads.
+"""What a quantized layer is: the user's own, with quantizers of its weights and of what it reads.
 
-A layer's weights have a parametrisation, whose first part is the quantiser; a child
-``input_quantizer``, applied by a hook before the layer runs, quantises what it reads. What training
+A layer's weights have a parametrization, whose first part is the quantizer; a child
+``input_quantizer``, applied by a hook before the layer runs, quantizes what it reads. What training
 changes stays ``parametrizations.weight.original``, in floats.
 """
 
@@ -25,7 +25,7 @@ from roofline.quantization.quantizers import PACT, WeightQuantizer
 
 
 def made_copyable(module: torch.nn.Module) -> None:
-    """Lets a parametrised module be pickled, and be copied with a class of the copy's own."""
+    """Lets a parametrized module be pickled, and be copied with a class of the copy's own."""
     kind: Any = type(module)
     own: Mapping[str, Any] = vars(kind)
     # torch's own refuse to pickle, and share the class.
@@ -42,7 +42,7 @@ def _reduced(module: torch.nn.Module, protocol: object) -> tuple[Any, ...]:
 
 
 def _bare(kind: type[torch.nn.Module], names: tuple[str, ...]) -> torch.nn.Module:
-    """A module of that class, parametrised under these names, for its attributes to be put in."""
+    """A module of that class, parametrized under these names, for its attributes to be put in."""
     module = kind.__new__(kind)
     torch.nn.Module.__init__(module)
     for name in names:
@@ -56,23 +56,23 @@ def _bare(kind: type[torch.nn.Module], names: tuple[str, ...]) -> torch.nn.Modul
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 LAYERS = (*CONVOLUTIONS, nn.Linear)
-"""The classes whose products can be quantised."""
+"""The classes whose products can be quantized."""
 
 BITS_NOTED = "quantized_bits"
 """Under which a state dict's metadata keep the bits of a layer."""
 
 HOW_NOTED = "quantized_how"
-"""And how it is quantised, besides, in words."""
+"""And how it is quantized, besides, in words."""
 
 
 QUANTIZE_INPUT = "quantize_input"
-"""The name of the hook that quantises what a module reads."""
+"""The name of the hook that quantizes what a module reads."""
 
 
 class ChannelScale(nn.Module):
-    """Multiplies quantised weights by a number for each output channel: a folded batch norm.
+    """Multiplies quantized weights by a number for each output channel: a folded batch norm.
 
-    It stands behind the quantiser, so that codes and clipping are those before folding.
+    It stands behind the quantizer, so that codes and clipping are those before folding.
     """
 
     scale: torch.Tensor
@@ -95,9 +95,9 @@ class ChannelScale(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuantizedLayer:
-    """A layer with quantisers, by the qualified name of its module.
+    """A layer with quantizers, by the qualified name of its module.
 
-    ``bits`` are 32 where there is no quantiser. ``weight_quantizer`` gives codes of
+    ``bits`` are 32 where there is no quantizer. ``weight_quantizer`` gives codes of
     `float_weight`, ``input_quantizer`` those of the first argument.
     """
 
@@ -109,7 +109,7 @@ class QuantizedLayer:
 
     @property
     def float_weight(self) -> torch.Tensor:
-        """The weights that training changes, as they are before they are quantised."""
+        """The weights that training changes, as they are before they are quantized."""
         if self.weight_quantizer is not None:
             return parametrization(self.module).original
         weight: Any = self.module.weight
@@ -117,7 +117,7 @@ class QuantizedLayer:
 
     @property
     def channel_scale(self) -> torch.Tensor | None:
-        """What quantised weights are multiplied by, one factor for each output channel.
+        """What quantized weights are multiplied by, one factor for each output channel.
 
         None where no batch norm was folded into the layer; of several it is the product. The weight
         is this times the value of the code.
@@ -130,7 +130,7 @@ class QuantizedLayer:
 
 
 def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
-    """The quantised layers of a model by their qualified names, in the order of its modules.
+    """The quantized layers of a model by their qualified names, in the order of its modules.
 
     Layers that stay in floats altogether are not among them.
     """
@@ -153,7 +153,7 @@ def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
 
 
 def quantized_entrances(model: nn.Module) -> Mapping[str, PACT]:
-    """Quantisers of what whole blocks read, for shortcuts in few bits, by the names of blocks."""
+    """Quantizers of what whole blocks read, for shortcuts in few bits, by the names of blocks."""
     return {
         name: quantizer
         for name, module in model.named_modules()
@@ -162,7 +162,7 @@ def quantized_entrances(model: nn.Module) -> Mapping[str, PACT]:
 
 
 def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
-    """The quantiser of a module's weights, if they have one."""
+    """The quantizer of a module's weights, if they have one."""
     if not parametrize.is_parametrized(module, "weight"):
         return None
     first: Any = parametrization(module)[0]
@@ -170,13 +170,13 @@ def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
 
 
 def input_quantizer_of(module: nn.Module) -> PACT | None:
-    """The quantiser of a module's first argument, if it has one."""
+    """The quantizer of a module's first argument, if it has one."""
     found = getattr(module, "input_quantizer", None)
     return found if isinstance(found, PACT) else None
 
 
 def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
-    """Has a layer compute with quantised weights."""
+    """Has a layer compute with quantized weights."""
     parametrize.register_parametrization(module, "weight", quantizer)
     module.get_submodule("parametrizations").train(module.training)
     made_copyable(module)
@@ -184,7 +184,7 @@ def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
 
 
 def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool = True) -> None:
-    """Has a module read its first argument quantised."""
+    """Has a module read its first argument quantized."""
     module.add_module("input_quantizer", quantizer)
     if is_applied:
         number = module.register_forward_pre_hook(quantize_input, with_kwargs=True).id
@@ -198,7 +198,7 @@ def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool 
 def quantize_input(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Runs before a module: its first argument, as its quantiser leaves it."""
+    """Runs before a module: its first argument, as its quantizer leaves it."""
     quantizer: Any = module.input_quantizer
     if args:
         return (quantizer(args[0]), *args[1:]), kwargs
@@ -209,7 +209,7 @@ def quantize_input(
 def note_bits(
     module: nn.Module, state: Mapping[str, Any], prefix: str, metadata: dict[str, Any]
 ) -> None:
-    """Runs when a state dict is made: its metadata say how a module is quantised.
+    """Runs when a state dict is made: its metadata say how a module is quantized.
 
     The tensors alone would fit any width, and other scales.
     """

@@ -1,4 +1,4 @@
-"""Quantisers of activations (PACT) and of weights (SAWB, max-abs).
+"""Quantizers of activations (PACT) and of weights (SAWB, max-abs).
 
 Weights lie on values equally spaced from -α to α. Of L levels, level ``i`` (its *code*, 0 … L - 1)
 is the whole number 2·i - (L - 1) times the step α/(L - 1). So 4 levels are -α, -α/3, α/3, α; an odd
@@ -24,7 +24,7 @@ from roofline.quantization.policy import MOST_BITS
 _NARROW = (torch.float16, torch.bfloat16)
 
 FLOATS = (*_NARROW, torch.float32, torch.float64)
-"""The types that torch computes in, and so those that can be quantised."""
+"""The types that torch computes in, and so those that can be quantized."""
 
 
 def check_width(bits: object) -> None:
@@ -73,7 +73,7 @@ def check_weight(weight: Tensor) -> None:
         count = int((~torch.isfinite(weight)).sum())
         raise InputError(
             f"weights hold NaN or infinite values ({count} of {weight.numel()}); they cannot be"
-            " quantised: load a sound checkpoint"
+            " quantized: load a sound checkpoint"
         )
 
 
@@ -94,11 +94,11 @@ def _check_kind(weight: Tensor) -> None:
     if weight.dtype not in FLOATS:
         kind = str(weight.dtype).removeprefix("torch.")
         raise InputError(
-            f"weights of {kind} cannot be quantised: must be floating-point numbers of 16 to 64"
+            f"weights of {kind} cannot be quantized: must be floating-point numbers of 16 to 64"
             " bits"
         )
     if weight.numel() == 0:
-        raise InputError(f"a weight of shape {tuple(weight.shape)} has nothing to quantise")
+        raise InputError(f"a weight of shape {tuple(weight.shape)} has nothing to quantize")
 
 
 # -- activations ----------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class _Decayed(torch.autograd.Function):
 # its intercept -c2. ``benchmarks/sawb_coefficients.md`` has them beside the published ones.
 
 MOST_SAWB_BITS = 4
-"""Beyond that, weights are quantised by max-abs."""
+"""Beyond that, weights are quantized by max-abs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,13 +365,13 @@ def levels_of(bits: int) -> int:
 
 
 class WeightQuantizer(nn.Module):
-    """Maps a weight onto equally spaced levels: a parametrisation of it.
+    """Maps a weight onto equally spaced levels: a parametrization of it.
 
     ::
 
         parametrize.register_parametrization(conv, "weight", SAWB(2, per_channel=True))
 
-    The float weight stays the parameter that is trained, and its gradient is that of the quantised
+    The float weight stays the parameter that is trained, and its gradient is that of the quantized
     one (straight-through). ``levels`` is how many values there are, ``axis`` the dimension of the
     weight that has the channels (1 for transposed convolutions).
     """
@@ -409,7 +409,7 @@ class WeightQuantizer(nn.Module):
             return self._nearest(weight, alpha).to(code_type(self.bits)), alpha
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The quantised weight, in the type of the weight. NaN makes all of it NaN, as torch does.
+        """The quantized weight, in the type of the weight. NaN makes all of it NaN, as torch does.
 
         Raises:
             InputError: weights that are not floating-point numbers, or none at all.

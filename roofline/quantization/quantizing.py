@@ -1,4 +1,4 @@
-"""Makes a quantised model of any module: PACT on what layers read, SAWB on their weights."""
+"""Makes a quantized model of any module: PACT on what layers read, SAWB on their weights."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def quantize_model(
     inplace: bool = False,
     decay: float = DECAY,
 ) -> nn.Module:
-    """A model whose layers compute with quantised weights and activations, ready to be trained.
+    """A model whose layers compute with quantized weights and activations, ready to be trained.
 
-    Each layer stays the user's own module, in its place, with its float weights: they are quantised
-    whenever it runs, and what it reads is clipped at a learned α and quantised. A layer that runs
-    several times has the most bits of its places. What identity shortcuts carry is quantised where
+    Each layer stays the user's own module, in its place, with its float weights: they are quantized
+    whenever it runs, and what it reads is clipped at a learned α and quantized. A layer that runs
+    several times has the most bits of its places. What identity shortcuts carry is quantized where
     the policy says ``shortcut="low"``. What stays in floats although the policy says otherwise is
     named in a warning.
 
@@ -63,7 +63,7 @@ def quantize_model(
 
     Raises:
         ModelError: its layers cannot be found.
-        InputError: it is quantised already, has no layers, or one that cannot be quantised, or the
+        InputError: it is quantized already, has no layers, or one that cannot be quantized, or the
             policy names layers that it has not.
     """
     check_model(model, policy)
@@ -71,13 +71,13 @@ def quantize_model(
     for name in policy.layers:
         if name not in found.layers:
             raise InputError(
-                f"policy: {name!r} is no layer that can be quantised"
+                f"policy: {name!r} is no layer that can be quantized"
                 f"{did_you_mean(name, found.layers)}"
             )
     if not found.layers:
         raise InputError(
             f"{type(model).__name__} has no convolution or linear layer with weights of its own;"
-            " there is nothing to quantise"
+            " there is nothing to quantize"
         )
     entrances = found.entrances if _takes_shortcuts(policy) else ()
     bits = {name: each.bits(name, policy) for name, each in found.layers.items()}
@@ -103,7 +103,7 @@ def quantize_model(
         made.name = name
         return made.to(device=like.device, dtype=like.dtype).train(module.training)
 
-    # All quantisers are made before anything is changed.
+    # All quantizers are made before anything is changed.
     weights = {
         name: weight_quantizer(
             each.weights,
@@ -154,7 +154,7 @@ def _warn(model: nn.Module, found: Traced, policy: Policy) -> None:
     if left:
         warnings.warn(
             f"left in floats: {_listed(left)}; only convolutions and linear layers that run as"
-            " modules of their own are quantised",
+            " modules of their own are quantized",
             UserWarning,
             stacklevel=3,
         )
@@ -179,24 +179,24 @@ def check_model(model: object, policy: object) -> None:
         raise InputError(f"policy: expected a roofline.quantization.Policy, got {policy!r}")
     kind = type(model).__name__
     if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(f"{kind} is scripted; quantise the module that it was made of")
+        raise InputError(f"{kind} is scripted; quantize the module that it was made of")
     known = [*quantized_layers(model), *quantized_entrances(model)]
     if known:
         raise InputError(
-            f"{kind} is quantised already ('{known[0]}' is); quantise the float model of it"
+            f"{kind} is quantized already ('{known[0]}' is); quantize the float model of it"
         )
     for name, module in model.named_modules():
         if is_compiled(module):
-            raise InputError(f"{kind} is compiled; quantise it first, then call torch.compile")
+            raise InputError(f"{kind} is compiled; quantize it first, then call torch.compile")
         where = type(module).__module__
         if where.startswith(_TORCHS) and any(each in where for each in _QUANTISED):
             raise InputError(
-                f"{kind} is quantised already: '{name}' is torch's {type(module).__name__};"
-                " quantise the float model it was made of"
+                f"{kind} is quantized already: '{name}' is torch's {type(module).__name__};"
+                " quantize the float model it was made of"
             )
         if any(is_lazy(each) for each in module.parameters(recurse=False)):
             raise InputError(
-                f"'{name}' of {kind} has no weights yet; run the model once, then quantise it"
+                f"'{name}' of {kind} has no weights yet; run the model once, then quantize it"
             )
 
 
@@ -209,12 +209,12 @@ def _check_layer(layer: nn.Module, words: str) -> None:
     weight: Any = layer.weight
     if parametrize.is_parametrized(layer):
         raise InputError(
-            f"{words} is parametrised already (as weight norm does); make that final with"
+            f"{words} is parametrized already (as weight norm does); make that final with"
             " torch.nn.utils.parametrize.remove_parametrizations"
         )
     if not isinstance(weight, nn.Parameter):
         raise InputError(
-            f"{words}: its weight is computed before each call; quantise a model whose weights are"
+            f"{words}: its weight is computed before each call; quantize a model whose weights are"
             " parameters"
         )
     if weight.is_meta:

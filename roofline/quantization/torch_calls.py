@@ -1,6 +1,6 @@
 """The operators that torch runs where it has kernels: those of int8, and floats of 16 bits.
 
-int8 as a model quantised statically by torch.ao calls them: a convolution or linear layer with its
+int8 as a model quantized statically by torch.ao calls them: a convolution or linear layer with its
 ReLU in one, images channels-last from the first convolution on, and `aten.dequantize` where floats
 are read. What its kernels do not do, activations but a few, is done on floats.
 """
@@ -268,7 +268,7 @@ def _recounted(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) -
 
 
 def _call(op: str, like: OperatorRecord, inputs: Specs, output: TensorSpec) -> OperatorRecord:
-    """A call of an operator of torch's quantisation."""
+    """A call of an operator of torch's quantization."""
     formula = formulas.find(op)
     assert formula is not None, op
     # Operands by the names that torch gives them.

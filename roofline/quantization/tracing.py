@@ -205,7 +205,7 @@ def _entrances(
     flow: Flow,
     layers: Mapping[str, TracedLayer],
 ) -> Iterator[Entrance | str]:
-    """Blocks whose identity shortcuts can be quantised, and the names of those where not."""
+    """Blocks whose identity shortcuts can be quantized, and the names of those where not."""
     ways = [each for each in structure.shortcuts if not each.layers]
     signed = {
         records[each.addition].module_path
@@ -246,7 +246,7 @@ def _is_in(path: str, block: str) -> bool:
 
 
 def _takes_one(block: nn.Module) -> bool:
-    """Whether a module must be given one argument, which is what a hook quantises, then."""
+    """Whether a module must be given one argument, which is what a hook quantizes, then."""
     needed = [
         each
         for each in inspect.signature(block.forward).parameters.values()
@@ -259,7 +259,7 @@ def _takes_one(block: nn.Module) -> bool:
 
 
 class _Tracer(fx.Tracer):
-    """Layers and quantisers are single steps, torch's own modules are, too."""
+    """Layers and quantizers are single steps, torch's own modules are, too."""
 
     # What code does with buffers would be done at once, else.
     proxy_buffer_attributes = True

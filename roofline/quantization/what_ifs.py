@@ -77,7 +77,7 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
     learned of that machine there are only bounds.
 
     An InputError: an analysis of a step of training, of a model that has no layers or that is
-    quantised already, or a policy with names that no layers have.
+    quantized already, or a policy with names that no layers have.
     """
     changed = _changed(analysis, policy)
     placed = _PlacedChange(analysis, changed, predictor)
@@ -124,11 +124,11 @@ def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
     records = [row.record for row in analysis.operators]
     if any(each.phase != "forward" for each in records):
         raise InputError(
-            f"{analysis.model} was analysed in training; quantisation is asked of inference:"
-            " analyse it without train"
+            f"{analysis.model} was analyzed in training; quantization is asked of inference:"
+            " analyze it without train"
         )
     if any(each.op.startswith(_QUANTISED) for each in records):
-        raise InputError(f"{analysis.model} is quantised already; give the model in floats")
+        raise InputError(f"{analysis.model} is quantized already; give the model in floats")
     apart = {each.path for each in analysis.modules if each.kind in RECURRENT}
     changed = ChangedPass(records, policy, Widths(analysis.hardware, analysis.threads), apart)
     layers = changed.structure.layers
@@ -136,7 +136,7 @@ def _changed(analysis: Analysis, policy: Policy) -> ChangedPass:
         if any(0 in each.shape for each in analysis.inputs):
             raise InputError(f"{analysis.model} was given no elements: a size is 0")
         raise InputError(
-            f"{analysis.model} has no layer that could be quantised: no convolution and no linear"
+            f"{analysis.model} has no layer that could be quantized: no convolution and no linear"
             " layer with weights of floats"
         )
     known = dict.fromkeys(
@@ -284,13 +284,13 @@ class _PlacedChange:
             rows = [self.analysis.operators[each] for each in operators]
             executable = self.changed.executable(layer)
             assert rows[0].macs is not None
-            is_quantised = kernel.handling == "layer"
+            is_quantized = kernel.handling == "layer"
             found.append(
                 LayerWhatIf(
                     layer=layer,
                     bits=self.changed.bits[layer.index],
                     operators=operators,
-                    output_bits=self.changed.written(kernel) if is_quantised else FLOAT_BITS,
+                    output_bits=self.changed.written(kernel) if is_quantized else FLOAT_BITS,
                     executable=executable.dtype.name,
                     has_kernel=executable.has_kernel,
                     parameters=self.changed.weight(layer).elements,
@@ -376,10 +376,10 @@ class _PlacedChange:
         )
 
     def parts(self, passes: Sequence[QuantizationPass]) -> tuple[Part, ...]:
-        """Layers, requantisation, conversions, shortcuts, and all others.
+        """Layers, requantization, conversions, shortcuts, and all others.
 
         The bytes, bounds and times before are those of the whole pass, and so are those after
-        without requantisation, which kernels do before they write.
+        without requantization, which kernels do before they write.
         """
         layers = {each.index for each in self.changed.structure.layers}
         part_of: dict[int, PartName] = {

@@ -178,7 +178,7 @@ def test_a_model_without_layers_ends_in_a_line(
 ) -> None:
     assert run(["quantize", "relu()@1x4", "--hardware", "v100"]) == 2
     said = capsys.readouterr()
-    assert "has no layer that could be quantised" in said.err
+    assert "has no layer that could be quantized" in said.err
     assert len(said.err.splitlines()) == 1
 
 

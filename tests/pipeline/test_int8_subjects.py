@@ -1,4 +1,4 @@
-"""The layers that int8 is learned from, against those of models that torch quantised."""
+"""The layers that int8 is learned from, against those of models that torch quantized."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_it_says_what_numbers_the_inputs_are() -> None:
 
 def test_the_layer_is_as_it_was_after_a_model_that_raises() -> None:
     class Picky(nn.Module):
-        """Raises once its first layer is quantised."""
+        """Raises once its first layer is quantized."""
 
         def __init__(self) -> None:
             super().__init__()

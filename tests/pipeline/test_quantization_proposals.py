@@ -97,7 +97,7 @@ def test_no_choice_that_keeps_to_a_size_does_less_harm(share: float, seed: int) 
     assert harm == pytest.approx(best)
 
 
-def test_a_budget_of_time_without_times_is_refused_before_layers_are_quantised() -> None:
+def test_a_budget_of_time_without_times_is_refused_before_layers_are_quantized() -> None:
     bare = builders.profile([], [])
     told: list[str] = []
     with pytest.raises(InputError, match="time_budget: no time is known of the whole pass"):

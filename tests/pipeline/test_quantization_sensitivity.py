@@ -1,4 +1,4 @@
-"""One layer at a time against quantising that layer alone, and proposals against their budgets."""
+"""One layer at a time against quantizing that layer alone, and proposals against their budgets."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ FLOATS = Policy(weights=32, activations=32, first_last=32)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_each_error_is_that_of_the_layer_quantised_alone(
+def test_each_error_is_that_of_the_layer_quantized_alone(
     model: nn.Module, x: torch.Tensor, per_channel: bool
 ):
     policy = Policy(weights=2, activations=3, per_channel=per_channel)
@@ -212,9 +212,9 @@ def test_a_size_budget_is_held_by_the_whole_model(
     analysis = analysis_of_small()
     assert proposal.model_bytes == what_if(analysis, proposal.policy, None).model_bytes_after
     assert proposal.model_bytes <= size_bytes
-    quantised = quantize_model(model, proposal.policy, x)
-    calibrate_clipping(quantised, [x])
-    assert proposal.error == pytest.approx(relative_error(model, quantised.eval(), x), rel=1e-4)
+    quantized = quantize_model(model, proposal.policy, x)
+    calibrate_clipping(quantized, [x])
+    assert proposal.error == pytest.approx(relative_error(model, quantized.eval(), x), rel=1e-4)
 
 
 def test_more_room_does_no_more_harm(model: nn.Module, x: torch.Tensor):

@@ -174,7 +174,7 @@ def test_layers_are_ranked_and_a_policy_is_proposed_within_a_budget() -> None:
     ranking = found.sensitivity
     assert ranking is not None
     assert ranking.proposal is not None
-    # What is on the shortcut stays in floats, so nothing of it is quantised.
+    # What is on the shortcut stays in floats, so nothing of it is quantized.
     assert {each.name for each in ranking.layers} == {"first", "inner", "second", "last"}
     assert ranking.proposal.is_within
     assert ranking.proposal.model_bytes <= 1000
@@ -237,7 +237,7 @@ def test_native_variants_are_asked_for_the_same_pass(
     assert (0.75, "bfloat16") in told
 
 
-def test_a_busy_machine_is_refused_before_layers_are_quantised(
+def test_a_busy_machine_is_refused_before_layers_are_quantized(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(**_: object) -> None:
@@ -420,7 +420,7 @@ def test_what_cannot_be_is_said_in_a_line_before_a_model_is_built(
     assert "\n" not in str(caught.value)
 
 
-# -- models that cannot be quantised ---------------------------------------------------------------
+# -- models that cannot be quantized ---------------------------------------------------------------
 
 
 class Rounded(nn.Module):
@@ -444,7 +444,7 @@ def packed() -> nn.Module:
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
 
 
-def quantised() -> nn.Module:
+def quantized() -> nn.Module:
     """Ours."""
     from roofline.quantization import quantize_model
 
@@ -461,18 +461,18 @@ def scripted() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "inputs", "words"),
     [
-        (lambda: nn.ReLU(), (1, 4), "ReLU has no layer that could be quantised"),
+        (lambda: nn.ReLU(), (1, 4), "ReLU has no layer that could be quantized"),
         (
             Rounded,
             torch.ones(2, 4, dtype=torch.int64),
-            "Rounded has no layer that could be quantised",
+            "Rounded has no layer that could be quantized",
         ),
-        (scripted, (2, 4), "is scripted; quantise the module that it was made of"),
-        (packed, (2, 4), "is quantised already"),
-        (quantised, (2, 4), "is quantised already"),
+        (scripted, (2, 4), "is scripted; quantize the module that it was made of"),
+        (packed, (2, 4), "is quantized already"),
+        (quantized, (2, 4), "is quantized already"),
     ],
 )
-def test_models_that_cannot_be_quantised_are_refused_in_a_line(
+def test_models_that_cannot_be_quantized_are_refused_in_a_line(
     model: Any, inputs: Any, words: str
 ) -> None:
     with pytest.raises(InputError, match=words) as caught:

@@ -250,7 +250,7 @@ def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
 
 
 def passes() -> tuple[QuantizationPass, ...]:
-    """Three requantisations, two of them alike, one quantisation and one back to floats."""
+    """Three requantizations, two of them alike, one quantization and one back to floats."""
     back = {"from_bits": 2, "to_bits": 32, "read_bytes": 250, "written_bytes": 4000}
     return (
         one_pass("requantize", "layer1.0.conv1"),

@@ -1,4 +1,4 @@
-"""Layers and small models with quantisers, for tests of what becomes of them."""
+"""Layers and small models with quantizers, for tests of what becomes of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def quantized(
     signed: bool = False,
     per_channel: bool = False,
 ) -> nn.Module:
-    """The layer with quantisers of so many bits; None: none."""
+    """The layer with quantizers of so many bits; None: none."""
     if weights is not None:
         axis = 1 if isinstance(layer, TRANSPOSED) else 0
         put_weight_quantizer(layer, weight_quantizer(weights, per_channel=per_channel, axis=axis))
@@ -48,7 +48,7 @@ def largest_error(expected: torch.Tensor, found: torch.Tensor) -> float:
 
 
 def both(model: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the fake-quantised model gives, and what the one in whole numbers does."""
+    """What the fake-quantized model gives, and what the one in whole numbers does."""
     with torch.no_grad():
         return model.eval()(*inputs), integer_model(model)(*inputs)
 
@@ -66,14 +66,14 @@ def small(**options: Any) -> nn.Module:
 
 
 def plain() -> nn.Sequential:
-    """The same without quantisers."""
+    """The same without quantizers."""
     return nn.Sequential(
         nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5, bias=False)
     )
 
 
 def residual(**options: Any) -> nn.Module:
-    """A small residual network with quantisers and norms that do something."""
+    """A small residual network with quantizers and norms that do something."""
     torch.manual_seed(0)
     policy = Policy(**options)
     return with_lively_norms(quantize_model(SmallResNet(classes=10), policy, image(1)))

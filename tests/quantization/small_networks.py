@@ -1,4 +1,4 @@
-"""Networks that run in a millisecond, with all that quantisation must find: shortcuts, and more."""
+"""Networks that run in a millisecond, with all that quantization must find: shortcuts, and more."""
 
 from __future__ import annotations
 

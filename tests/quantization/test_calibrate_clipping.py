@@ -224,7 +224,7 @@ def test_other_methods_and_models_are_refused() -> None:
     method: Any = "kl"
     with pytest.raises(InputError, match="method='kl': choose mse, percentile, max"):
         calibrate_clipping(quantize_model(chain()), [], method=method)
-    with pytest.raises(InputError, match="Sequential has no quantised activations"):
+    with pytest.raises(InputError, match="Sequential has no quantized activations"):
         calibrate_clipping(chain(), [torch.randn(2, 6)])
 
 

@@ -96,22 +96,22 @@ def test_transposed_convolutions_with_a_bias(groups: int) -> None:
     transposed = nn.ConvTranspose2d(4, 6, 3, stride=2, groups=groups)
     model = _model(nn.Conv2d(2, 4, 1), transposed, nn.BatchNorm2d(6), nn.Conv2d(6, 1, 1))
     for is_per_channel in (False, True):
-        quantised = quantize_model(model, Policy(first_last=2, per_channel=is_per_channel))
-        folded = fold_batch_norms(quantised)
-        torch.testing.assert_close(folded(_images()), quantised(_images()))
+        quantized = quantize_model(model, Policy(first_last=2, per_channel=is_per_channel))
+        folded = fold_batch_norms(quantized)
+        torch.testing.assert_close(folded(_images()), quantized(_images()))
         assert not _norms(folded)
 
 
 def test_behind_linear_layers_it_takes_inputs_to_know() -> None:
-    quantised = quantize_model(
+    quantized = quantize_model(
         _model(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
     )
     with pytest.warns(UserWarning, match=r"not folded: 1; give inputs"):
-        assert _norms(fold_batch_norms(quantised)) == ["1"]
+        assert _norms(fold_batch_norms(quantized)) == ["1"]
     x = torch.randn(3, 4, dtype=torch.float64)
-    folded = fold_batch_norms(quantised, x)
+    folded = fold_batch_norms(quantized, x)
     assert not _norms(folded)
-    torch.testing.assert_close(folded(x), quantised(x))
+    torch.testing.assert_close(folded(x), quantized(x))
 
 
 def test_of_three_dimensions_the_channels_are_others() -> None:
@@ -144,8 +144,8 @@ def test_what_cannot_be_folded_stays_and_is_named(way: str, is_run: bool) -> Non
     with warnings.catch_warnings():
         # Of layers that do not run.
         warnings.simplefilter("ignore")
-        quantised = quantize_model(with_lively_norms(model).double(), Policy(), given)
-    assert _left(quantised, given) == ["bn"]
+        quantized = quantize_model(with_lively_norms(model).double(), Policy(), given)
+    assert _left(quantized, given) == ["bn"]
 
 
 _FLOATS = LayerBits(weights=32, activations=32)
@@ -171,9 +171,9 @@ def test_a_norm_that_activates_too(is_run: bool) -> None:
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_users_hung_hooks_at(place: int) -> None:
     model = _model(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1), nn.BatchNorm2d(3))
-    quantised: Any = quantize_model(model, Policy())
-    quantised[place].register_forward_hook(lambda module, args, result: result.clamp(max=0.1))
-    assert _left(quantised) == ["1"]
+    quantized: Any = quantize_model(model, Policy())
+    quantized[place].register_forward_hook(lambda module, args, result: result.clamp(max=0.1))
+    assert _left(quantized) == ["1"]
 
 
 @pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
@@ -201,15 +201,15 @@ def test_two_norms_folded_one_after_the_other(is_transposed: bool) -> None:
     layer: Any = (nn.ConvTranspose2d if is_transposed else nn.Conv2d)(2, 4, 3, groups=2)
     model = _model(layer, nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 1, 1))
     policy = Policy(weights=4, activations=4, first_last=4, per_channel=True)
-    quantised = quantize_model(model, policy)
+    quantized = quantize_model(model, policy)
     with pytest.warns(UserWarning, match="not folded: 2"):
-        once = fold_batch_norms(quantised, _images())
+        once = fold_batch_norms(quantized, _images())
     twice = fold_batch_norms(once, _images())
     with torch.no_grad():
-        expected = quantised(_images())
+        expected = quantized(_images())
         torch.testing.assert_close(twice(_images()), expected)
         torch.testing.assert_close(integer_model(twice)(_images()), expected)
-    norms: Any = quantised
+    norms: Any = quantized
     factors = [each.weight / (each.running_var + each.eps).sqrt() for each in (norms[1], norms[2])]
     scale = quantized_layers(twice)["0"].channel_scale
     assert scale is not None

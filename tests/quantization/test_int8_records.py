@@ -64,7 +64,7 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 
 
 def real(model: nn.Module, shape: tuple[int, ...]) -> Sequence[OperatorRecord]:
-    """The operators of the model as torch.ao quantises it."""
+    """The operators of the model as torch.ao quantizes it."""
     inputs = Inputs(shape)
     with int8_kernels():
         return capture(in_int8(model, inputs), inputs, name="x").records

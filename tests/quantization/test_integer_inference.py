@@ -1,4 +1,4 @@
-"""Layers that multiply and sum whole numbers give what the fake-quantised ones give."""
+"""Layers that multiply and sum whole numbers give what the fake-quantized ones give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in whole numbers give what fake-quantised ones give, and hand codes on where they may."""
+"""Models in whole numbers give what fake-quantized ones give, and hand codes on where they may."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _through(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 def chain(weights: int = 2, activations: int = 2, **options: Any) -> nn.Module:
     """Everything that may stand between two layers of which the one hands codes to the other, with
-    quantisers in all of them."""
+    quantizers in all of them."""
     torch.manual_seed(0)
     model = Of(
         _through,
@@ -55,7 +55,7 @@ def chain(weights: int = 2, activations: int = 2, **options: Any) -> nn.Module:
 
 
 def _two(function: Callable[..., Any], **more: nn.Module) -> nn.Module:
-    """A model of two quantised layers, and of others."""
+    """A model of two quantized layers, and of others."""
     one, two = (quantized(nn.Linear(4, 4)) for _ in range(2))
     return Of(function, one=one, two=two, **more)
 
@@ -147,7 +147,7 @@ def test_a_relu_cuts_off_what_the_next_layer_could_read_with_a_sign(bits: int) -
     assert largest_error(expected, without) > 0.1
 
 
-def test_a_layer_that_runs_twice_quantises_what_it_reads_itself() -> None:
+def test_a_layer_that_runs_twice_quantizes_what_it_reads_itself() -> None:
     layer = quantized(nn.Linear(4, 4), 4, 4, signed=True)
     model = nn.Sequential(layer, nn.ReLU(), layer)
     expected, found = both(model, torch.randn(3, 4))
@@ -157,7 +157,7 @@ def test_a_layer_that_runs_twice_quantises_what_it_reads_itself() -> None:
     assert not any(each.takes_codes for each in integer_layers(whole).values())
 
 
-def test_layers_that_are_not_wholly_quantised_stay_as_they_are() -> None:
+def test_layers_that_are_not_wholly_quantized_stay_as_they_are() -> None:
     torch.manual_seed(0)
     bits = {"0": LayerBits(weights=4, activations=32), "2": LayerBits(weights=32, activations=4)}
     plain = nn.Sequential(*(nn.Linear(4, 4) if i % 2 == 0 else nn.ReLU() for i in range(7)))
@@ -253,7 +253,7 @@ def _with_a_generator() -> nn.Module:
     return model
 
 
-NOT_QUANTISED = r"both quantised, .* quantize_model first"
+NOT_QUANTISED = r"both quantized, .* quantize_model first"
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_everything_between_layers_stays_in_codes_the_same_every_time() -> None:
 
 
 @needs_int8
-def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
+def test_a_design_that_takes_any_number_of_inputs_is_quantized_too() -> None:
     made = sources.load("conv2d(3,8,3)+batchnorm2d(8)+relu()+conv2d(8,4,3)@2x3x10x10").rebuild
     assert made is not None
     design = made().eval()
@@ -118,7 +118,7 @@ def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
 
 
 @needs_int8
-def test_a_layer_alone_is_quantised_dynamically() -> None:
+def test_a_layer_alone_is_quantized_dynamically() -> None:
     other, _ = variant_of("int8 dynamic", nn.Linear(6, 4), ((torch.randn(3, 6),), {}))
     assert type(other).__module__.startswith("torch.ao.nn.quantized.dynamic")
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_made_is_said_in_a_line(
     assert torch.backends.quantized.engine == engine
 
 
-def test_torchao_quantises_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchao_quantizes_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torchao", "torchao.quantization"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ModelError, match=r"roofline\[int8\]"):

@@ -253,7 +253,7 @@ def test_float_weights_do_not_get_lost_in_a_model_with_codes(tmp_path: Path) -> 
 # -- what is loaded --------------------------------------------------------------------------------
 
 
-def test_a_quantiser_that_two_modules_share_is_kept_once(tmp_path: Path) -> None:
+def test_a_quantizer_that_two_modules_share_is_kept_once(tmp_path: Path) -> None:
     model = residual(shortcut="low")
     path = saved(model, tmp_path)
     loaded = load_packed(path, with_lively_norms(SmallResNet(classes=10)))

@@ -128,7 +128,7 @@ def test_later_training_does_not_change_what_was_packed() -> None:
 # -- there and back --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("into", ["float", "quantised", "packed"])
+@pytest.mark.parametrize("into", ["float", "quantized", "packed"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_what_is_loaded_computes_the_same(into: str, per_channel: bool, tmp_path: Path) -> None:
     model = small(per_channel=per_channel)
@@ -140,7 +140,7 @@ def test_what_is_loaded_computes_the_same(into: str, per_channel: bool, tmp_path
     with torch.no_grad():
         assert load_packed(path, target) is target
         assert torch.equal(target.eval()(x), model(x))
-        # Found as quantised, computed with whole numbers, copied, and packed once more.
+        # Found as quantized, computed with whole numbers, copied, and packed once more.
         assert largest_error(model(x), integer_model(target)(x)) < 1e-5
         assert torch.equal(copy.deepcopy(target)(x), model(x))
     bits = {name: each.bits.words for name, each in quantized_layers(target).items()}
@@ -215,7 +215,7 @@ def test_a_file_is_overwritten_only_if_asked(tmp_path: Path) -> None:
 # -- refused ---------------------------------------------------------------------------------------
 
 
-def test_nothing_quantised_is_nothing_to_pack() -> None:
+def test_nothing_quantized_is_nothing_to_pack() -> None:
     with pytest.raises(InputError, match="quantize_model first"):
         packed_state(plain())
 

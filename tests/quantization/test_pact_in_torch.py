@@ -113,12 +113,12 @@ def test_floats_that_torch_does_not_compute_in_are_refused(dtype: torch.dtype) -
         InputError, match=r"activations of float8_.*; must be floating-point, of 16"
     ):
         PACT(2)(torch.ones(2).to(dtype))
-    with pytest.raises(InputError, match=r"weights of float8_.* cannot be quantised"):
+    with pytest.raises(InputError, match=r"weights of float8_.* cannot be quantized"):
         SAWB(2)(torch.ones(2).to(dtype))
     layer = nn.Linear(3, 4)
     layer.weight = nn.Parameter(layer.weight.detach().to(dtype), requires_grad=False)
     model = nn.Sequential(layer)
-    with pytest.raises(InputError, match=r"layer '0': weights of float8_.* cannot be quantised"):
+    with pytest.raises(InputError, match=r"layer '0': weights of float8_.* cannot be quantized"):
         quantize_model(model)
 
 

@@ -1,4 +1,4 @@
-"""What cannot be quantised or loaded is refused in a line, and nothing is changed by halves."""
+"""What cannot be quantized or loaded is refused in a line, and nothing is changed by halves."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def _layer(**attributes: Any) -> nn.Module:
         (_layer(weight=math.inf), r"layer 'b': weights hold NaN or infinite values \(16 of 16\)"),
         (
             nn.Linear(4, 4, dtype=torch.complex64),
-            r"layer 'b': weights of complex64 cannot be quantised",
+            r"layer 'b': weights of complex64 cannot be quantized",
         ),
         (nn.Linear(4, 4, device="meta"), r"layer 'b' has no values \(it lies on the meta device"),
         (nn.LazyLinear(4), r"'b' of Sequential has no weights yet; run the model once"),
         (
             nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
-            r"layer 'b' is parametrised already \(as weight norm does\)",
+            r"layer 'b' is parametrized already \(as weight norm does\)",
         ),
         (
             _layer(input_quantizer=nn.Identity()),
@@ -66,7 +66,7 @@ def _layer(**attributes: Any) -> nn.Module:
         ),
     ],
 )
-def test_layers_that_cannot_be_quantised_are_named(layer: nn.Module, said: str) -> None:
+def test_layers_that_cannot_be_quantized_are_named(layer: nn.Module, said: str) -> None:
     model = _with(layer)
     before = [(type(each), len(each._forward_pre_hooks)) for each in model.modules()]
     for inplace in (False, True):
@@ -113,17 +113,17 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
     [
         (
             quantize_model(chain()),
-            *({}, r"Sequential is quantised already \('0' is\); quantise the float model"),
+            *({}, r"Sequential is quantized already \('0' is\); quantize the float model"),
         ),
-        (_with(quantize_model(chain())), {}, r"Sequential is quantised already \('b.0' is\)"),
+        (_with(quantize_model(chain())), {}, r"Sequential is quantized already \('b.0' is\)"),
         (
             quantize_model(chain(), Policy(weights=32, activations=4, first_last=4)),
-            *({}, "is quantised already"),
+            *({}, "is quantized already"),
         ),
-        (_torchs_own(), {}, "is quantised already: 'b' is torch's Linear;"),
+        (_torchs_own(), {}, "is quantized already: 'b' is torch's Linear;"),
         (
             torch.compile(chain(), backend="eager"),
-            *({}, "is compiled; quantise it first, then call torch.compile"),
+            *({}, "is compiled; quantize it first, then call torch.compile"),
         ),
         (_compiled(), {}, "Sequential is compiled"),
         (_NO_LAYERS, {}, "Sequential has no convolution or linear layer with weights of its own"),
@@ -135,7 +135,7 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
             (
                 small_resnet(),
                 {"policy": Policy(layers={name: _OTHER})},
-                f"policy: '{name}' is no layer that can be quantised; did you mean '{near}'",
+                f"policy: '{name}' is no layer that can be quantized; did you mean '{near}'",
             )
             for name, near in (
                 ("haed", "head"),
@@ -145,7 +145,7 @@ _NO_LAYERS = nn.Sequential(nn.ReLU(), nn.LayerNorm(4))
         ),
     ],
 )
-def test_what_cannot_be_quantised_is_refused(model: Any, given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_quantized_is_refused(model: Any, given: dict[str, Any], said: str) -> None:
     _refused(model, said, **given)
 
 
@@ -157,8 +157,8 @@ def test_code_that_depends_on_values_asks_for_inputs() -> None:
     model: Any = Of(function, layer=nn.Linear(4, 4), calls=0)
     _refused(model, r"the layers of Of cannot be read from its code .*; give inputs=")
     assert model.calls == 0
-    quantised = quantize_model(model, Policy(), torch.randn(2, 4))
-    assert set(quantized_layers(quantised)) == {"layer"}
+    quantized = quantize_model(model, Policy(), torch.randn(2, 4))
+    assert set(quantized_layers(quantized)) == {"layer"}
     assert model.calls == 0
 
 
@@ -269,7 +269,7 @@ def test_checkpoints_of_other_models_say_which() -> None:
     _refused_checkpoint({"state_dict": _state()}, r"the state dict is its entry 'state_dict'")
     _refused_checkpoint("it.pt", r"expected a state dict, got str; torch.load gives one")
     _refused_checkpoint(
-        _state(), r"SmallResNet is not quantised; call quantize_model", small_resnet()
+        _state(), r"SmallResNet is not quantized; call quantize_model", small_resnet()
     )
 
 

@@ -46,7 +46,7 @@ def test_first_and_last_have_eight_bits_and_projections_stay_floats(inputs: Any)
 
 
 @pytest.mark.parametrize("inputs", [None, image()], ids=["code", "run"])
-def test_with_low_shortcuts_projections_and_entrances_are_quantised(inputs: Any) -> None:
+def test_with_low_shortcuts_projections_and_entrances_are_quantized(inputs: Any) -> None:
     model = quantize_model(small_resnet(), _LOW, inputs)
     assert _words(model) == {**_RESNET, "down.shortcut.0": "w2a2"}
     entrances = quantized_entrances(model)
@@ -199,22 +199,22 @@ def test_the_original_stays_as_it_was_unless_it_is_changed_in_place() -> None:
     model = small_resnet()
     state = copy.deepcopy(model.state_dict())
     before = model(image())
-    quantised = quantize_model(model)
+    quantized = quantize_model(model)
     assert list(model.state_dict()) == list(state)
     assert torch.equal(model(image()), before)
     assert not quantized_layers(model)
-    assert not torch.equal(quantised(image()), before)
+    assert not torch.equal(quantized(image()), before)
     parameters = {id(each) for each in model.parameters()}
     same = quantize_model(model, inplace=True)
     assert same is model
     assert {id(each) for each in model.parameters()} >= parameters
-    assert torch.equal(model(image()), quantised(image()))
+    assert torch.equal(model(image()), quantized(image()))
     # Training mode is kept module by module.
     training = small_resnet().train()
     training.bn.eval()
     for inputs in (None, image()):
-        quantised = quantize_model(training, Policy(), inputs)
-        modes = {name: module.training for name, module in quantised.named_modules()}
+        quantized = quantize_model(training, Policy(), inputs)
+        modes = {name: module.training for name, module in quantized.named_modules()}
         assert not modes.pop("bn")
         assert all(modes.values())
 
@@ -280,7 +280,7 @@ def _mixed(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
 @pytest.mark.parametrize(
-    ("model", "x", "quantised", "said"),
+    ("model", "x", "quantized", "said"),
     [
         (
             Of(
@@ -317,11 +317,11 @@ def _mixed(m: Any, x: torch.Tensor) -> torch.Tensor:
     ids=["others", "fused encoder", "computed otherwise"],
 )
 def test_what_runs_as_no_layer_of_its_own_is_named(
-    model: nn.Module, x: torch.Tensor, quantised: set[str], said: str, is_run: bool
+    model: nn.Module, x: torch.Tensor, quantized: set[str], said: str, is_run: bool
 ) -> None:
     with pytest.warns(UserWarning, match=said):
         found = quantize_model(model, Policy(), x if is_run else None)
-    assert _words(found) == dict.fromkeys(quantised, "w8a8")
+    assert _words(found) == dict.fromkeys(quantized, "w8a8")
     assert found(x).shape == model(x).shape
 
 
@@ -375,7 +375,7 @@ def test_arguments_that_nothing_is_given_for_are_what_they_are_by_default() -> N
 # -- shortcuts in few bits -------------------------------------------------------------------------
 
 
-def test_what_an_identity_shortcut_carries_is_quantised_once() -> None:
+def test_what_an_identity_shortcut_carries_is_quantized_once() -> None:
     model: Any = quantize_model(small_resnet(), _LOW)
     seen: dict[str, torch.Tensor] = {}
 
@@ -395,7 +395,7 @@ def test_what_an_identity_shortcut_carries_is_quantised_once() -> None:
     torch.testing.assert_close(seen["carried"], expected)
 
 
-def test_a_shared_quantiser_has_the_gradient_of_one() -> None:
+def test_a_shared_quantizer_has_the_gradient_of_one() -> None:
     # By hand: y = PACT(x); the block gives y·w + y. Of x less than half a step below α the gradient
     # stays with x, although the level is α.
     net = Of(

@@ -1,4 +1,4 @@
-"""Quantised layers are modules like any other: copied, pickled, exported, saved and loaded."""
+"""Quantized layers are modules like any other: copied, pickled, exported, saved and loaded."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.quantization.small_networks import chain, image, small_resnet
 _LOW = Policy(shortcut="low")
 
 
-def _quantised(policy: Policy = _LOW) -> nn.Module:
+def _quantized(policy: Policy = _LOW) -> nn.Module:
     return quantize_model(small_resnet(), policy)
 
 
-def test_a_layer_is_the_users_own_with_quantisers_inside() -> None:
-    layers = quantized_layers(_quantised(Policy(per_channel=True)))
+def test_a_layer_is_the_users_own_with_quantizers_inside() -> None:
+    layers = quantized_layers(_quantized(Policy(per_channel=True)))
     first, inner = layers["conv"], layers["same.conv1"]
     assert isinstance(first.module, nn.Conv2d)
     assert isinstance(first.weight_quantizer, MaxAbs)
@@ -77,7 +77,7 @@ def _saved(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("copied", [_deep, _pickled, _saved])
 def test_copies_are_whole_and_apart(copied: Callable[[nn.Module], nn.Module]) -> None:
-    model = _quantised()
+    model = _quantized()
     other = copied(model)
     x = image()
     assert torch.equal(model(x), other(x))
@@ -103,7 +103,7 @@ def test_hooks_of_another_process_do_not_take_the_place_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
-    model = _quantised()
+    model = _quantized()
     other = _pickled(model)
     # As in a process in which no hook was given a number yet.
     monkeypatch.setattr(RemovableHandle, "next_id", 0)
@@ -124,7 +124,7 @@ def test_a_pickle_is_read_in_another_process(tmp_path: Path) -> None:
 
 
 def test_state_dicts_go_there_and_back(tmp_path: Path) -> None:
-    model, other = _quantised(), quantize_model(small_resnet(seed=5), _LOW)
+    model, other = _quantized(), quantize_model(small_resnet(seed=5), _LOW)
     pact = quantized_layers(model)["down.conv2"].input_quantizer
     assert pact is not None
     pact.load_state_dict({"alpha": torch.tensor(1.25)})
@@ -136,12 +136,12 @@ def test_state_dicts_go_there_and_back(tmp_path: Path) -> None:
 
 
 def test_it_is_exported_compiled_and_traced_again() -> None:
-    model, x = _quantised(), image()
+    model, x = _quantized(), image()
     expected = model(x)
     program = torch.export.export(model, (x,), strict=False)
     torch.testing.assert_close(program.module()(x), expected)
     torch.testing.assert_close(torch.compile(model, backend="eager")(x), expected)
-    # As folding does: quantised layers are single steps.
+    # As folding does: quantized layers are single steps.
     for inputs in (None, x):
         paths = {each.module_path for each in records_of(model, inputs) if "conv" in each.op}
         assert {"conv", "same.conv1", "down.shortcut.0"} <= paths
@@ -151,7 +151,7 @@ def test_it_is_exported_compiled_and_traced_again() -> None:
 
 
 def test_alphas_and_norms_are_not_decayed() -> None:
-    model = _quantised()
+    model = _quantized()
     groups = parameter_groups(model, weight_decay=0.1)
     assert [each["weight_decay"] for each in groups] == [0.1, 0.0]
     names = {id(each): name for name, each in model.named_parameters()}

@@ -34,7 +34,7 @@ def nearest_level(weight: Tensor, alpha: float, levels: int) -> Tensor:
     return grid[distance.argmin(dim=1)].reshape(weight.shape)
 
 
-def parametrised(layer: nn.Module, quantizer: nn.Module) -> nn.Module:
+def parametrized(layer: nn.Module, quantizer: nn.Module) -> nn.Module:
     return parametrize.register_parametrization(layer, "weight", quantizer)
 
 
@@ -108,7 +108,7 @@ def test_a_scale_goes_through(shape: tuple[int, ...], seed: int, bits: int, powe
 
 
 @given(SIZES, SEEDS, st.integers(1, 4))
-def test_each_channel_is_quantised_as_if_alone(shape: tuple[int, ...], seed: int, bits: int):
+def test_each_channel_is_quantized_as_if_alone(shape: tuple[int, ...], seed: int, bits: int):
     weight = drawn(shape, seed)
     alone = torch.stack([SAWB(bits)(channel) for channel in weight])
     torch.testing.assert_close(SAWB(bits, per_channel=True)(weight), alone)
@@ -167,7 +167,7 @@ def test_weights_that_are_no_numbers_are_refused(value: float):
     with pytest.raises(InputError, match=r"NaN or infinite values \(1 of 6\)"):
         SAWB(2).codes(layer.weight)
     with pytest.raises(InputError, match="NaN or infinite"):
-        parametrised(layer, SAWB(2))
+        parametrized(layer, SAWB(2))
     assert not parametrize.is_parametrized(layer)
     # In training NaN is seen in what comes out.
     assert bool(SAWB(2)(torch.tensor([math.nan, 1.0])).isnan().all())
@@ -176,9 +176,9 @@ def test_weights_that_are_no_numbers_are_refused(value: float):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: SAWB(2)(torch.zeros(2, dtype=torch.int8)), "weights of int8 cannot be quantised"),
+        (lambda: SAWB(2)(torch.zeros(2, dtype=torch.int8)), "weights of int8 cannot be quantized"),
         (lambda: SAWB(2).codes(torch.zeros(2, dtype=torch.complex64)), "weights of complex64"),
-        (lambda: SAWB(2)(torch.zeros(0, 3)), r"shape \(0, 3\) has nothing to quantise"),
+        (lambda: SAWB(2)(torch.zeros(0, 3)), r"shape \(0, 3\) has nothing to quantize"),
         (lambda: MaxAbs(8).codes(torch.tensor([1.0, math.nan])), "NaN or infinite"),
         (lambda: SAWB(8), "not offered"),
         *(
@@ -192,7 +192,7 @@ def test_weights_that_are_no_numbers_are_refused(value: float):
         ),
     ],
 )
-def test_what_cannot_be_quantised_is_refused(call: Callable[[], Any], said: str):
+def test_what_cannot_be_quantized_is_refused(call: Callable[[], Any], said: str):
     with pytest.raises(InputError, match=said):
         call()
 
@@ -210,7 +210,7 @@ def test_a_layer_trains_its_float_weight():
     torch.manual_seed(0)
     layer = nn.Linear(8, 4)
     before = layer.weight.detach().clone()
-    parametrised(layer, SAWB(2))
+    parametrized(layer, SAWB(2))
     assert torch.equal(layer.weight, SAWB(2)(before))
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     layer(drawn((5, 8), 0)).square().sum().backward()
@@ -225,17 +225,17 @@ def test_a_layer_trains_its_float_weight():
         (grad,) = torch.autograd.grad((quantizer(weight) * above).sum(), weight)
         assert torch.equal(grad, above)
     with torch.device("meta"):
-        empty = parametrised(nn.Linear(4, 3), SAWB(2))
+        empty = parametrized(nn.Linear(4, 3), SAWB(2))
         assert empty(torch.empty(2, 4)).shape == (2, 3)
 
 
 def test_a_layer_is_copied_pickled_restored_and_exported():
     torch.manual_seed(0)
-    layer = parametrised(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True)).eval()
+    layer = parametrized(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True)).eval()
     x = drawn((1, 2, 5, 5), 0)
     expected = layer(x)
     assert torch.equal(copy.deepcopy(layer)(x), expected)
-    fresh = parametrised(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True))
+    fresh = parametrized(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True))
     fresh.load_state_dict(layer.state_dict())
     assert torch.equal(fresh(x), expected)
     quantizer = pickle.loads(pickle.dumps(SAWB(2, per_channel=True)))

@@ -25,7 +25,7 @@ from roofline.quantization.quantizers import (
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-# The step of the best uniform quantiser for the normal distribution, by levels: J. Max,
+# The step of the best uniform quantizer for the normal distribution, by levels: J. Max,
 # "Quantizing for minimum distortion" (IRE Transactions on Information Theory, 1960), table II.
 MAX_1960 = {2: 1.596, 3: 1.224, 4: 0.9957, 8: 0.5860, 15: 0.3534, 16: 0.3352}
 

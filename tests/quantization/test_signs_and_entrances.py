@@ -89,8 +89,8 @@ def test_a_layer_whose_forward_was_replaced_is_left() -> None:
     before = layer.forward
     layer.forward = lambda x: before(x) + 1.0
     with pytest.warns(UserWarning, match=r"left in floats: 2 \(Linear\)"):
-        quantised = quantize_model(model, Policy(), torch.randn(2, 4))
-    assert set(quantized_layers(quantised)) == {"0", "4"}
+        quantized = quantize_model(model, Policy(), torch.randn(2, 4))
+    assert set(quantized_layers(quantized)) == {"0", "4"}
 
 
 def test_where_a_warning_is_an_error_nothing_is_changed() -> None:

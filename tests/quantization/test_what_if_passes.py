@@ -32,7 +32,7 @@ def asked(model: nn.Module, *shape: int, policy: Policy = ALL_2) -> WhatIf:
 
 
 def test_a_chain_is_converted_at_its_beginning_alone() -> None:
-    """The input is quantised; each layer rounds its sums but the last, whose result is floats."""
+    """The input is quantized; each layer rounds its sums but the last, whose result is floats."""
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 10), nn.ReLU(), nn.Linear(10, 2))
     found = asked(model, 5, 6)
     assert output_bits(found) == {"0": 2, "2": 2, "4": FLOAT_BITS}
@@ -92,7 +92,7 @@ def test_what_two_layers_read_in_different_bits_is_kept_in_the_more() -> None:
     ]
 
 
-def test_floats_between_layers_are_quantised_again_and_again() -> None:
+def test_floats_between_layers_are_quantized_again_and_again() -> None:
     """A softmax takes floats and gives them: every layer's input is converted, none's result."""
     found = asked(PingPong(16, 3), 4, 16)
     assert set(output_bits(found).values()) == {FLOAT_BITS}

@@ -44,10 +44,10 @@ def _no_layer(name: str) -> dict[str, LayerBits]:
     [
         (
             lambda: nn.Sequential(nn.ReLU(), nn.Softmax(-1)),
-            *((2, 4), {}, {}, "has no layer that could be quantised: no convolution"),
+            *((2, 4), {}, {}, "has no layer that could be quantized: no convolution"),
         ),
-        (lambda: nn.Linear(4, 4), (2, 4), {"train": True}, {}, "was analysed in training"),
-        (_dynamic, (2, 8), {}, {}, "is quantised already; give the model in floats"),
+        (lambda: nn.Linear(4, 4), (2, 4), {"train": True}, {}, "was analyzed in training"),
+        (_dynamic, (2, 8), {}, {}, "is quantized already; give the model in floats"),
         (lambda: nn.Linear(4, 2), (0, 4), {}, {}, "was given no elements: a size is 0"),
         *(
             (lambda: PingPong(16, 3), (4, 16), {}, _no_layer(name), said)
@@ -58,7 +58,7 @@ def _no_layer(name: str) -> dict[str, LayerBits]:
             )
         ),
     ],
-    ids=["no layers", "training", "quantised", "no elements", "near", "other", "unprintable"],
+    ids=["no layers", "training", "quantized", "no elements", "near", "other", "unprintable"],
 )
 def test_what_if_is_refused(
     model: Callable[[], nn.Module],

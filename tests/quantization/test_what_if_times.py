@@ -146,7 +146,7 @@ def test_layers_in_floats_keep_their_time() -> None:
     assert found.after.s > found.before.s
 
 
-def test_the_calls_of_a_quantised_resnet() -> None:
+def test_the_calls_of_a_quantized_resnet() -> None:
     """As torch.ao has them: ReLU in the convolutions and additions, floats at the end."""
     calls = at_work(records_of_torch(analysis_of(resnet20(), *IMAGE), INT8))
     names = [each.op for each in calls]

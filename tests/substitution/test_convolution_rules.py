@@ -320,7 +320,7 @@ def test_enlarging_is_one_convolution_at_a_time_and_only_where_a_sibling_asks_fo
         nn.Conv2d(2, 2, 1),
         nn.ConvTranspose2d(2, 2, 3, padding=1),
     ],
-    ids=["centre", "stride", "dilation", "even", "same", "groups", "equal", "transposed"],
+    ids=["center", "stride", "dilation", "even", "same", "groups", "equal", "transposed"],
 )
 def test_kernels_that_could_not_merge_do_not_grow(rule: str, other: nn.Module) -> None:
     graph = graph_of(Branches(nn.Conv2d(2, 2, 1), other).eval(), random(1, 2, 6, 6))

@@ -167,7 +167,7 @@ def test_the_sum_has_the_numbers_of_its_terms() -> None:
     model = Parallel(wide, nn.Identity(), narrow, norm)
     found = assert_rewrites(model, (random(1, 1, 6),), "sum-convolutions")
     made = {each.dim(): each for each in found.after.parameters()}
-    # [1 2 3] + 1 + 10 + 6 / 3 in the centre; 0.5 + 0.25 + 1 - 5 * 6 / 3
+    # [1 2 3] + 1 + 10 + 6 / 3 in the center; 0.5 + 0.25 + 1 - 5 * 6 / 3
     assert made[3].tolist() == [[[1.0, 15.0, 3.0]]]
     assert made[1].tolist() == [-8.25]
 
@@ -321,7 +321,7 @@ def _activated() -> nn.Module:
                 ),
                 (
                     Parallel(nn.Conv2d(2, 2, 1, 2), nn.Conv2d(2, 2, 2, 2)),
-                    "kernels of 1x1, 2x2 have no common centre",
+                    "kernels of 1x1, 2x2 have no common center",
                 ),
                 (
                     Parallel(nn.Conv2d(2, 2, 1, 3), nn.Conv2d(2, 2, 3, 3)),

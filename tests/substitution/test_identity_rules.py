@@ -223,7 +223,7 @@ def _unbound_stack(x: torch.Tensor) -> torch.Tensor:
     ],
     ids=[
         *("all pieces", "slices and chunks", "nested concatenations", "parts of a concatenation"),
-        *("stack of what was unbound", "the other way round", "neighbouring pieces"),
+        *("stack of what was unbound", "the other way round", "neighboring pieces"),
     ],
 )
 def test_pieces_that_are_joined_are_what_they_are_of(

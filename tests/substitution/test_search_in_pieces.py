@@ -103,7 +103,7 @@ def test_histories_lead_from_the_original_to_each_graph(
 
 
 def test_a_rewrite_across_a_cut_is_made_at_last() -> None:
-    """Every pair of neighbours is a match: one is lost wherever it is cut."""
+    """Every pair of neighbors is a match: one is lost wherever it is cut."""
     graph = chain(*["conv", "norm"] * 4)
     rule = fused("fold", "conv", "norm", "folded")
 

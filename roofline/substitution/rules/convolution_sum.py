@@ -163,7 +163,7 @@ def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, _Term]]:
 class _Spatial:
     """How the terms of a sum lie in one dimension.
 
-    ``offsets`` are twice the places of the kernels' centres at the first output, from the first
+    ``offsets`` are twice the places of the kernels' centers at the first output, from the first
     input on; the value itself has 0. ``dilations`` are of kernels of more than one element.
     """
 
@@ -213,7 +213,7 @@ def _cannot_add(graph: Graph, found: _Sum) -> str:
     kernels = [kernel_size(graph, node) for node in nodes]
     size = tuple(each.size for each in spatials)
     if any((new - old) % 2 for kernel in kernels for new, old in zip(size, kernel, strict=True)):
-        return f"kernels of {sizes_said(kernels)} have no common centre"
+        return f"kernels of {sizes_said(kernels)} have no common center"
     if any(len(each.offsets) > 1 for each in spatials):
         return f"kernels of {sizes_said(kernels)} lie at different places of what they take"
     called_once = [graph.nodes[number] for number in dict.fromkeys(found.convolutions)]

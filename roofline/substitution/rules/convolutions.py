@@ -125,7 +125,7 @@ def _agree(graph: Graph, node: Node) -> Hashable:
 
 
 def _aligned(graph: Graph, node: Node) -> Hashable:
-    """Equal for convolutions whose kernels have their centres at the same places."""
+    """Equal for convolutions whose kernels have their centers at the same places."""
     if isinstance(node["padding"], str) or any(each != 1 for each in node["dilation"]):
         return None
     kernel = kernel_size(graph, node)

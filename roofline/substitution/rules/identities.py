@@ -204,7 +204,7 @@ def _dim(node: Node) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbours among the parts of a concatenation that lie side by side in one tensor.
+    """Neighbors among the parts of a concatenation that lie side by side in one tensor.
 
     They are the parts from number `first` on to `last`, without that, and its elements from `start`
     to `end`.
@@ -271,7 +271,7 @@ def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
             if cut is None or (cut.of, cut.dim, cut.is_one) != (Value(number), dim, is_stack):
                 return []
             end = cut.start + cut.length
-            # An empty part begins where its neighbour does.
+            # An empty part begins where its neighbor does.
             if not {cut.start, end} <= set(bounds) or cut.length == 0 or 0 in lengths:
                 return []
             found.append((value, bounds.index(cut.start), bounds.index(end)))

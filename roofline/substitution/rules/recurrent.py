@@ -215,7 +215,7 @@ class _Cell:
 
 
 def _classes(gates: Sequence[_Gate]) -> list[tuple[_Gate, ...]]:
-    """Neighbours that multiply the same values."""
+    """Neighbors that multiply the same values."""
     return [tuple(each) for _, each in groupby(gates, key=lambda gate: gate.matrices.keys())]
 
 
@@ -469,7 +469,7 @@ def _split(
 
 
 def _separate(editor: Editor, gates: tuple[_Gate, ...], value: Value, step: int) -> None:
-    """Gives each gate's users their part; equal activations of neighbours are applied at once."""
+    """Gives each gate's users their part; equal activations of neighbors are applied at once."""
     groups: list[list[_Gate]] = []
     for gate in gates:
         if groups and _are_same(editor.graph, groups[-1][0], gate):

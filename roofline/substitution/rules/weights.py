@@ -129,9 +129,9 @@ def _enlarged(kernel: Tensor, *, size: tuple[int, ...]) -> Tensor:
 
 def _identity_kernel(*, channels: int, groups: int, size: tuple[int, ...]) -> Tensor:
     kernel = torch.zeros(channels, channels // groups, *size, dtype=torch.float64)
-    centre = tuple(each // 2 for each in size)
+    center = tuple(each // 2 for each in size)
     for channel in range(channels):
-        kernel[(channel, channel % (channels // groups), *centre)] = 1
+        kernel[(channel, channel % (channels // groups), *center)] = 1
     return kernel
 
 
