@@ -1,4 +1,4 @@
-"""scale: a training step with copies of the model on several ranks."""
+"""Entry point `scale`: data-parallel training on several ranks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from roofline.scaling.result import Scaling
 from roofline.scaling.settings import (
     ALGORITHMS,
     Algorithm,
+    RankLink,
     Settings,
-    Wire,
     example_link,
     is_between_ranks,
-    wire_of,
+    rank_link,
 )
 from roofline.workload.tensors import Role
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 _MOST = 2**20
-"""More ranks than any machine has; a larger number is a mistake."""
+"""Largest accepted number of ranks or passes."""
 
 _NO_TIME = re.compile(r"0+(\.0+)?\s*(s|ms|us|µs|μs|ns)?")
-"""A latency of 0, which as a duration would be none."""
+"""Latency of 0, which is no valid duration."""
 
 
 def settings_of(
@@ -53,14 +53,14 @@ def settings_of(
     bucket: int | str | None,
     sharded: bool,
 ) -> Settings:
-    """The settings, from what `roofline.scale` is given."""
+    """Return the settings from the arguments of `roofline.scale`."""
     for name, value in (("data_parallel", ranks), ("accumulate", accumulate)):
-        # True is a whole number to Python.
+        # Excludes bool, a subclass of int.
         if type(value) is not int or not 1 <= value <= _MOST:
             raise InputError(f"{argument(name, value)}: must be a whole number from 1 to {_MOST}")
     if algorithm not in ALGORITHMS:
         raise InputError(
-            f"{argument('algorithm', algorithm)}: there are {', '.join(ALGORITHMS)}"
+            f"{argument('algorithm', algorithm)}: must be one of {', '.join(ALGORITHMS)}"
             f"{did_you_mean(str(algorithm), ALGORITHMS)}"
         )
     if type(sharded) is not bool:
@@ -77,8 +77,10 @@ def settings_of(
     )
 
 
-def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
-    """The link that a user describes; None: none."""
+def link_from_options(
+    bandwidth: float | str | None, latency: float | str | None
+) -> RankLink | None:
+    """Return the link given as arguments; None without one."""
     if bandwidth is None:
         if latency is not None:
             raise InputError(
@@ -93,10 +95,10 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
     try:
         if isinstance(rate, bool) or isinstance(wait, bool):
             raise TypeError
-        return Wire(name="given", bytes_per_s=float(rate), latency_s=float(wait))
+        return RankLink(name="given", bytes_per_s=float(rate), latency_s=float(wait))
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            "a link has byte/s above 0 and a latency from 0, both finite, got"
+            "link bandwidth must be above 0 and latency at least 0, both finite, got"
             f" {bandwidth!r} and {latency!r}; write {example_link()}"
         ) from None
 
@@ -104,49 +106,46 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
 _SHOWN = 3
 
 
-def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]:
-    """A line for each."""
+def scaling_notes(step: Step, settings: Settings, link: RankLink | None) -> Iterable[str]:
+    """Yield notes on unused parameters, mixed precision and the model of the link."""
     if unused := step.unused:
         names = ", ".join(unused[:_SHOWN])
         more = len(unused) - _SHOWN
         yield (
-            f"no gradient reaches {names}{f' and {more} more' if more > 0 else ''}:"
-            " DistributedDataParallel takes that only with find_unused_parameters=True, and these"
-            " are the buckets that it sends then, with zeros for what is unused"
+            f"parameters without a gradient: {names}{f' and {more} more' if more > 0 else ''};"
+            " buckets are those of DistributedDataParallel with find_unused_parameters=True, zeros"
+            " included"
         )
     if line := _kept_wide(step.analysis):
         yield line
-    is_in_host = wire is not None and wire.is_in_host and settings.ranks > 1
+    is_in_host = link is not None and link.is_in_host and settings.ranks > 1
     if step.slowdown is not None:
         yield (
-            f"{settings.ranks} processes of this host were timed side by side: computing takes"
-            f" {step.slowdown:.2f} × as long as for one, which is in these times"
+            f"compute is {step.slowdown:.2f}× slower with {settings.ranks} processes on this host"
+            " than with one (measured, included in the times)"
         )
     elif is_in_host:
         yield (
-            "ranks of one host slow each other down, which is not in these times;"
-            f" {argument('measured', True)} with a model by its name, and {argument('threads', 1)},"
-            " say, finds out by how much"
+            "contention between ranks of one host is not included; measure it with"
+            f" {argument('measured', True)}, a model by name and fewer threads, such as"
+            f" {argument('threads', 1)}"
         )
     if is_in_host and settings.ranks > 2:
         yield (
-            "the link was measured between two processes of this host; more of them share its cores"
-            " and memory, which is not in these times"
+            "the link was measured with two processes of this host; contention of more processes is"
+            " not included"
         )
     if settings.ranks > 1:
-        yield (
-            "every two ranks are taken to have a link of their own, and all of them to compute"
-            " equally fast"
-        )
+        yield "assumed: a separate link between every two ranks, equal compute speed of all ranks"
     if settings.sharded and settings.ranks > 1:
         yield (
-            "parameters are taken to go to all ranks in one exchange after the update; torch sends"
-            " them one by one, so their latencies may be more"
+            "assumed: one collective for the updated parameters; torch sends them one by one, with"
+            " more latency"
         )
 
 
 def _kept_wide(analysis: Analysis) -> str:
-    """In which types mixed precision keeps parameters and batch norms; `""` where it is none."""
+    """Return the data types that mixed precision keeps; `""` without mixed precision."""
     run = analysis.run
     if not run.autocast:
         return ""
@@ -160,12 +159,10 @@ def _kept_wide(analysis: Analysis) -> str:
     batch_norms = ""
     if norms:
         count = f"{counted(len(norms), 'batch norm')}"
-        batch_norms = (
-            f"; parameters and statistics of {count} are kept in {', '.join(sorted(kept))}"
-        )
+        batch_norms = f"; parameters and statistics of {count} stay in {', '.join(sorted(kept))}"
     return (
-        f"mixed precision computes in {run.autocast}, and casts each time; parameters, their"
-        f" gradients and so the buckets stay as they are{batch_norms}"
+        f"mixed precision computes in {run.autocast}; parameters, gradients and buckets keep their"
+        f" type{batch_norms}"
     )
 
 
@@ -188,41 +185,40 @@ def scale(
     say: Say | None = None,
     **run: Unpack[StepKeywords],
 ) -> Scaling:
-    """What a training step comes to with a copy of the model on each of several ranks.
+    """Estimate step time, scaling efficiency and memory of data-parallel training.
 
-    Gradients go in the buckets of DistributedDataParallel, as soon as the backward pass is done
-    with them. Each rank is a machine as in `analyze`; `batch` is that of one pass on one rank. A
-    module that is given is left as it was.
+    Gradients are reduced in the buckets of DistributedDataParallel, overlapped with the backward
+    pass. Each rank is one machine, as for `analyze`; `batch` is that of one pass on one rank. A
+    given module is not changed.
 
     Args:
         model, inputs, progress: as for `analyze`.
-        data_parallel: how many ranks there are.
-        link_bandwidth: byte/s each way between any two ranks, a number or ``"25GB/s"``; None: that
-            of the hardware's links.
-        link_latency: seconds of the smallest message, a number or ``"5us"``; None: none, where a
-            bandwidth is given.
-        algorithm: how ranks add up: ``"ring"``, ``"tree"`` or ``"halving"``.
-        accumulate: how many passes each makes before gradients are sent.
-        bucket: from how many bytes on a bucket is full, a number or ``"10MiB"``; None: 1 MiB for
-            the first, then 25.
-        sharded: each rank keeps a part of the optimizer's states, and updates that.
-        checkpoint: modules that keep nothing for the backward pass and run again for it:
-            ``"blocks"``, or a path such as ``"layer*.*"``.
-        measured: runs the step here and takes the times that its operators really took.
-        force: with `measured`, although others compute.
-        say: told, in words, what is waited for.
+        data_parallel: number of ranks.
+        link_bandwidth: bytes/s per direction between two ranks, a number or ``"25GB/s"``; None:
+            that of the hardware's links.
+        link_latency: latency of the smallest message in seconds, a number or ``"5us"``; None: 0
+            with `link_bandwidth`.
+        algorithm: of all-reduce: ``"ring"``, ``"tree"`` or ``"halving"``.
+        accumulate: passes whose gradients are accumulated before the all-reduce.
+        bucket: bucket size in bytes, a number or ``"10MiB"``; None: 1 MiB, then 25 MiB.
+        sharded: shard optimizer states over the ranks.
+        checkpoint: modules with activation checkpointing: ``"blocks"``, or a path such as
+            ``"layer*.*"``.
+        measured: run the step here, and use measured operator times.
+        force: with `measured`, measure on a busy machine too.
+        say: called with messages on delays.
 
     Raises:
-        ModelError: the model is unknown, cannot be built or trained, or rejects its inputs.
-        InputError: an option is wrong, or no link is known.
+        ModelError: unknown model, or one that cannot be built, trained or called with its inputs.
+        InputError: invalid option, or no known link.
         HardwareError: unknown hardware.
-        MeasurementError: the step is to be measured, and cannot be.
+        MeasurementError: the step cannot be measured.
     """
     options = RunOptions.of(inputs, **run, train=True)
     settings = settings_of(
         data_parallel, algorithm=algorithm, accumulate=accumulate, bucket=bucket, sharded=sharded
     )
-    given = given_wire(link_bandwidth, link_latency)
+    given = link_from_options(link_bandwidth, link_latency)
     if checkpoint is not None and not isinstance(checkpoint, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"checkpoint: expected blocks or a path, got {checkpoint!r}")
     if measured:
@@ -233,18 +229,18 @@ def scale(
         }
         for name in filter(refused.get, refused):
             raise InputError(
-                f"{argument(name)} has no effect with {argument('measured')}: torch runs the step"
-                " as it is, again and again; leave one of them out"
+                f"{argument(name)} has no effect with {argument('measured')}, which repeats the"
+                " plain step; leave one of them out"
             )
     (known,) = known_machines([options.hardware], options.threads)
     if given is None and settings.ranks > 1:
-        # Before the model is built, and a machine measured for nothing.
+        # Before the model is built or a machine measured.
         if known.found is None:
             raise InputError(
-                "this machine was not measured yet, and its links are not known: run `roofline"
-                f" measure` and `roofline measure --links`, or give {example_link()}"
+                "no hardware profile of this machine, so its links are unknown; run `roofline"
+                f" measure` and `roofline measure --links`, or add {example_link()}"
             )
-        wire_of(known.found[0], at_best=True)
+        rank_link(known.found[0], at_best=True)
     asked = workload_of(model, inputs, options, on=known.device)
     passed, paths = _captured(asked, checkpoint)
     captured = passed.capture
@@ -264,35 +260,35 @@ def scale(
         ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
         if ops[0] != ops[1]:
             raise InputError(
-                "measured: the step runs other operators for real than on fake tensors; leave it"
-                " out"
+                f"{argument('measured')}: the measured step calls other operators than the"
+                " captured one; leave it out"
             )
         analysis = timed
     kind, _ = times_of(analysis)
-    wire = given
-    if wire is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
-        wire = wire_of(analysis.hardware, at_best=kind == "bound")
+    link = given
+    if link is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
+        link = rank_link(analysis.hardware, at_best=kind == "bound")
     task = _task(model, inputs, options, asked.run, accumulate) if measured else None
     step = Step(
         analysis=analysis,
         gradients=captured.gradients,
         accumulating=peak_while_accumulating(captured.records, captured.gradients),
         trained=captured.trained,
-        slowdown=_slowdown(task, analysis, wire, settings.ranks) if task is not None else None,
+        slowdown=_slowdown(task, analysis, link, settings.ranks) if task is not None else None,
     )
     settings = replace(settings, checkpointed=paths)
-    return scaling_of(step, settings, wire, notes=tuple(notes_on(step, settings, wire)))
+    return scaling_of(step, settings, link, notes=tuple(scaling_notes(step, settings, link)))
 
 
 def _captured(asked: Workload, checkpoint: str | None) -> tuple[CapturedPass, tuple[str, ...]]:
-    """The step, and the paths of the modules that run again in it."""
+    """Return the captured step, and the paths of checkpointed modules."""
     from roofline.workload.capture.passes import one_at_a_time
     from roofline.workload.capture.training import checkpointed, chosen_modules
 
     module = asked.source.module
     paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()
     with one_at_a_time, checkpointed(module, paths) if paths else nullcontext():
-        # Built anew it would keep what it computes.
+        # A rebuilt module would have no checkpoints.
         return (asked.captured(rebuild=None) if paths else asked.captured()), paths
 
 
@@ -303,12 +299,12 @@ def _task(
     run: Run,
     accumulate: int,
 ) -> TrainingTask | None:
-    """The step for processes of their own; None: it cannot be told them in words."""
+    """Return the step as arguments for other processes; None if they cannot be serialized."""
     is_plain = not (run.dtype or run.channels_last or options.loss)
     if not is_plain or not isinstance(model, str) or callable(options.optimizer):
         return None
-    if not run.optimizer or not _is_in_words(inputs):
-        return None
+        if not run.optimizer or not _is_plain_text(inputs):
+            return None
     return TrainingTask(
         model=model,
         inputs=inputs,
@@ -320,18 +316,17 @@ def _task(
     )
 
 
-def _is_in_words(inputs: Any) -> bool:
-    """Whether inputs hold nothing but texts and sizes."""
+def _is_plain_text(inputs: Any) -> bool:
     if isinstance(inputs, (list, tuple)):
         parts: tuple[Any, ...] = tuple(inputs)
-        return all(map(_is_in_words, parts))
+        return all(map(_is_plain_text, parts))
     return inputs is None or isinstance(inputs, (str, int))
 
 
 def _slowdown(
-    task: TrainingTask, analysis: Analysis, wire: Wire | None, ranks: int
+    task: TrainingTask, analysis: Analysis, link: RankLink | None, ranks: int
 ) -> float | None:
-    """What ranks that are processes of this host cost one another; None: they are none."""
+    """Return the slowdown by other ranks on this host; None if ranks are on several hosts."""
     threads = analysis.threads
-    is_here = wire is not None and wire.is_in_host and ranks * threads <= analysis.hardware.threads
+    is_here = link is not None and link.is_in_host and ranks * threads <= analysis.hardware.threads
     return slowdown_beside(task, ranks=ranks, threads=threads) if is_here and ranks > 1 else None

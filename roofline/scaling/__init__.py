@@ -1,5 +1,4 @@
-"""Training on several devices, each with a copy of the model and its own part of the data.
+"""Data-parallel training: gradient buckets, all-reduce times, overlap and memory per rank.
 
-What is sent and when, how long that takes, how much of it hides behind the backward pass, and what
-each rank keeps in memory; all of it without torch, from an analysis of one training step.
+Everything follows from the analysis of one training step, without torch.
 """

@@ -1,14 +1,12 @@
-"""Buckets of gradients, and a training step over time: what overlaps, what is left.
+"""Gradient buckets of DistributedDataParallel, and the timeline of a training step.
 
-Its rules: gradients are taken in the order in which the backward pass finished them in the first
-step; a bucket is full when it holds its limit or more, the first 1 MiB, each later one 25 MiB; what
-differs in type never shares a bucket. Buckets are sent in the order in which they were filled,
-what is left at the end last. (In the very first step everything is one bucket for each type: the
-order is not known yet.)
+Rules of torch: gradients fill buckets in the order in which the first backward pass finished them.
+A bucket is full from 1 MiB (the first) or 25 MiB (later ones). Data types never share a bucket.
+Buckets are sent in the order in which they filled, incomplete ones last. (The first step has one
+bucket per data type, because the order is not known yet.)
 
-Where no gradient reaches a parameter it must be told to find such parameters
-(``find_unused_parameters=True``). Then it never learns the order: all parameters are taken in the
-order of the model, and buckets are sent from the last to the first, with zeros for what is unused.
+Parameters without a gradient require ``find_unused_parameters=True``. Buckets then follow the order
+of the model, are sent from the last to the first, and hold zeros for unused parameters.
 """
 
 from __future__ import annotations
@@ -21,15 +19,14 @@ from typing import ClassVar
 from roofline.core.dtypes import DType
 from roofline.workload.operators import Gradient, Trained
 
-# A bucket may be sent when its last gradient is done; buckets are sent one after the other, in
-# their order. Where the cores that compute also move the bytes, computing goes on at a part of its
-# speed meanwhile: ``taken`` is the part that sending takes away, from 0 (a network card does it) to
-# 1 (the cores do nothing else).
+# A bucket is ready when its last gradient is done; transfers are serial, in bucket order. ``taken``
+# is the share of compute that a transfer occupies, from 0 (a network card moves the bytes) to 1
+# (the cores do nothing else).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """One bucket on its way, in seconds from the beginning of the step."""
+class BucketTransfer:
+    """Transfer of one bucket, in seconds from the start of the step."""
 
     bucket: int
     ready_s: float
@@ -39,9 +36,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a rank computes, in seconds: forward and backward pass, and update.
+    """Compute of a rank in seconds: forward and backward pass, and update.
 
-    ``ready_s`` are the moments within both passes at which buckets are done, in their order.
+    ``ready_s`` are the times within both passes at which buckets are ready, in bucket order.
     """
 
     passes_s: float
@@ -51,20 +48,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A step: when the passes end, what was sent when, and when all of it is over, in seconds.
-
-    ``exposed_s`` is what the update waits for after the passes.
-    """
+    """Timeline of a step in seconds; ``exposed_s`` is communication after the backward pass."""
 
     before_s: float
     passes_end_s: float
-    sent: tuple[Sent, ...]
+    sent: tuple[BucketTransfer, ...]
     exposed_s: float
     step_s: float
 
 
 def work_of(times_s: Sequence[float], *, passes: int, after: Sequence[int]) -> Work:
-    """What a rank computes, from the seconds that its operators take."""
+    """Return the compute of a rank from its operator times in seconds."""
     ends = [0.0, *itertools.accumulate(times_s)]
     return Work(
         passes_s=ends[passes],
@@ -76,12 +70,12 @@ def work_of(times_s: Sequence[float], *, passes: int, after: Sequence[int]) -> W
 def timeline(
     work: Work, transfer_s: Sequence[float], *, before_s: float = 0.0, taken: float = 0.0
 ) -> Timeline:
-    """The step that does this work and sends its buckets."""
+    """Return the timeline of a step with this compute and these bucket transfers."""
 
     now_s, done_s, free_s = before_s, 0.0, 0.0
 
     def compute_until(until_s: float) -> float:
-        """Compute on until so much is done, and return when that is."""
+        """Advance until this much compute is done, and return the time."""
         nonlocal now_s, done_s
         left_s = max(0.0, until_s - done_s)
         busy_s = max(0.0, free_s - now_s)
@@ -93,12 +87,12 @@ def timeline(
         done_s = max(done_s, until_s)
         return now_s
 
-    sent: list[Sent] = []
+    sent: list[BucketTransfer] = []
     for index, (ready, takes_s) in enumerate(zip(work.ready_s, transfer_s, strict=True)):
         ready_at_s = compute_until(ready)
         start_s = max(ready_at_s, free_s)
         free_s = start_s + takes_s
-        sent.append(Sent(bucket=index, ready_s=ready_at_s, start_s=start_s, end_s=free_s))
+        sent.append(BucketTransfer(bucket=index, ready_s=ready_at_s, start_s=start_s, end_s=free_s))
     passes_end_s = compute_until(work.passes_s)
     all_sent_s = max(passes_end_s, free_s)
     return Timeline(
@@ -111,18 +105,18 @@ def timeline(
 
 
 FIRST_BYTE = 1024 * 1024
-"""The limit of the first bucket, small so that sending begins early."""
+"""Size of the first bucket, small so that communication starts early."""
 
 CAP_BYTE = 25 * 1024 * 1024
-"""The limit of each later one, torch's ``bucket_cap_mb`` by default."""
+"""Size of later buckets, the default of torch's ``bucket_cap_mb``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradients that are sent together.
+    """Gradients of one all-reduce.
 
-    ``parameters`` stand in the order in which they lie in it; ``after`` is how many operators of
-    the pass have run when the last of them is done.
+    ``parameters`` are in memory order. ``after`` is the number of operators of the pass that have
+    run when the last gradient is done.
     """
 
     ALSO_WRITTEN: ClassVar = ("size_bytes",)
@@ -135,7 +129,7 @@ class Bucket:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all of it."""
+        """Size in bytes."""
         return self.dtype.byte(self.elements)
 
 
@@ -146,14 +140,13 @@ def buckets_of(
     first_byte: int = FIRST_BYTE,
     cap_bytes: int = CAP_BYTE,
 ) -> tuple[Bucket, ...]:
-    """Return the buckets, in the order in which they are sent.
+    """Return the buckets in sending order.
 
-    `gradients` come in the order in which they are done; `trained` are all parameters in the order
-    of the model, where some get no gradient. The first bucket of each type is full from
-    `first_byte` on, each later one from `cap_bytes`.
+    `gradients` are in completion order. `trained` are all parameters in model order, if some get no
+    gradient. `first_byte` and `cap_bytes` are the sizes of the first and of later buckets per type.
     """
     after = {each.parameter: each.after for each in gradients}
-    # What has no gradient is marked as done when the first one is.
+    # Parameters without a gradient are marked as done with the first gradient.
     first = min(after.values(), default=0)
     tensors = trained or gradients
     full = _filled(tensors, first_byte, cap_bytes)
@@ -177,10 +170,9 @@ def buckets_of(
 def _filled(
     tensors: Sequence[Gradient | Trained], first_byte: int, cap_bytes: int
 ) -> list[list[int]]:
-    """Places of tensors that share a bucket: those that were full as they were, then the rest.
+    """Return tensor indices by bucket: full buckets in filling order, then incomplete ones.
 
-    What is left of several types stands in the order of a hash table of the standard library that
-    torch is built with, where what came last is first.
+    Incomplete buckets of several types follow torch's hash table, the newest type first.
     """
     filling: dict[DType, list[int]] = {}
     held_bytes: dict[DType, int] = {}

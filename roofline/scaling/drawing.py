@@ -1,4 +1,4 @@
-"""The picture of data-parallel training: the link as one more roof, efficiency over ranks."""
+"""Plot of data-parallel training: roofline with the link, and efficiency over ranks."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentF
 from roofline.analysis.points import roof_lines
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.core.text import counted
-from roofline.core.units import format_percent
+from roofline.core.units import format_bytes_per_s, format_percent
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roof import Diagonal, Point, RoofLines
 from roofline.plots.roofline import draw_roofline
@@ -27,7 +27,7 @@ _STEP, _ASKED = "step on 2, 4, 8 … ranks", "as set"
 
 
 def draw_scaling(figure: Figure, scaling: Scaling) -> None:
-    """Draw the roofline with the link as one more roof, and efficiency over ranks below."""
+    """Draw the roofline with the link as a bandwidth ceiling, and efficiency over ranks below."""
     roof, efficiency = figure.subplots(2, 1, height_ratios=(2, 1))
     handles = draw_roofline(
         roof,
@@ -35,35 +35,36 @@ def draw_scaling(figure: Figure, scaling: Scaling) -> None:
         points_of(scaling),
         look={_STEP: Style(BLUE, "o"), _ASKED: Style(VERMILION, "o")},
         labels=4,
-        rate="FLOP/s of a rank (FLOP / step time)",
+        rate="FLOP/s per rank (FLOP / step time)",
         sizes=(),
     )
-    roof.set_xlabel("FLOP/B (of memory, or over the link)")
+    roof.set_xlabel("AI (FLOP/B of memory or link)")
     _draw_efficiency(efficiency, scaling)
     is_bound = scaling.time_kind == "bound"
     title_figure(
         figure,
-        f"A training step of {scaling.model} on several ranks",
+        f"Training step of {scaling.model}: data-parallel scaling",
         machine_words(
             scaling.analysis,
             f"link {scaling.link.words}" if scaling.link else "no link",
-            "minimum times" if is_bound else "measured operators, and the link",
+            "minimum times" if is_bound else "measured operators, link model",
         ),
     )
-    wire = scaling.link
-    link = f"Link: {' '.join(filter(None, (wire.name, wire.note)))}" if wire else ""
-    foot_figure(figure, handles, filter(None, (link, provenance_words(scaling.analysis.hardware))))
+    link = scaling.link
+    source = f"Link: {' '.join(filter(None, (link.name, link.note)))}" if link else ""
+    lines = filter(None, (source, provenance_words(scaling.analysis.hardware)))
+    foot_figure(figure, handles, lines)
 
 
 def lines_of(scaling: Scaling) -> RoofLines:
-    """Return the machine's roof, with the link as one more memory level."""
+    """Return the machine's roofline, with the link as an additional memory level."""
     lines = roof_lines(scaling.analysis, "in use")
     if scaling.link is None:
         return lines
     rate, top = scaling.link.bytes_per_s, lines.main_top_flop_per_s
     highest = max((each.flop_per_s for each in lines.ceilings), default=None)
     link = Diagonal(
-        label=f"{LINK} {scaling.link.words.partition(' each')[0]}",
+        label=f"{LINK} {format_bytes_per_s(rate)}",
         level=LINK,
         bytes_per_s=rate,
         ridge_flop_per_byte=top / rate if top else None,
@@ -74,7 +75,7 @@ def lines_of(scaling: Scaling) -> RoofLines:
 
 
 def points_of(scaling: Scaling) -> list[Point]:
-    """Return steps by ranks, that of the settings first: it has a name for certain."""
+    """Return steps by number of ranks; that of the settings comes first, so that it is labeled."""
     asked = scaling.settings.ranks
     return [
         Point(
@@ -116,7 +117,7 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
             axes.plot(x, y, label=label, linewidth=1.6, zorder=3, **style)
     point, title = scaling.point, "scaling efficiency"
     if point.efficiency is None:
-        title += ": not known, operators have no times on this hardware"
+        title += ": unknown, no ceilings for this machine"
     else:
         computing = "minimum times" if scaling.time_kind == "bound" else "measured times"
         title += (
@@ -125,7 +126,7 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
         )
         axes.plot(point.ranks, point.efficiency, "o", markersize=7, color=VERMILION, zorder=5)
         axes.legend(fontsize=SMALL_PT, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    # A line at 100 % is not cut.
+    # Room for a line at 100 %.
     axes.set_ylim(0, 1.05 * max(1.0, axes.dataLim.ymax if axes.lines else 1.0))
     apart = -(-len(ranks) // 11)
     shown = {each for place, each in enumerate(ranks) if not place % apart}

@@ -1,4 +1,4 @@
-"""What one rank keeps in memory in a step of training with others, when it is fullest."""
+"""Peak memory of one rank in a training step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from roofline.workload.tensors import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Activations and gradients when both together are most, in bytes.
+    """Activations and gradients at their joint peak, in bytes.
 
-    ``kept_bytes`` are those gradients, of passes before, that are there all the time.
+    ``kept_bytes`` are gradients of earlier passes, which stay allocated.
     """
 
     activation_bytes: int
@@ -24,16 +24,16 @@ class Peak:
 
     @property
     def byte(self) -> int:
-        """Both together."""
+        """Sum of both, in bytes."""
         return self.activation_bytes + self.gradient_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """What one rank holds when its memory is fullest, in bytes.
+    """Peak memory of one rank, in bytes.
 
-    ``bucket_bytes`` are the buckets that gradients are copied into, which last as long as the
-    model; ``optimizer_bytes`` the states of the rank that keeps most of them.
+    ``bucket_bytes`` are the permanent buckets that gradients are copied into. ``optimizer_bytes``
+    are the states of the rank with the largest share.
     """
 
     ALSO_WRITTEN: ClassVar = ("total_bytes",)
@@ -48,21 +48,20 @@ class RankMemory:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """Sum in bytes."""
         return sum(astuple(self))
 
 
 def peak_while_accumulating(
     records: Sequence[OperatorRecord], gradients: Iterable[Gradient]
 ) -> Peak:
-    """The fullest moment of a later pass, which adds its gradients to those of the passes before.
+    """Return the peak of a pass that accumulates into the gradients of earlier passes.
 
-    Those are there all the time, with the storages that they are parts of. A new gradient of a
-    parameter lives from its making until it is added, which is when the hook of the parameter
-    tells.
+    Accumulated gradients and their storages stay allocated. A new gradient lives until the hook of
+    its parameter adds it.
     """
     sizes, is_gradient = _storages(records)
-    # Gradients of several parameters may be parts of one storage, which goes with the last of them.
+    # Gradients may share a storage, which is freed with the last of them.
     kept: dict[int, int] = {}
     done: dict[int, int] = {}
     for each in gradients:
@@ -100,7 +99,7 @@ def peak_while_accumulating(
 
 
 def _storages(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], dict[int, bool]]:
-    """Bytes of each storage that does not outlive the pass, and whether it holds a gradient."""
+    """Return the bytes of each temporary storage, and which storages hold gradients."""
     sizes: dict[int, int] = {}
     is_gradient: dict[int, bool] = {}
     for record in records:
@@ -113,12 +112,12 @@ def _storages(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], dict[i
 
 
 def largest_shard(gradients: Sequence[Gradient], ranks: int) -> tuple[int, int]:
-    """Elements and bytes of state of the rank that gets most, where each keeps a part.
+    """Return elements and state bytes of the largest optimizer shard.
 
-    As `torch.distributed.optim.ZeroRedundancyOptimizer` shares them out: whole parameters, the
-    largest first, each to the rank that has the fewest elements so far.
+    `torch.distributed.optim.ZeroRedundancyOptimizer` assigns whole parameters, the largest first,
+    each to the rank with the fewest elements so far.
     """
-    # More ranks than parameters get nothing.
+    # Ranks beyond the number of parameters stay empty.
     elements = [(0, rank) for rank in range(min(ranks, max(1, len(gradients))))]
     byte = [0] * len(elements)
     for each in sorted(gradients, key=lambda one: -one.elements):

@@ -1,4 +1,4 @@
-"""What one training step comes to on any number of ranks: its work, what it sends, its memory."""
+"""Training step on any number of ranks: compute, communication, memory."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from roofline.scaling.memory import Peak, RankMemory, largest_shard
 from roofline.scaling.result import MemoryChoice, ScalePoint, Scaling, TimeKind
 from roofline.scaling.settings import (
     Collective,
+    RankLink,
     Settings,
-    Wire,
     all_reduce,
     broadcast,
-    least_all_reduce_s,
+    min_all_reduce_s,
 )
 from roofline.workload.operators import Gradient, Trained
 
 _COPIED, _ADDED = 2, 3
-"""How often memory is gone through: to copy, what is read and written; to add, one more read."""
+"""Memory accesses per gradient byte: a copy reads and writes, an addition reads once more."""
 
 OF_SCALING = "aten._amp_"
-"""Operators of an update that looks at every gradient, whoever updates its parameter."""
+"""Gradient-scaling operators, which read every gradient on every rank."""
 
 _USED_BYTE = 4
-"""What tells of each parameter whether it was used."""
+"""Bytes per parameter of the bitmap of used parameters."""
 
 
 def batch_of(analysis: Analysis) -> int | None:
-    """Return the first size of the first input that has one; None: none has."""
+    """Return the batch size: dimension 0 of the first input with a shape; None without one."""
     shapes = [each.shape for each in analysis.inputs if each.shape]
     return shapes[0][0] if shapes else None
 
@@ -43,10 +43,9 @@ def batch_of(analysis: Analysis) -> int | None:
 class Step:
     """A training step on one rank.
 
-    ``accumulating`` is its fullest moment where gradients of earlier passes are kept; ``trained``
-    are all parameters that may get a gradient, in the model's order (none: those that get one).
-    ``slowdown`` is how many times as long computing takes beside other ranks; None: not measured,
-    and taken to be as long.
+    ``accumulating`` is the peak with gradients of earlier passes. ``trained`` are all parameters
+    that may get a gradient, in model order (empty: those that get one). ``slowdown`` is compute
+    time next to other ranks over that alone; None: not measured, taken as 1.
     """
 
     analysis: Analysis
@@ -57,51 +56,51 @@ class Step:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """The trained parameters that no gradient reaches."""
+        """Trained parameters without a gradient."""
         done = {each.parameter for each in self.gradients}
         return tuple(each.parameter for each in self.trained if each.parameter not in done)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """One step, and what it comes to on a number of ranks."""
+    """Evaluates one step on any number of ranks."""
 
     step: Step
     settings: Settings
-    wire: Wire | None
+    link: RankLink | None
 
     @cached_property
     def times(self) -> tuple[TimeKind, tuple[float, ...] | None]:
-        """The times of all operators, as `times_of` has them."""
+        """Operator times from `times_of`."""
         return times_of(self.step.analysis)
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Buckets of the step; a size that is chosen holds for the first one too."""
+        """Buckets of the step; a chosen size also applies to the first bucket."""
         cap_bytes, step = self.settings.bucket_bytes, self.step
         limits = {} if cap_bytes is None else {"first_byte": cap_bytes, "cap_bytes": cap_bytes}
         return buckets_of(step.gradients, step.trained if step.unused else (), **limits)
 
     @cached_property
     def alone(self) -> Work | None:
-        """The work of one pass and the update on one rank; None: operators have no times."""
+        """Compute of one pass and the update on one rank; None without operator times."""
         _, times_s = self.times
         if times_s is None:
             return None
         passes = sum(row.phase != "optimizer" for row in self.step.analysis.operators)
-        # Buckets are done no earlier than those that are sent before them.
+        # A bucket is never ready before its predecessors.
         after = itertools.accumulate((each.after for each in self.buckets), max)
         return work_of(times_s, passes=passes, after=list(after))
 
     @cached_property
     def whole_s(self) -> float:
-        """The part of the update that every rank does, though states are shared out."""
+        """Seconds of the update that every rank repeats with a sharded optimizer."""
         pairs = zip(self.step.analysis.operators, self.times[1] or (), strict=False)
         return sum(time_s for row, time_s in pairs if row.op.startswith(OF_SCALING))
 
     @cached_property
     def byte_s(self) -> float:
-        """Seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
+        """Seconds per gradient byte read or written; minimum times leave out cached bytes."""
         analysis, whole_bytes = self.step.analysis, sum(each.size_bytes for each in self.buckets)
         roof = Roof(analysis.hardware, analysis.threads)
         if not roof.levels or not whole_bytes:
@@ -114,16 +113,16 @@ class Ranks:
 
     @property
     def alone_s(self) -> float | None:
-        """A step of one rank that sends nothing, with all of its passes."""
+        """Step time of one rank without communication, with all of its passes, in seconds."""
         return None if self.alone is None else self._computing_s(self.alone, 1)
 
     @property
     def takes_cores(self) -> bool:
-        """Whether sending stops computing: a bound lets it run beside."""
-        return self.wire is not None and self.wire.is_in_host and self.times[0] != "bound"
+        """True if communication blocks compute; minimum times let both overlap."""
+        return self.link is not None and self.link.is_in_host and self.times[0] != "bound"
 
     def point(self, ranks: int) -> ScalePoint:
-        """A step on so many ranks."""
+        """Return the step on `ranks` ranks."""
         sending = [
             all_reduce(each.size_bytes, ranks, self.settings.algorithm) for each in self.buckets
         ]
@@ -134,8 +133,8 @@ class Ranks:
         batch, samples_per_s = batch_of(self.step.analysis), None
         if batch is not None and shown and shown.step_s:
             samples_per_s = batch * self.settings.accumulate * ranks / shown.step_s
-        wire, sizes = self.wire, [each.size_bytes for each in self.buckets]
-        least_s = (least_all_reduce_s(each, ranks, wire) for each in sizes) if wire else ()
+        link, sizes = self.link, [each.size_bytes for each in self.buckets]
+        least_s = (min_all_reduce_s(each, ranks, link) for each in sizes) if link else ()
         return ScalePoint(
             ranks=ranks,
             flop=self._flop(ranks),
@@ -157,33 +156,33 @@ class Ranks:
         return fits(memory.total_bytes, self.step.analysis.hardware.memory_capacity_bytes)
 
     def _on_its_way_s(self, each: Collective) -> float:
-        return each.time_s(self.wire) if self.wire else 0.0
+        return each.time_s(self.link) if self.link else 0.0
 
     def _most(self, ranks: int) -> float | None:
-        """What is left with all gradients in one exchange, its latency aside, beside all work."""
+        """Return the efficiency with one all-reduce, no latency and full overlap."""
         alone_s = self.alone_s
         if not alone_s or self.alone is None:
             return None
-        without_latency = replace(self.wire, latency_s=0.0) if self.wire else None
+        without_latency = replace(self.link, latency_s=0.0) if self.link else None
         byte = sum(each.size_bytes for each in self.buckets)
-        all_s = least_all_reduce_s(byte, ranks, without_latency) if without_latency else 0.0
+        all_s = min_all_reduce_s(byte, ranks, without_latency) if without_latency else 0.0
         return alone_s / max(self._computing_s(self.alone, ranks), all_s)
 
     def _computing_s(self, alone: Work, ranks: int) -> float:
-        """All that a rank computes, but for copies into buckets and back."""
+        """Return the compute time of a rank in seconds, without copies to and from buckets."""
         passes = self.settings.accumulate
         update_s = self.whole_s + (alone.update_s - self.whole_s) * self._share(ranks)
         return passes * alone.passes_s + (passes - 1) * self._walk_s(_ADDED) + update_s
 
     def _share(self, ranks: int) -> float:
-        """The part of the parameters that the rank with most of them updates."""
+        """Return the share of parameters in the largest optimizer shard."""
         whole = sum(each.elements for each in self.step.gradients)
         if not self.settings.sharded or not whole:
             return 1.0
         return largest_shard(self.step.gradients, ranks)[0] / whole
 
     def _flop(self, ranks: int) -> float | None:
-        """FLOP of a rank in a step; None where an operator has none that are known."""
+        """Return the FLOP of a rank per step; None if those of an operator are unknown."""
         rows = self.step.analysis.operators
         if self.step.analysis.totals.unknown_operators:
             return None
@@ -206,7 +205,7 @@ class Ranks:
         )
 
     def _last_pass(self, alone: Work, ranks: int) -> Work:
-        """What a rank computes from the pass on that sends: copies to and from buckets in it."""
+        """Return the compute of the communicating pass, with copies to and from buckets."""
         added = _ADDED if self.settings.accumulate > 1 else 0
         copied = _COPIED if ranks > 1 else 0
         done_s = 0.0
@@ -226,15 +225,15 @@ class Ranks:
         return (self.step.slowdown or 1.0) if ranks > 1 else 1.0
 
     def _walk_s(self, times: int, byte: int | None = None) -> float:
-        """The seconds of going through gradients in memory (None: all of them) so many times."""
+        """Return the seconds of reading or writing gradients (None: all) `times` times."""
         whole = sum(each.size_bytes for each in self.buckets)
         return times * (whole if byte is None else byte) * self.byte_s
 
     def _others(self, ranks: int) -> list[Collective]:
-        """What is sent beside gradients, and hides behind nothing.
+        """Return the collectives without overlap.
 
-        Buffers before the forward pass; which parameters were used, where not all are; after the
-        update, where states are shared out, every parameter from the rank that updated it.
+        These are buffers before the forward pass, the bitmap of used parameters if some are unused,
+        and updated parameters of a sharded optimizer.
         """
         if ranks == 1:
             return []
@@ -251,7 +250,7 @@ class Ranks:
         return found
 
     def memory(self, ranks: int, settings: Settings, *, are_views: bool = False) -> RankMemory:
-        """What a rank keeps with these settings; `are_views`: its gradients lie in the buckets."""
+        """Return the memory of a rank; `are_views`: gradients are views of the buckets."""
         analysis = self.step.analysis
         totals, peak = analysis.totals, analysis.peak
         optimizer_bytes = totals.optimizer_state_bytes
@@ -276,20 +275,19 @@ class Ranks:
         )
 
     def memory_choices(self) -> list[MemoryChoice]:
-        """As it is asked for, and with one thing done otherwise."""
+        """Return the memory with these settings, and with one setting changed."""
         settings, ranks = self.settings, self.settings.ranks
-        found = [("as asked", settings), ("on one rank", replace(settings, ranks=1))]
+        found = [("these settings", settings), ("one rank", replace(settings, ranks=1))]
         if ranks > 1:
             other = replace(settings, sharded=not settings.sharded)
-            words = "optimizer states on every rank" if settings.sharded else "states shared out"
+            words = "replicated optimizer" if settings.sharded else "sharded optimizer"
             found.append((words, other))
         if settings.accumulate == 1:
-            words = "gradients of several passes added up"
-            found.append((words, replace(settings, accumulate=2)))
+            found.append(("gradient accumulation", replace(settings, accumulate=2)))
         choices = [(what, self.memory(each.ranks, each)) for what, each in found]
         if ranks > 1:
             in_buckets = self.memory(ranks, settings, are_views=True)
-            choices.append(("gradients kept in the buckets", in_buckets))
+            choices.append(("gradients as bucket views", in_buckets))
         return [
             MemoryChoice(what=what, memory=memory, fits=self._fits(memory))
             for what, memory in choices
@@ -297,29 +295,30 @@ class Ranks:
 
 
 MOST_RANKS = 1024
-"""Up to where efficiency is told, unless more are asked for."""
+"""Largest number of ranks in the table, unless more are set."""
 
 
 def scaling_of(
-    step: Step, settings: Settings, wire: Wire | None, *, notes: Sequence[str] = ()
+    step: Step, settings: Settings, link: RankLink | None, *, notes: Sequence[str] = ()
 ) -> Scaling:
-    """What a training step comes to on several ranks; without a link, on one alone."""
+    """Return the scaling of a training step; without a link, on one rank."""
     if not step.gradients:
         raise InputError(
-            f"{argument('data_parallel')}: no parameter gets a gradient, and nothing is sent"
+            f"{argument('data_parallel')}: no parameter has a gradient, nothing to reduce; choose a"
+            " model with trainable parameters"
         )
-    if wire is None and settings.ranks > 1:
-        raise ValueError(f"{settings.ranks} ranks have a link between them")
-    ranks = Ranks(step=step, settings=settings, wire=wire)
+    if link is None and settings.ranks > 1:
+        raise ValueError(f"{settings.ranks} ranks need a link")
+    ranks = Ranks(step=step, settings=settings, link=link)
     numbers = {1}
-    if wire is not None:
+    if link is not None:
         most = max(MOST_RANKS, settings.ranks)
         numbers = {settings.ranks, *(2**power for power in range(most.bit_length()))}
     return Scaling(
         model=step.analysis.model,
         analysis=step.analysis,
         settings=settings,
-        link=wire,
+        link=link,
         time_kind=ranks.times[0],
         alone_s=ranks.alone_s,
         slowdown=step.slowdown,
@@ -335,9 +334,10 @@ def scaling_of(
 
 
 def times_of(analysis: Analysis) -> tuple[TimeKind, tuple[float, ...] | None]:
-    """The seconds of every operator, measured if each of them is, else bounds; None: of none.
+    """Return the kind of time and the seconds of every operator; None without ceilings.
 
-    What is measured of whole passes is more than its operators: that is shared out among them.
+    Times are measured if all are, else minimum times. Measured ones are scaled to the measured
+    pass.
     """
     at_work = working(analysis.operators)
     kinds: tuple[tuple[TimeKind, str], ...] = (

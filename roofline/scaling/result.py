@@ -1,4 +1,4 @@
-"""Data-parallel training: step time, efficiency and memory over the number of ranks."""
+"""Result of `scale`: step time, efficiency and memory by number of ranks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from roofline.core.units import (
 from roofline.result import Result
 from roofline.scaling.buckets import Bucket, Timeline
 from roofline.scaling.memory import RankMemory
-from roofline.scaling.settings import Settings, Wire
+from roofline.scaling.settings import RankLink, Settings
 from roofline.workload.operators import Gradient
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TimeKind = Literal["measured", "bound"]
-"""What the times of operators are: measured if every one of them is, else minimum times."""
+"""Kind of operator times: measured if all are, else minimum times."""
 
 _BUCKETS = 12
-"""Number of buckets listed; of more, the first and the last ones."""
+"""Maximum number of buckets listed: the first ones and the last."""
 
 _OF_MEMORY = {
     "parameters": "parameter_bytes",
@@ -51,22 +51,22 @@ _OF_POINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
-    """A step on ``ranks`` ranks; times in seconds, None where operators have none.
+    """Step on ``ranks`` ranks; times in seconds, None without ceilings.
 
     Attributes:
-        flop: of one rank; None: some of it is not known.
+        flop: of one rank; None if those of an operator are unknown.
         link_bytes: sent by the busiest rank.
-        transfer_s: of all buckets over the link.
-        min_transfer_s: the same by the best algorithm.
-        step_s: of a step that overlaps communication with the backward pass.
-        step_low_s: where communication takes nothing from computation.
-        step_high_s: where nothing is computed during communication.
-        efficiency: step time of one rank alone over `step_s`. Ranks compute in the times of
-            operators: where those are minimum times, a slower rank hides more and keeps more, but
-            no rank has more samples/s. It is above 1 only where states are sharded.
-        max_efficiency: the same with the best buckets and algorithm.
-        samples_per_s: on all ranks together; None: no batch, or no time.
-        fits: whether a rank fits into the memory of its machine; None: capacity not known.
+        transfer_s: all-reduce time of all buckets.
+        min_transfer_s: minimum all-reduce time with any algorithm.
+        step_s: step time with communication/computation overlap.
+        step_low_s: the same if communication needs no compute.
+        step_high_s: the same without overlap.
+        efficiency: step time of one rank over `step_s`; above 1 only with a sharded optimizer. From
+            minimum times, efficiency is pessimistic and samples/s are an upper limit: slower ranks
+            overlap more.
+        max_efficiency: efficiency with the best buckets and algorithm.
+        samples_per_s: of all ranks; None without batch or time.
+        fits: whether a rank fits into its machine's memory; None if the capacity is unknown.
     """
 
     ALSO_WRITTEN: ClassVar = ("speedup", "exposed_s")
@@ -93,13 +93,13 @@ class ScalePoint:
 
     @property
     def exposed_s(self) -> float | None:
-        """Communication that the update waits for."""
+        """Communication after the backward pass, in seconds."""
         return self.timeline.exposed_s if self.timeline else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChoice:
-    """Memory of a rank with one setting changed, which ``what`` names."""
+    """Memory of a rank with the changed setting ``what``."""
 
     what: str
     memory: RankMemory
@@ -108,19 +108,19 @@ class MemoryChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Scaling(Result):
-    """A training step of a model with a copy of it on each of several ranks.
+    """Data-parallel training step, with a copy of the model on each rank.
 
     Attributes:
         analysis: of the step on one rank.
-        link: None: there is one rank alone, and no link was named or known.
-        time_kind: of the operators' times that are used.
-        alone_s: of a step (all its passes) of one rank that sends nothing.
-        slowdown: computing time next to the other ranks over that alone; None: taken as 1.
-        gradients: in the order in which they are done.
-        buckets: in the order in which they are sent.
-        broadcast_bytes: of buffers, sent before each forward pass.
-        points: for rising numbers of ranks, that of `settings` among them.
-        batch: first size of the first input, of one pass on one rank; None: it has none.
+        link: between ranks; None for one rank without a known link.
+        time_kind: kind of operator times.
+        alone_s: step time of one rank without communication, in seconds.
+        slowdown: compute time next to other ranks over that alone; None: taken as 1.
+        gradients: in completion order.
+        buckets: in sending order.
+        broadcast_bytes: buffers sent before each forward pass.
+        points: by ascending number of ranks, with that of `settings`.
+        batch: dimension 0 of the first input, per pass and rank; None without one.
     """
 
     kind: ClassVar = "scaling"
@@ -142,7 +142,7 @@ class Scaling(Result):
     model: str
     analysis: Analysis
     settings: Settings
-    link: Wire | None
+    link: RankLink | None
     time_kind: TimeKind
     alone_s: float | None
     slowdown: float | None
@@ -157,31 +157,31 @@ class Scaling(Result):
 
     @property
     def point(self) -> ScalePoint:
-        """The one of `settings`."""
+        """Step with the ranks of `settings`."""
         return next(each for each in self.points if each.ranks == self.settings.ranks)
 
     @property
     def minimum_times(self) -> dict[str, float | None]:
-        """Eager, fused and model minimum time of the step on one rank."""
+        """Eager, fused and model minimum time of the step on one rank, in seconds."""
         return minimum_times_of(self.analysis.totals)
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of all gradients, which every rank has."""
+        """Gradients per rank in bytes."""
         return sum(each.size_bytes for each in self.buckets)
 
     @property
     def link_words(self) -> str:
-        """The link with its source; ``""``: there is none."""
-        return self.link.told if self.link else ""
+        """Link with its source; ``""`` without one."""
+        return self.link.description if self.link else ""
 
     @property
     def memory_capacity_bytes(self) -> int | None:
-        """Capacity of the memory of a rank's machine; None: not known."""
+        """Memory capacity of a rank's machine in bytes; None if unknown."""
         return self.analysis.hardware.memory_capacity_bytes
 
-    def stops_at(self, least: float = 0.5) -> int | None:
-        """Return the fewest ranks whose efficiency is below `least`; None: none of the points."""
+    def first_inefficient_rank_count(self, least: float = 0.5) -> int | None:
+        """Return the smallest number of ranks with an efficiency below `least`, if any."""
         few = (
             each.ranks
             for each in self.points
@@ -191,44 +191,40 @@ class Scaling(Result):
 
     @property
     def summary(self) -> str:
-        """Efficiency and samples/s, and what communication costs."""
+        """Verdict: efficiency, speedup, all-reduce time and its exposed part."""
         memory = self.point.memory.total_bytes
         words = fit_words(memory, self.memory_capacity_bytes)
-        return self._verdict() + (f"; but a rank {words}" if self.point.fits is False else "")
+        return self._verdict() + (f"; a rank {words}" if self.point.fits is False else "")
 
     def _verdict(self) -> str:
         point, count = self.point, counted(self.point.ranks, "rank")
-        subject = f"A training step of {self.model} on {count}"
-        sent = f"{format_bytes(self.gradient_bytes)} of gradients in "
-        sent += counted(len(self.buckets), "bucket")
+        subject = f"Training step of {self.model} on {count}"
         if point.ranks == 1:
-            return f"{subject} sends nothing"
+            return f"{subject}: no communication"
         if point.efficiency is None or point.speedup is None:
-            return f"{subject} sends {sent}; its time is not known"
-        data = f"{_multiple(point.speedup)}× the samples/s of one rank"
-        if self.time_kind == "bound":
-            data = f"at most {data} at best"
+            sent = format_bytes(self.gradient_bytes)
+            return f"{subject}: {sent} of gradients per step, time unknown (no ceilings)"
+        most = "≤ " if self.time_kind == "bound" else ""
         return (
-            f"{subject}: scaling efficiency {format_percent(point.efficiency)} with computing"
-            f" {self._computing}, {data}; {sent}, {self._hidden()}"
+            f"{subject}: scaling efficiency {format_percent(point.efficiency)} ({self._basis}),"
+            f" speedup {most}{_multiple(point.speedup)}×; {self._exposed()}"
         )
 
     @property
-    def _computing(self) -> str:
-        return {"measured": "as measured here", "bound": "at its minimum time"}[self.time_kind]
+    def _basis(self) -> str:
+        return {"measured": "measured compute", "bound": "minimum compute time"}[self.time_kind]
 
-    def _hidden(self) -> str:
-        """How much of communication overlaps with the backward pass."""
+    def _exposed(self) -> str:
         point = self.point
         if point.exposed_s is None or not point.transfer_s:
-            return "sent in no time"
-        sending = f"{format_s(point.transfer_s)} over the link"
+            return "no all-reduce time"
+        transfer = f"all-reduce {format_s(point.transfer_s)}"
         if point.exposed_s < 0.005 * point.transfer_s:
-            return f"{sending}, all behind the backward pass"
-        return f"{sending}, {format_s(point.exposed_s)} of it after the backward pass"
+            return f"{transfer}, fully overlapped"
+        return f"{transfer}, {format_s(point.exposed_s)} exposed"
 
     def rows(self) -> Iterable[list[Any]]:
-        """Return a row for each number of ranks; the minimum times are those of one rank."""
+        """Return a row for each number of ranks; minimum times are those of one rank."""
         minimum = self.minimum_times.values()
         for each in self.points:
             yield [
@@ -254,13 +250,12 @@ class Scaling(Result):
         yield from run_fact(analysis)
         yield hardware_fact(analysis, view.today)
         yield "Ranks", self.settings.words
-        yield "Link", self.link_words or "none: one rank sends nothing"
+        yield "Link", self.link_words or "none (one rank)"
         yield (
             "Times",
             {
-                "bound": "minimum times of operators: no step is shorter, and no more samples/s can"
-                " be had; slower ranks overlap more, and keep more efficiency",
-                "measured": "of operators measured here in one process alone, and of the link",
+                "bound": "minimum operator times (step ≥, samples/s ≤)",
+                "measured": "operators measured in one process · communication from the link model",
             }[self.time_kind],
         )
         yield "Communication", self._communication()
@@ -272,45 +267,44 @@ class Scaling(Result):
         yield "Memory", f"peak {format_bytes(point.memory.total_bytes)} per rank · {words}"
 
     def _communication(self) -> str:
-        point, gradients = self.point, f"{format_bytes(self.gradient_bytes)} of gradients a step"
+        point, gradients = self.point, f"{format_bytes(self.gradient_bytes)} of gradients"
         if point.ranks == 1:
-            return f"none: the {gradients} stay where they are"
+            return f"none ({gradients} stay local)"
         parts = [
-            f"{gradients}; {format_bytes(point.link_bytes)} leave the busiest of"
-            f" {point.ranks} ranks"
+            f"{gradients} in {counted(len(self.buckets), 'bucket')}",
+            f"{format_bytes(point.link_bytes)} sent by the busiest rank",
         ]
         if self.broadcast_bytes:
             parts.append(f"{format_bytes(self.broadcast_bytes)} of buffers before the forward pass")
         if self.settings.sharded:
             parts.append("parameters after the update")
-        return ", ".join(parts)
+        return " · ".join(parts)
 
     def _step(self) -> str:
         point, is_bound = self.point, self.time_kind == "bound"
-        alone = f"{'minimum ' if is_bound else ''}{format_s(self.alone_s)} alone"
+        alone = f"{'minimum ' if is_bound else ''}{format_s(self.alone_s)} on 1 rank"
         if self.slowdown is not None:
-            alone += f", {self.slowdown:.2f}× that next to the other ranks"
+            alone += f" ({self.slowdown:.2f}× slower next to other ranks)"
         rate = ""
         if point.samples_per_s is not None:
             most = "at most " if is_bound else ""
             rate = f" · {most}{format_si(point.samples_per_s, 'samples/s')}"
         return (
-            f"{alone} → {format_s(point.step_s)} on {point.ranks} ranks, from"
-            f" {format_s(point.step_low_s)} (communication costs no computing) to"
-            f" {format_s(point.step_high_s)} (no overlap){rate}"
+            f"{alone} → {format_s(point.step_s)} on {counted(point.ranks, 'rank')}"
+            f" ({format_s(point.step_low_s)} if communication needs no compute,"
+            f" {format_s(point.step_high_s)} without overlap){rate}"
         )
 
     def _efficiency(self) -> str:
         point = self.point
         if point.efficiency is None:
-            return "not known: operators have no times on this hardware"
+            return "unknown (no ceilings)"
         parts = [
-            f"{format_percent(point.efficiency)} of {point.ranks} ranks, computing"
-            f" {self._computing}",
+            f"{format_percent(point.efficiency)} ({self._basis})",
             f"{format_percent(point.max_efficiency)} with the best buckets and algorithm",
         ]
-        if (ranks := self.stops_at()) is not None:
-            parts.append(f"below half from {ranks} ranks on")
+        if (ranks := self.first_inefficient_rank_count()) is not None:
+            parts.append(f"below 50 % from {ranks} ranks")
         return " · ".join(parts)
 
     def _points_table(self) -> Grid:
@@ -319,18 +313,21 @@ class Scaling(Result):
         columns: dict[str, str | Callable[[ScalePoint], str]] = {
             "ranks": lambda each: f"{'→ ' if each.ranks == asked else ''}{each.ranks}",
             "all-reduce": "transfer_s",
-            "minimum": "min_transfer_s",
+            "min all-reduce": "min_transfer_s",
             "exposed": "exposed_s",
             f"step{least}": "step_s",
             "efficiency": "efficiency",
-            "best case": lambda each: format_percent(each.max_efficiency),
+            "max efficiency": lambda each: format_percent(each.max_efficiency),
             f"speedup{most}": lambda each: _multiple(each.speedup),
             f"samples/s{most}": lambda each: format_si(each.samples_per_s, ""),
             "memory per rank": lambda each: (
                 format_bytes(each.memory.total_bytes) + ", does not fit" * (each.fits is False)
             ),
         }
-        return table(f"Efficiency over ranks, computing {self._computing}", self.points, columns)
+        narrow = ("max efficiency", "memory per rank", "min all-reduce", f"speedup{most}")
+        return table(
+            f"Scaling by number of ranks ({self._basis})", self.points, columns, narrow=narrow
+        )
 
     def _buckets_table(self) -> Grid:
         shown, left = self.buckets, len(self.buckets) - _BUCKETS
@@ -351,8 +348,7 @@ class Scaling(Result):
             return cell
 
         return table(
-            f"Buckets in the order of sending on {self.settings.ranks} ranks, computing"
-            f" {self._computing}",
+            f"Gradient buckets in sending order on {counted(self.settings.ranks, 'rank')}",
             shown,
             {
                 "bucket": "index",
@@ -383,14 +379,14 @@ class Scaling(Result):
         )
 
     def draw(self, figure: Figure) -> None:
-        """Draw the roofline with the link as one more roof, and efficiency over ranks below."""
+        """Draw the roofline with the link as a ceiling, and efficiency over ranks below."""
         from roofline.scaling.drawing import draw_scaling
 
         draw_scaling(figure, self)
 
 
 def _multiple(value: float | None) -> str:
-    """A ratio of any size: ``"7.8"``, ``"90.7 k"``."""
+    """Return a ratio of any size: ``"7.8"``, ``"90.7 k"``."""
     if value is None:
         return MISSING
     return f"{value:.3g}" if value < 1000 else format_si(value, "")

@@ -13,20 +13,19 @@ from roofline.errors import InputError, argument
 from roofline.machine.hardware import HardwareProfile, Link
 
 ALL_REDUCE = "all-reduce"
-"""In the kernel of a link whose rate was found with all-reduces, as training calls them."""
+"""Kernel name of links that were measured with all-reduces."""
 
 BETWEEN_PROCESSES = "process"
-"""What a link's ends are called where both ranks are processes of one host."""
+"""Name of a link's ends if both ranks are processes of one host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
-    """A link as collectives see it: the α–β model.
+class RankLink:
+    """Link between ranks in the α–β model.
 
-    A message of m bytes takes ``latency_s`` + m / ``bytes_per_s``; a rank sends and receives at
-    once, each at the full rate, and no two messages share a way. ``is_in_host``: the ranks are
-    processes of one host, whose cores move the bytes themselves. ``note`` says where the figures
-    are from.
+    A message of m bytes takes ``latency_s`` + m / ``bytes_per_s``. A rank sends and receives
+    concurrently, each at the full rate; messages share no path. ``is_in_host``: the ranks are
+    processes of one host, whose cores move the bytes. ``note`` is the source of the numbers.
     """
 
     name: str
@@ -39,66 +38,64 @@ class Wire:
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < math.inf or not 0 <= self.latency_s < math.inf:
             raise ValueError(
-                "a link has a rate above 0 and a latency from 0, both finite, got"
+                "link bandwidth must be above 0 and latency at least 0, both finite, got"
                 f" {self.bytes_per_s} and {self.latency_s}"
             )
 
     @property
     def words(self) -> str:
-        """Both figures: ``"25.0 GB/s each way, 5.00 µs a message"``."""
-        latency = f"{format_s(self.latency_s)} a message" if self.latency_s else "no latency"
+        """Bandwidth and latency: ``"25.0 GB/s per direction, 5.00 µs latency"``."""
+        latency = f"{format_s(self.latency_s)} latency" if self.latency_s else "no latency"
         if not self.is_latency_known:
-            latency = "latency not known, and taken for none"
-        return f"{format_bytes_per_s(self.bytes_per_s)} each way, {latency}"
+            latency = "unknown latency (taken as 0)"
+        return f"{format_bytes_per_s(self.bytes_per_s)} per direction, {latency}"
 
     @property
-    def told(self) -> str:
-        """Its name, both figures, and where they are from."""
+    def description(self) -> str:
+        """Name, bandwidth, latency and source."""
         return " · ".join(filter(None, (self.name, self.words, self.note)))
 
 
 def example_link() -> str:
-    """Return how a caller gives a link: options of the command line, or arguments."""
+    """Return an example of the options or arguments that describe a link."""
     return f"{argument('link_bandwidth', '25GB/s')} and {argument('link_latency', '5us')}"
 
 
-def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
-    """The link between ranks that a profile knows, all-reduces before others.
+def rank_link(profile: HardwareProfile, *, at_best: bool) -> RankLink:
+    """Return the link between ranks of a hardware profile, preferably measured with all-reduces.
 
-    `at_best`: the best of its bursts, for bounds; else the usual ones, for predictions.
+    `at_best`: peak numbers, for minimum times; else sustained ones, for predictions.
     """
-    # All-reduces come before others.
     links = [each for each in profile.links if is_between_ranks(each)]
     link = min(links, key=lambda each: not each.kernel.endswith(ALL_REDUCE), default=None)
     if link is None:
         raise InputError(
-            f"'{profile.name}' has no links between ranks: measure this machine's with `roofline"
-            f" measure --links`, or give {example_link()}"
+            f"hardware '{profile.name}' has no links between ranks; measure them with `roofline"
+            f" measure --links`, or add {example_link()}"
         )
     latency = link.latency
     latency_s = 0.0 if latency is None else latency.fast_s if at_best else latency.median_s
     where = link.provenance
-    return Wire(
+    return RankLink(
         name=f"{link.kernel}, {link.source} to {link.target}",
         bytes_per_s=link.peak_bytes_per_s if at_best else link.sustained_bytes_per_s,
         latency_s=latency_s,
         is_latency_known=latency is not None,
         is_in_host=link.source == link.target == BETWEEN_PROCESSES,
-        note=f"{where.source} {where.date}".rstrip()
-        + (", at its best" if at_best else ", as usual"),
+        note=f"{where.source} {where.date}".rstrip() + (", peak" if at_best else ", sustained"),
     )
 
 
 def is_between_ranks(link: Link) -> bool:
-    """Whether collectives go over it; ways to the memory of other nodes are none."""
+    """Return True if collectives use the link; links between NUMA nodes do not count."""
     return link.kernel.endswith((ALL_REDUCE, "send", "nvlink"))
 
 
 # Costs: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
-# in MPICH", International Journal of High Performance Computing Applications 19(1), 2005. That no
-# all-reduce sends less than 2 (N - 1) / N of the data: P. Patarasuk, X. Yuan, "Bandwidth optimal
-# all-reduce algorithms for clusters of workstations", Journal of Parallel and Distributed Computing
-# 69(2), 2009. Adding up is not counted: it is a few operations a byte.
+# in MPICH", International Journal of High Performance Computing Applications 19(1), 2005. Minimum
+# of 2 (N - 1) / N of the data per all-reduce: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
+# algorithms for clusters of workstations", Journal of Parallel and Distributed Computing 69(2),
+# 2009. The additions themselves are not counted: they are a few operations per byte.
 
 Algorithm = Literal["ring", "tree", "halving"]
 
@@ -107,36 +104,36 @@ ALGORITHMS: Mapping[Algorithm, str] = {
     "tree": "binomial tree, up and down: 2 log2 N messages of all of the data",
     "halving": "recursive halving and doubling: 2 log2 N messages, halves of halves of the data",
 }
-"""What each does; gloo and NCCL take a ring for large data, trees where latency counts."""
+"""Descriptions; gloo and NCCL use a ring for large data, trees if latency dominates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One exchange between all ranks: its messages one after the other, and what they carry.
+    """Collective operation of all ranks.
 
-    ``messages`` and ``way_bytes`` are those on the longest way through it, ``sent_bytes`` what the
-    busiest rank sends.
+    ``messages`` and ``way_bytes`` are those on the critical path, ``sent_bytes`` those of the
+    busiest rank.
     """
 
     messages: int
     way_bytes: float
     sent_bytes: float
 
-    def time_s(self, wire: Wire) -> float:
-        """The seconds that it takes over such links."""
-        return self.messages * wire.latency_s + self.way_bytes / wire.bytes_per_s
+    def time_s(self, link: RankLink) -> float:
+        """Return the time over this link in seconds."""
+        return self.messages * link.latency_s + self.way_bytes / link.bytes_per_s
 
 
 NOTHING = Collective(messages=0, way_bytes=0.0, sent_bytes=0.0)
 
 
 def rounds_of(ranks: int) -> int:
-    """log2 of the ranks, rounded up: in so many rounds all can have heard of one."""
+    """Return log2 of the number of ranks, rounded up: rounds until all have data of one."""
     return (ranks - 1).bit_length()
 
 
 def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collective:
-    """Every rank has `byte` bytes, and all get the sum of them."""
+    """Return the all-reduce of `byte` bytes per rank."""
     if ranks == 1:
         return NOTHING
     share = (ranks - 1) / ranks
@@ -153,7 +150,7 @@ def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collecti
 
 
 def _halving(byte: int, ranks: int) -> Collective:
-    """Of ranks beyond a power of two each hands its data to another, and gets the sum from it."""
+    """Return the all-reduce; ranks beyond a power of two send to a partner, and get the sum."""
     rounds = ranks.bit_length() - 1
     core = 2**rounds
     sent = 2 * (core - 1) / core * byte
@@ -164,29 +161,28 @@ def _halving(byte: int, ranks: int) -> Collective:
 
 
 def broadcast(byte: int, ranks: int) -> Collective:
-    """One rank has `byte` bytes, and all get them: a binomial tree."""
+    """Return the broadcast of `byte` bytes from one rank: a binomial tree."""
     rounds = rounds_of(ranks)
     return Collective(messages=rounds, way_bytes=rounds * byte, sent_bytes=rounds * byte)
 
 
-def least_all_reduce_s(byte: int, ranks: int, wire: Wire) -> float:
-    """The seconds that no all-reduce can beat, whatever its algorithm.
+def min_all_reduce_s(byte: int, ranks: int, link: RankLink) -> float:
+    """Return the minimum time of an all-reduce with any algorithm, in seconds.
 
-    Each rank must hear of all others, and send and receive 2 (N - 1) / N of the data.
+    Each rank depends on all others, and sends and receives 2 (N - 1) / N of the data.
     """
     if ranks == 1:
         return 0.0
-    return max(rounds_of(ranks) * wire.latency_s, 2 * (ranks - 1) / ranks * byte / wire.bytes_per_s)
+    return max(rounds_of(ranks) * link.latency_s, 2 * (ranks - 1) / ranks * byte / link.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a model is trained on several ranks.
+    """Settings of data-parallel training.
 
-    ``ranks`` is how many there are, each with a copy of the model; ``algorithm`` how they add up;
-    ``accumulate`` how many passes each makes before gradients are sent; ``bucket_bytes`` from how
-    many bytes on a bucket is full (None: torch's limits); ``sharded``: each rank keeps a part of
-    the optimizer's states; ``checkpointed`` are the modules that run again in the backward pass.
+    ``algorithm`` is that of all-reduce; ``accumulate`` the passes per all-reduce; ``bucket_bytes``
+    the bucket size (None: torch's defaults); ``sharded``: each rank keeps a part of the optimizer
+    states; ``checkpointed`` are the modules with activation checkpointing.
     """
 
     ranks: int
@@ -198,13 +194,13 @@ class Settings:
 
     @property
     def words(self) -> str:
-        """What is not as by default: ``"8 ranks · ring all-reduce · …"``."""
+        """Ranks, algorithm and changed defaults: ``"8 ranks · ring all-reduce · …"``."""
         parts = [
             f"{counted(self.ranks, 'rank')}",
             f"{self.algorithm} all-reduce",
-            f"gradients of {self.accumulate} passes added up" if self.accumulate > 1 else "",
-            "optimizer states shared out" if self.sharded else "",
-            f"{len(self.checkpointed)} modules run again for the backward pass"
+            f"gradient accumulation over {self.accumulate} passes" if self.accumulate > 1 else "",
+            "sharded optimizer" if self.sharded else "",
+            f"activation checkpointing of {len(self.checkpointed)} modules"
             if self.checkpointed
             else "",
         ]

@@ -22,7 +22,7 @@ def test_a_step_on_several_ranks_is_told(
     code = run([*STEP, "--data-parallel", "8", *LINK, "-o", str(file)])
     said = capsys.readouterr()
     assert code == 0, said.err
-    assert "on 8 ranks: scaling efficiency" in said.out and "Efficiency over ranks" in said.out
+    assert "on 8 ranks: scaling efficiency" in said.out and "Scaling by number of ranks" in said.out
     assert f"Wrote {file}" in said.err
     data = json.loads(file.read_text())
     assert data["gradient_bytes"] == 4 * (32 * 64 + 64 + 64 * 8 + 8)
@@ -52,7 +52,7 @@ def test_options_reach_the_result(capsys: pytest.CaptureFixture[str]) -> None:
         ([*STEP, "--data-parallel", "1000000000", *LINK], "from 1 to 1048576"),
         ([*STEP, "--data-parallel", "2", "--link-bandwidth", "25Gb/s"], "B: bytes, bit: bits"),
         ([*STEP, "--data-parallel", "2", "--link-latency", "5us"], "without --link-bandwidth"),
-        (["scale", DESIGN, "--data-parallel", "2"], "was not measured yet"),
+        (["scale", DESIGN, "--data-parallel", "2"], "no hardware profile of this machine"),
         ([*STEP, "--data-parallel", "2", *LINK, "--measured"], "leave --hardware out"),
         ([*STEP, "--data-parallel", "2", *LINK, "--all-reduce", "rings"], "did you mean 'ring'"),
         ([*STEP, "--data-parallel", "2", "--link-bandwidth", "fast"], "of the form 25GB/s"),
@@ -106,4 +106,4 @@ def test_links_are_kept_in_the_profile(
     assert kept.sustained_bytes_per_s == 2e9
     told = ["scale", DESIGN, "--data-parallel", "2", "--hardware", str(file)]
     assert run(told) == 0
-    assert "3.00 GB/s each way" in capsys.readouterr().out
+    assert "3.00 GB/s per direction" in capsys.readouterr().out

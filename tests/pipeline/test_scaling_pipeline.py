@@ -15,7 +15,7 @@ from torch import nn
 import roofline
 from roofline.pipeline import scaling
 from roofline.pipeline.distributed_capture import TrainingTask
-from roofline.scaling.settings import Wire
+from roofline.scaling.settings import RankLink
 from tests.pipeline.towers import Normed, Tower, scaled
 
 
@@ -58,7 +58,7 @@ def test_ranks_of_one_host_that_slow_each_other_down(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(scaling, "slowdown_beside", twice)
     analysis = roofline.analyze(Tower(), "8x64", train=True, hardware="10980xe", threads=1)
-    beside = Wire(name="gloo", bytes_per_s=1e9, latency_s=1e-5, is_in_host=True)
+    beside = RankLink(name="gloo", bytes_per_s=1e9, latency_s=1e-5, is_in_host=True)
     task = TrainingTask(model="tower.py:Tower")
     assert scaling._slowdown(task, analysis, beside, 2) == 2.0
     assert asked == [(task, 2 * analysis.threads)]

@@ -53,7 +53,7 @@ def test_modules_that_run_again_are_those_of_the_pattern() -> None:
 def test_mixed_precision_keeps_batch_norms_wide_and_says_so() -> None:
     told = scaled(Normed(), "2x3x8x8", autocast="bfloat16")
     assert {str(each.dtype) for each in told.buckets} == {"float32"}
-    assert any("1 batch norm are kept in float32" in each for each in told.notes)
+    assert any("1 batch norm stay in float32" in each for each in told.notes)
     assert not any("ran for real" in each for each in told.warnings)
     types = {str(spec.dtype) for row in told.analysis.operators for spec in row.outputs}
     assert {"bfloat16", "float32"} <= types
@@ -151,7 +151,7 @@ def test_each_optimizer_keeps_its_states_whole_and_shared_out() -> None:
 def test_gradients_that_lie_in_the_buckets_are_kept_once() -> None:
     told = scaled(Tower(), "8x64")
     choices = {each.what: each.memory for each in told.memory_choices}
-    views, asked = choices["gradients kept in the buckets"], choices["as asked"]
+    views, asked = choices["gradients as bucket views"], choices["these settings"]
     assert views.bucket_bytes == asked.bucket_bytes == told.gradient_bytes
     # Those of one layer at a time, which go as soon as they are copied.
     assert views.gradient_bytes < asked.gradient_bytes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.scaling.settings import Algorithm, Wire, all_reduce, broadcast, least_all_reduce_s
+from roofline.scaling.settings import Algorithm, RankLink, all_reduce, broadcast, min_all_reduce_s
 
 Message = tuple[int, int, list[int], bool]
 """From, to, which elements, and whether they are added (else they replace)."""
@@ -136,8 +136,8 @@ def test_an_all_reduce_costs_what_its_messages_cost(algorithm: Algorithm, count:
 def test_two_ranks_by_hand() -> None:
     # Each sends half of its 100 MB and gets the other's, then sends the sum of its half: 2 messages
     # of 50 MB at 10 GB/s are 10 ms, and twice 5 us.
-    wire = Wire(name="by hand", bytes_per_s=10e9, latency_s=5e-6)
-    assert all_reduce(100_000_000, 2).time_s(wire) == pytest.approx(0.01001)
+    link = RankLink(name="by hand", bytes_per_s=10e9, latency_s=5e-6)
+    assert all_reduce(100_000_000, 2).time_s(link) == pytest.approx(0.01001)
 
 
 @given(
@@ -149,15 +149,15 @@ def test_two_ranks_by_hand() -> None:
 def test_no_algorithm_beats_the_least(
     byte: int, ranks: int, algorithm: Algorithm, latency_s: float
 ) -> None:
-    wire = Wire(name="any", bytes_per_s=1e9, latency_s=latency_s)
-    least_s = least_all_reduce_s(byte, ranks, wire)
-    assert all_reduce(byte, ranks, algorithm).time_s(wire) >= least_s * (1 - 1e-12)
+    link = RankLink(name="any", bytes_per_s=1e9, latency_s=latency_s)
+    least_s = min_all_reduce_s(byte, ranks, link)
+    assert all_reduce(byte, ranks, algorithm).time_s(link) >= least_s * (1 - 1e-12)
 
 
 def test_one_rank_sends_nothing() -> None:
     told = all_reduce(1000, 1)
     assert (told.messages, told.way_bytes, told.sent_bytes) == (0, 0, 0)
-    assert least_all_reduce_s(1000, 1, Wire(name="any", bytes_per_s=1.0, latency_s=1.0)) == 0
+    assert min_all_reduce_s(1000, 1, RankLink(name="any", bytes_per_s=1.0, latency_s=1.0)) == 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
@@ -192,8 +192,8 @@ def test_a_broadcast_is_the_way_down_a_tree(count: int) -> None:
     ],
 )
 def test_times_by_hand(ranks: int, algorithm: Algorithm, expected_s: float) -> None:
-    wire = Wire(name="by hand", bytes_per_s=8e9, latency_s=50e-6)
-    assert all_reduce(48_000_000, ranks, algorithm).time_s(wire) == pytest.approx(expected_s)
+    link = RankLink(name="by hand", bytes_per_s=8e9, latency_s=50e-6)
+    assert all_reduce(48_000_000, ranks, algorithm).time_s(link) == pytest.approx(expected_s)
 
 
 @given(byte=st.integers(1, 10**9), ranks=st.integers(1, 300), latency_s=st.floats(0, 1e-3))
@@ -201,8 +201,8 @@ def test_times_by_hand(ranks: int, algorithm: Algorithm, expected_s: float) -> N
 def test_one_more_rank_never_takes_less(
     algorithm: Algorithm, byte: int, ranks: int, latency_s: float
 ) -> None:
-    wire = Wire(name="any", bytes_per_s=1e9, latency_s=latency_s)
+    link = RankLink(name="any", bytes_per_s=1e9, latency_s=latency_s)
     fewer_s, more_s = (
-        all_reduce(byte, each, algorithm).time_s(wire) for each in (ranks, ranks + 1)
+        all_reduce(byte, each, algorithm).time_s(link) for each in (ranks, ranks + 1)
     )
     assert more_s >= fewer_s

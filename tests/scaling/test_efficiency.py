@@ -15,7 +15,7 @@ from roofline.analysis import Analysis, read_analysis
 from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step, scaling_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings, Wire
+from roofline.scaling.settings import RankLink, Settings
 from tests.scaling.gradients import gradient
 
 STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
@@ -25,7 +25,7 @@ NO_PEAK = Peak(activation_bytes=0, gradient_bytes=0)
 
 
 def scaled(
-    sizes: list[int], wire: Wire | None, *, analysis: Analysis = STEP, **settings: Any
+    sizes: list[int], link: RankLink | None, *, analysis: Analysis = STEP, **settings: Any
 ) -> Scaling:
     """Gradients of these sizes, done evenly over the backward pass."""
     span = PASSES - FORWARD
@@ -34,7 +34,7 @@ def scaled(
         for place, size in enumerate(sizes)
     )
     step = Step(analysis=analysis, gradients=gradients, accumulating=NO_PEAK)
-    return scaling_of(step, Settings(**settings), wire)
+    return scaling_of(step, Settings(**settings), link)
 
 
 def measured(seconds: float) -> Analysis:
@@ -46,8 +46,8 @@ def measured(seconds: float) -> Analysis:
     return replace(STEP, operators=rows)
 
 
-wires = st.builds(
-    Wire,
+links = st.builds(
+    RankLink,
     name=st.just("any"),
     bytes_per_s=st.floats(1e5, 1e12),
     latency_s=st.floats(0, 1e-3),
@@ -55,12 +55,12 @@ wires = st.builds(
 )
 sizes_of = st.lists(st.integers(1, 2_000_000), min_size=1, max_size=12)
 SLACK = 1 + 1e-9
-WIRE = Wire(name="any", bytes_per_s=1e9, latency_s=0.0)
+WIRE = RankLink(name="any", bytes_per_s=1e9, latency_s=0.0)
 
 
 @given(
     sizes=sizes_of,
-    wire=wires,
+    link=links,
     accumulate=st.integers(1, 4),
     algorithm=st.sampled_from(["ring", "tree", "halving"]),
     bucket_bytes=st.sampled_from([None, 1, 100_000]),
@@ -68,7 +68,7 @@ WIRE = Wire(name="any", bytes_per_s=1e9, latency_s=0.0)
 )
 def test_more_ranks_keep_less_of_their_time(
     sizes: list[int],
-    wire: Wire,
+    link: RankLink,
     accumulate: int,
     algorithm: Any,
     bucket_bytes: int | None,
@@ -76,7 +76,7 @@ def test_more_ranks_keep_less_of_their_time(
 ) -> None:
     told = scaled(
         sizes,
-        wire,
+        link,
         analysis=STEP if seconds is None else measured(seconds),
         ranks=8,
         accumulate=accumulate,
@@ -94,11 +94,11 @@ def test_more_ranks_keep_less_of_their_time(
         assert each.step_low_s <= each.step_s * SLACK <= each.step_high_s * SLACK**2
 
 
-@given(sizes=sizes_of, wire=wires, accumulate=st.integers(1, 4))
+@given(sizes=sizes_of, link=links, accumulate=st.integers(1, 4))
 def test_no_more_hides_than_the_backward_pass_has_left(
-    sizes: list[int], wire: Wire, accumulate: int
+    sizes: list[int], link: RankLink, accumulate: int
 ) -> None:
-    told = scaled(sizes, wire, ranks=8, accumulate=accumulate)
+    told = scaled(sizes, link, ranks=8, accumulate=accumulate)
     times_s = [row.eager_min_time_s or 0.0 for row in STEP.operators]
     backward_s = sum(times_s[FORWARD:PASSES])
     for each in told.points:
@@ -112,11 +112,11 @@ def test_no_more_hides_than_the_backward_pass_has_left(
         assert all(sent.start_s >= sent.ready_s for sent in each.timeline.sent)
 
 
-@given(sizes=sizes_of, wire=wires)
-def test_slower_computing_keeps_more_and_does_no_more(sizes: list[int], wire: Wire) -> None:
-    wire = replace(wire, is_in_host=False)
+@given(sizes=sizes_of, link=links)
+def test_slower_computing_keeps_more_and_does_no_more(sizes: list[int], link: RankLink) -> None:
+    link = replace(link, is_in_host=False)
     quick, slow = (
-        scaled(sizes, wire, analysis=measured(seconds), ranks=8) for seconds in (1e-5, 1e-4)
+        scaled(sizes, link, analysis=measured(seconds), ranks=8) for seconds in (1e-5, 1e-4)
     )
     for fast, late in zip(quick.points, slow.points, strict=True):
         assert fast.efficiency is not None and late.efficiency is not None
@@ -127,8 +127,8 @@ def test_slower_computing_keeps_more_and_does_no_more(sizes: list[int], wire: Wi
 def test_states_that_are_shared_out_leave_each_rank_less_to_update() -> None:
     # Operators of a millisecond each, and a link that takes no time: a rank alone has all of them,
     # one of four with equal parameters a quarter of those of the update.
-    wire = Wire(name="fast", bytes_per_s=1e18, latency_s=0.0)
-    told = scaled([1000] * 4, wire, analysis=measured(1e-3), ranks=4, sharded=True)
+    link = RankLink(name="fast", bytes_per_s=1e18, latency_s=0.0)
+    told = scaled([1000] * 4, link, analysis=measured(1e-3), ranks=4, sharded=True)
     works = [row.phase for row in STEP.operators if row.eager_min_time_s is not None]
     update = works.count("optimizer")
     assert update
@@ -142,7 +142,9 @@ def test_states_that_are_shared_out_leave_each_rank_less_to_update() -> None:
 
 def test_flop_of_passes_are_done_as_often_as_there_are_passes() -> None:
     once, often = (
-        scaled([1000], Wire(name="any", bytes_per_s=1e9, latency_s=0.0), ranks=2, accumulate=each)
+        scaled(
+            [1000], RankLink(name="any", bytes_per_s=1e9, latency_s=0.0), ranks=2, accumulate=each
+        )
         for each in (1, 5)
     )
     passes = sum(row.flop or 0 for row in STEP.operators[:PASSES])
@@ -169,13 +171,13 @@ def test_one_rank_without_a_link_tells_of_one_rank() -> None:
     assert [each.ranks for each in told.points] == [1]
     assert (told.point.transfer_s, told.point.link_bytes) == (0, 0)
     assert told.point.efficiency == pytest.approx(1)
-    with pytest.raises(ValueError, match="have a link between them"):
+    with pytest.raises(ValueError, match="need a link"):
         scaled([1000], None, ranks=2)
 
 
 def test_a_million_ranks_are_told_at_once() -> None:
-    wire = Wire(name="any", bytes_per_s=1e9, latency_s=1e-6)
-    told = scaled([1000] * 200, wire, ranks=2**20, sharded=True)
+    link = RankLink(name="any", bytes_per_s=1e9, latency_s=1e-6)
+    told = scaled([1000] * 200, link, ranks=2**20, sharded=True)
     assert told.points[-1].ranks == 2**20
     # Each of 200 ranks has one parameter, the others none.
     assert told.point.memory.optimizer_bytes == 8000
@@ -193,4 +195,4 @@ def test_flop_that_are_not_known_are_not_made_up() -> None:
 
 def test_a_latency_that_was_not_measured_is_said() -> None:
     assert "no latency" in WIRE.words
-    assert "latency not known" in replace(WIRE, is_latency_known=False).words
+    assert "unknown latency" in replace(WIRE, is_latency_known=False).words

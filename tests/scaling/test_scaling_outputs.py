@@ -19,7 +19,7 @@ from roofline.scaling.drawing import LINK, lines_of, points_of
 from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step, scaling_of, times_of
 from roofline.scaling.result import Scaling
-from roofline.scaling.settings import Settings, Wire
+from roofline.scaling.settings import RankLink, Settings
 from tests.scaling.gradients import gradient
 
 DATA = Path(__file__).parent.parent / "data"
@@ -46,7 +46,7 @@ def scaled(
             slowdown=slowdown,
         ),
         Settings(ranks=ranks, **settings),  # pyright: ignore[reportArgumentType]  as given
-        Wire(name="made up", bytes_per_s=rate, latency_s=1e-6),
+        RankLink(name="made up", bytes_per_s=rate, latency_s=1e-6),
         notes=("something to know",),
     )
 
@@ -55,7 +55,7 @@ def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
     told = scaled(step)
     text = str(told)
     assert text.startswith(told.summary)
-    for words in ("→ 8", "made up", "something to know", "states shared out", "p3"):
+    for words in ("→ 8", "made up", "something to know", "sharded optimizer", "p3"):
         assert words in text
 
 
@@ -68,7 +68,7 @@ def test_ranks_that_slow_each_other_down_compute_longer_and_send_as_long(step: A
         assert told.point.step_s >= times * told.alone_s
         assert told.point.step_high_s >= times * told.alone_s + told.point.transfer_s
         assert told.points[0].ranks == 1 and told.points[0].step_s == pytest.approx(told.alone_s)
-    assert "1.50× that next to the other ranks" in str(slowed)
+    assert "1.50× slower next to other ranks" in str(slowed)
     assert "other ranks" not in str(usual)
 
 
@@ -110,7 +110,9 @@ def test_slower_links_leave_less(step: Analysis) -> None:
     assert slow.point.efficiency < fast.point.efficiency
     assert slow.point.max_efficiency and fast.point.max_efficiency
     assert slow.point.max_efficiency < fast.point.max_efficiency
-    assert slow.stops_at() == 2 and slow.stops_at(0.0) is None
+    assert (
+        slow.first_inefficient_rank_count() == 2 and slow.first_inefficient_rank_count(0.0) is None
+    )
 
 
 def test_times_are_the_best_kind_that_every_operator_has(step: Analysis) -> None:
@@ -137,7 +139,7 @@ def test_sharing_out_by_hand(step: Analysis) -> None:
 
 
 def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
-    with pytest.raises(InputError, match="nothing is sent"):
+    with pytest.raises(InputError, match="nothing to reduce"):
         scaling_of(
             Step(
                 analysis=step,
@@ -145,7 +147,7 @@ def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
                 accumulating=Peak(activation_bytes=0, gradient_bytes=0),
             ),
             Settings(ranks=2),
-            Wire(name="any", bytes_per_s=1.0, latency_s=0.0),
+            RankLink(name="any", bytes_per_s=1.0, latency_s=0.0),
         )
 
 
@@ -162,7 +164,7 @@ def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
         assert (each.step_s, each.efficiency, each.speedup, each.timeline) == (None,) * 4
     assert told.gradient_bytes == 4_800_000 and told.point.transfer_s > 0
     text = str(told)
-    assert "its time is not known" in text and "0 %" not in text
+    assert "time unknown" in text and "0 %" not in text
     assert ",,," in str(told.render("csv")) and "null" in told.to_json()
     assert isinstance(told.plot(), Figure)
 
@@ -174,18 +176,18 @@ def test_whatever_is_told_says_what_its_times_are(step: Analysis) -> None:
     )
     measured = scaled(replace(step, operators=rows))
     for told, words, kind in (
-        (bound, "at its minimum time", "bound"),
-        (measured, "as measured here", "measured"),
+        (bound, "minimum compute time", "bound"),
+        (measured, "measured compute", "measured"),
     ):
         assert words in told.summary
         for format in ("md", "html"):
-            assert words in str(told.render(format)).partition("Efficiency over ranks")[2]
+            assert words in str(told.render(format)).partition("Scaling by number of ranks")[2]
         csv_rows = list(csv.DictReader(io.StringIO(str(told.render("csv")))))
         assert {row["times"] for row in csv_rows} == {kind}
         assert {row["link"] for row in csv_rows} == {told.link_words}
         assert json.loads(told.to_json())["time_kind"] == kind
-    # What is bounded is data a second, and not efficiency.
-    assert "at most" in bound.summary and "of one rank at best" in bound.summary
+    # Speedup and samples/s are upper limits, efficiency is not.
+    assert "speedup ≤" in bound.summary
     assert "samples/s ≤" in str(bound)
     assert "≤" not in str(measured)
 
@@ -194,7 +196,7 @@ def test_one_rank_without_a_link_is_told_and_drawn(step: Analysis) -> None:
     told = replace(scaled(step, ranks=1), link=None)
     told = replace(told, points=told.points[:1])
     text = str(told)
-    assert "sends nothing" in text and "none: one rank" in text
+    assert "no communication" in text and "none (one rank)" in text
     assert json.loads(told.to_json())["link"] is None
     assert all(each.level != LINK for each in lines_of(told).diagonals)
     assert isinstance(told.plot(), Figure)
@@ -219,7 +221,7 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
     small = scaled(with_capacity(step, whole))
     large = scaled(with_capacity(step, whole - 1))
     assert (large.point.fits, small.point.fits) == (False, True)
-    assert "; but a rank does not fit: " in large.summary
+    assert "; a rank does not fit: " in large.summary
     assert "does not fit" not in small.summary
     text = str(large)
     assert any("fits in memory" in line for line in text.splitlines())

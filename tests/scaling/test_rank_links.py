@@ -10,7 +10,7 @@ from roofline.core.units import parse_bytes_per_s
 from roofline.errors import InputError
 from roofline.machine.hardware import Duration, HardwareProfile, Link
 from roofline.pipeline.measuring import with_links
-from roofline.scaling.settings import Wire, wire_of
+from roofline.scaling.settings import RankLink, rank_link
 from tests.builders import SOURCE, ceiling, level, profile
 
 
@@ -34,7 +34,7 @@ def machine(*links: Link) -> HardwareProfile:
 
 def test_all_reduces_are_taken_before_messages_and_bounds_take_the_best() -> None:
     known = machine(link("gloo send", 5e9), link("gloo all-reduce", 1e9))
-    usual, best = wire_of(known, at_best=False), wire_of(known, at_best=True)
+    usual, best = rank_link(known, at_best=False), rank_link(known, at_best=True)
     assert (usual.bytes_per_s, usual.latency_s) == (1e9, 3e-6)
     assert (best.bytes_per_s, best.latency_s) == (2e9, 1e-6)
     assert usual.is_in_host and "all-reduce" in usual.name
@@ -42,7 +42,7 @@ def test_all_reduces_are_taken_before_messages_and_bounds_take_the_best() -> Non
 
 def test_a_way_to_other_memory_is_no_link_between_ranks() -> None:
     with pytest.raises(InputError, match="measure --links"):
-        wire_of(machine(link("read", 5e9, "node 0")), at_best=True)
+        rank_link(machine(link("read", 5e9, "node 0")), at_best=True)
 
 
 def test_new_links_replace_their_like_and_leave_the_others() -> None:
@@ -53,11 +53,11 @@ def test_new_links_replace_their_like_and_leave_the_others() -> None:
 
 
 def test_a_link_says_its_figures_and_where_they_are_from() -> None:
-    wire = Wire(name="by hand", bytes_per_s=25e9, latency_s=5e-6)
-    assert wire.words == "25.0 GB/s each way, 5.00 µs a message"
-    assert wire.told == "by hand · 25.0 GB/s each way, 5.00 µs a message"
-    known = wire_of(machine(link("gloo send", 5e9)), at_best=True)
-    assert known.told.endswith("measured 2026-01-01, at its best")
+    by_hand = RankLink(name="by hand", bytes_per_s=25e9, latency_s=5e-6)
+    assert by_hand.words == "25.0 GB/s per direction, 5.00 µs latency"
+    assert by_hand.description == "by hand · 25.0 GB/s per direction, 5.00 µs latency"
+    known = rank_link(machine(link("gloo send", 5e9)), at_best=True)
+    assert known.description.endswith("measured 2026-01-01, peak")
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_link_says_its_figures_and_where_they_are_from() -> None:
     ],
 )
 def test_what_no_link_is_is_refused(rate: float, latency_s: float) -> None:
-    with pytest.raises(ValueError, match="a rate above 0"):
-        Wire(name="wrong", bytes_per_s=rate, latency_s=latency_s)
+    with pytest.raises(ValueError, match="bandwidth must be above 0"):
+        RankLink(name="wrong", bytes_per_s=rate, latency_s=latency_s)
 
 
 @pytest.mark.parametrize(
