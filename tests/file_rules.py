@@ -1,4 +1,4 @@
-"""What docs/file-formats.md says of files, as rules over plain data: an oracle for the readers.
+"""The rules of docs/reference/file-formats.md over plain data: an oracle for the readers.
 
 Nothing here uses roofline's readers or classes. A rule gives the data as the newest version writes
 it, with every default filled in, or raises `UnsoundError`.

@@ -134,7 +134,7 @@ def test_beside_every_bound_that_is_saved_stands_a_minimum_time(kind: str, tmp_p
     seen = 0
     for table in tables(data):
         seen += any(name in MINIMUM_TIMES for name in table)
-        # Parts of an architecture have none (docs/counting.md).
+        # Parts of an architecture have none (docs/explanation/counting.md).
         assert not lacking(table) or {"cache_bytes", "min_flop"} <= table.keys()
     assert seen
     if kind != "advice":

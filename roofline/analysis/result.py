@@ -45,8 +45,8 @@ Verdict = Literal["confirmed", "not confirmed"]
 class Finding:
     """One change that would save time, in seconds of a pass.
 
-    ``rule`` is the name of what found it (docs/advice.md lists them), ``operators`` are the indexes
-    of those concerned, none where the whole model is. ``evidence`` says what was counted and
+    ``rule`` is its name (docs/how-to/advice.md lists them), ``operators`` are the indexes of those
+    concerned, none where the whole model is. ``evidence`` says what was counted and
     predicted, with numbers; ``change`` what to do. ``predicted_before_s`` is what the operators
     concerned take (where there are none: the pass), ``predicted_after_s`` what takes their place,
     both on ``basis``; null where nobody can say. ``saving_low_s`` and ``saving_high_s`` are the

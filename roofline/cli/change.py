@@ -173,7 +173,7 @@ def _list_rules(names: str) -> None:
         flag("--per-channel", "Scale weights per output channel."),
         value(
             "--policy FILE.json",
-            "Read bits per layer from a policy or result (docs/quantizing.md).",
+            "Read bits per layer from a policy or result (docs/how-to/quantizing.md).",
             type=FileName(),
         ),
         value(

@@ -174,7 +174,7 @@ def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **opt
     """Analyze a training step of MODEL with DistributedDataParallel on several ranks.
 
     Buckets, all-reduces, their overlap with the backward pass, scaling efficiency and memory
-    (docs/scaling.md). Every rank is one machine. MODEL as for analyze.
+    (docs/how-to/scaling.md). Every rank is one machine. MODEL as for analyze.
     """
     from roofline.scaling.result import Scaling
 
@@ -204,7 +204,7 @@ def scale(model: str, measured: bool, run: dict[str, Any], output: Output, **opt
 def compile_(model: str, run: dict[str, Any], top: int | None, output: Output) -> None:
     """List the kernels that torch.compile generates for MODEL: launches, bytes, buffers.
 
-    They stand next to the operators of eager torch (docs/compiled.md). MODEL as for analyze.
+    They stand next to the operators of eager torch (docs/how-to/compiled.md). MODEL as for analyze.
     """
     from roofline.design.compilation import Compilation
 

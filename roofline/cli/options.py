@@ -189,7 +189,7 @@ def _all_stored(models: tuple[str, ...], *, allow_pickle: bool, weights: str | N
 _TRUST = flag(
     "--allow-pickle", "Unpickle model or weights files, which runs their code.", title=RUN
 )
-_WEIGHTS = value("--weights FILE", "State dict of the model (docs/files.md).", title=RUN)
+_WEIGHTS = value("--weights FILE", "State dict of the model (docs/how-to/files.md).", title=RUN)
 
 
 def model_argument(

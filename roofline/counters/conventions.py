@@ -5,8 +5,8 @@ products, and the ``rest``, every further operation. A counter of multiply-adds 
 the rest too: that is how batch norms get into its number.
 
 The conventions were read from the counters' code. They hold for the versions that
-`docs/crosscheck.md` names; where a version counts otherwise, its number no longer follows from
-them, and the crosscheck says so.
+`docs/explanation/crosscheck.md` names; where a version counts otherwise, its number no longer
+follows from them, and the crosscheck says so.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def analyze(
         model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
             transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
             ``"package.module:factory"``, ``"file.py:Model"``, or a design with the shape that goes
-            in: ``"conv2d(64,64,3)+relu()@56x56"`` (docs/designs.md).
+            in: ``"conv2d(64,64,3)+relu()@56x56"`` (docs/how-to/designs.md).
         inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
             these for several positional inputs, a mapping for keyword inputs, or both as
             ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MOST_BYTE, _MOST_S = 2**60, 1e9
 """No model has as many bytes, and no pass takes 30 years."""
 
-_FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.json"
+_FIX = "write one as docs/how-to/quantizing.md shows, or save a result with -o FILE.json"
 
 
 def policy_of(policy: Policy | str | Path | None, **parts: Any) -> Policy:

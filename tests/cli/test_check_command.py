@@ -223,7 +223,7 @@ def test_weights_of_a_file_may_be_named(folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_documented_workflow_fails_with_4_and_has_its_table(folder: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "ci.md").read_text(encoding="utf-8")
     workflow = page.partition("```yaml\n")[2].partition("```")[0]
     command = workflow.partition("roofline check")[2].partition("\n      - ")[0]
     # Its model is one whose convolution grows between the baseline and the check.

@@ -12,7 +12,7 @@ import pytest
 from roofline.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(?:console|bash|sh|)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _CALL = re.compile(r"^(?:\$ )?(?:\./scripts/)?roofline +(.+)$", re.MULTILINE)
 
@@ -30,7 +30,7 @@ def calls(page: Path) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_calls_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     for words in calls(page):

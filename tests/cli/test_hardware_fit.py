@@ -11,7 +11,7 @@ import pytest
 from roofline.cli.main import run
 from roofline.machine.hardware import read_profile
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "machines.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "how-to" / "machines.md"
 FLAGS = {
     "--cores": "16",
     "--clock": "4.5GHz",

@@ -641,7 +641,7 @@ def test_a_device_computes_as_a_whole() -> None:
     assert machine("epyc-9654").check_threads(4) == 4
 
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "machines.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "how-to" / "machines.md"
 
 
 @pytest.mark.parametrize("name", NAMES)

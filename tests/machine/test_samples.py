@@ -63,7 +63,7 @@ def test_what_stands_in_the_file() -> None:
 
 
 def figures(each: dict[str, Any]) -> tuple[float, float]:
-    """Peak and sustained of a series, by docs/file-formats.md and nothing else."""
+    """Peak and sustained of a series, by docs/reference/file-formats.md and nothing else."""
 
     def clean(rows: list[tuple[float, float, float | None]]) -> list[float]:
         return [wall for wall, busy, _ in rows if busy >= 0.95] or [wall for wall, _, _ in rows]

@@ -1,4 +1,4 @@
-"""docs/quantizing.md: its Python runs as it stands, one block after the other, and so on disk."""
+"""docs/how-to/quantizing.md: its Python runs block after block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roofline.core import schema
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Quantization
 
-TEXT = (Path(__file__).parents[2] / "docs" / "quantizing.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "quantizing.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

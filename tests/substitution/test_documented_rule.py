@@ -1,4 +1,4 @@
-"""The rule that docs/optimizing.md shows: what stands there works, and refuses what it must."""
+"""The rule in docs/how-to/optimizing.md works, and refuses unsafe matches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
-    text = (ROOT / "docs" / "optimizing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "optimizing.md").read_text(encoding="utf-8")
     (code,) = (each for each in re.findall(r"```python\n(.*?)```", text, re.S) if "Rule(" in each)
     file = tmp_path / "scale.py"
     file.write_text(code, encoding="utf-8")
@@ -67,7 +67,7 @@ def test_it_refuses(rule: Rule, module: nn.Module, why: str):
 
 
 def test_every_rule_is_in_the_docs():
-    text = (ROOT / "docs" / "optimizing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "optimizing.md").read_text(encoding="utf-8")
     table = text.partition("## The rules")[2].partition("## How to read")[0]
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table))
     assert {each.name for each in registry.known_rules()} <= listed

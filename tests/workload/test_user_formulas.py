@@ -22,7 +22,7 @@ from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import Capture, OperatorRecord, State
 from tests.workload.passes import only, passed, trained, working
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "operators.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "formulas.md"
 
 
 pytestmark = pytest.mark.usefixtures("a_registry_of_its_own")

@@ -1,4 +1,4 @@
-"""The rules that look at single operators: a function more is a rule more (docs/advice.md)."""
+"""Rules for single operators: one function each (docs/how-to/advice.md)."""
 
 from __future__ import annotations
 
