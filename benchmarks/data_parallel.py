@@ -46,8 +46,8 @@ _RANKS = 2
 
 
 def _computed(key: str, quick: bool) -> Row:
-    from roofline.machine.links import in_ranks
-    from roofline.pipeline.distributed_capture import TrainingTask, buckets_of_rank, times_of_rank
+    from roofline.machine.links import run_in_ranks
+    from roofline.pipeline.distributed_capture import TrainingTask, capture_buckets, time_steps
     from roofline.pipeline.scaling import scale
 
     model, shape = MODELS[key]
@@ -63,8 +63,8 @@ def _computed(key: str, quick: bool) -> Row:
     )
     task = TrainingTask(model=model, inputs=inputs, optimizer="sgd")
     ranks: Any = {"ranks": _RANKS, "threads": 1, "limit_s": 300}
-    sent, *_ = in_ranks(buckets_of_rank, task, **ranks)
-    found = in_ranks(times_of_rank, task, 3 if quick else _STEPS, **ranks)
+    sent, *_ = run_in_ranks(capture_buckets, task, **ranks)
+    found = run_in_ranks(time_steps, task, 3 if quick else _STEPS, **ranks)
     # A step is over when it is for the last rank.
     together = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
     alone = [max(each) for each in zip(*(one.alone_s for one in found), strict=True)]

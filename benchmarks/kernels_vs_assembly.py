@@ -29,9 +29,9 @@ from roofline.machine.kernels.assembly import Kernel
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, harness_ir
 from roofline.machine.kernels.compute import fma_kernel
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring import crew as memory
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring import workers as memory
 from roofline.machine.measuring.estimation import Burst, bursts_per_call, estimate, interleave
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from roofline.machine.system.host import available_memory_bytes, describe_host
 from roofline.machine.system.topology import describe_topology
@@ -116,7 +116,9 @@ def foreign(kernel: Kernel, library: ctypes.CDLL, name: str) -> CompiledKernel:
     return CompiledKernel(kernel, function, bench(engine.get_function_address("bench")), engine)
 
 
-def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Trial, Trial]]:
+def pairs(
+    library: ctypes.CDLL, threads: int, workers: PinnedThreads
+) -> list[tuple[str, Trial, Trial]]:
     """Rows: a label, roofline's trial, the C or assembly trial."""
     host, topology = describe_host(), describe_topology()
     teams = (1, threads) if threads > 1 else (1,)
@@ -138,7 +140,7 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
     sets, _ = plan_working_sets(levels, topology, teams, available_memory_bytes())
     most = max(each.bytes_per_thread for each in sets)
     buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(threads)]
-    crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
+    workers.each(lambda i: memory.fill(buffers[i], lambda: workers.stopped))
     unit = assembly.stream_unit(host.architecture, host.instruction_sets)
     assert unit is not None
     for kernel in stream_kernels(unit):
@@ -165,19 +167,21 @@ def fma_units(instruction_sets: tuple[str, ...]) -> list[assembly.VectorUnit]:
     ]
 
 
-def compare(rows: list[tuple[str, Trial, Trial]], crew: Crew, seconds: float) -> list[str]:
+def compare(
+    rows: list[tuple[str, Trial, Trial]], workers: PinnedThreads, seconds: float
+) -> list[str]:
     """Runs all trials in interleaved rounds; the rows of the table."""
     # Within a round one side comes after the other: back to back over the same memory, the second
     # of a pair would find one or two per cent of it in the last cache.
     trials = [own for _, own, _ in rows] + [other for _, _, other in rows]
     for _, own, other in rows:
-        own.calibrate(crew)
+        own.calibrate(workers)
         # The same work per burst on both sides.
         other.repeats, other.burst_s = own.repeats, own.burst_s
 
     def run(trial: Trial) -> list[Burst]:
         bursts = bursts_per_call(seconds, len(trials), trial.burst_s)
-        return trial.run(crew, min(bursts, trial.most_bursts or bursts))
+        return trial.run(workers, min(bursts, trial.most_bursts or bursts))
 
     results = interleave(
         trials,
@@ -224,9 +228,9 @@ def main() -> None:
     )
     load = Path("/proc/loadavg").read_text(encoding="utf-8").split()[0]
     threads = topology.available_cpus
-    with tempfile.TemporaryDirectory() as folder, Crew(threads, topology.cores) as crew:
+    with tempfile.TemporaryDirectory() as folder, PinnedThreads(threads, topology.cores) as workers:
         library = build(source + STREAM_C, Path(folder))
-        table = compare(pairs(library, threads, crew), crew, options.seconds)
+        table = compare(pairs(library, threads, workers), workers, options.seconds)
     version = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=True)
     text = "\n".join(
         [

@@ -46,10 +46,10 @@ from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compiler import compile_kernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring import crew as memory
+from roofline.machine.measuring import workers as memory
 from roofline.machine.measuring.benchmark import measure_hardware
-from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import BUSY, Burst, estimate
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from roofline.machine.system.host import available_memory_bytes, describe_host
 from roofline.machine.system.topology import describe_topology
@@ -275,9 +275,9 @@ def bandwidths(text: str, threads: int, *, scale: float, suffix: str) -> Figures
 
 @dataclass(slots=True, kw_only=True)
 class Own:
-    """roofline's side: a crew, and per row the trials that may find its ceiling."""
+    """roofline's side: a workers, and per row the trials that may find its ceiling."""
 
-    crew: Crew
+    workers: PinnedThreads
     cpus: tuple[int, ...]
     wide: bool
     rows: dict[Row, list[Trial]] = field(default_factory=dict[Row, list[Trial]])
@@ -303,15 +303,15 @@ class Own:
         deadline = time.perf_counter() + seconds
         while not found or time.perf_counter() < deadline:
             count = max(4, round((deadline - time.perf_counter()) / trial.burst_s))
-            found += trial.run(self.crew, min(count, trial.most_bursts or count))
+            found += trial.run(self.workers, min(count, trial.most_bursts or count))
         return found
 
 
-def prepare(crew: Crew) -> Own:
-    """Compiles and sizes roofline's kernels for all rows, on one thread and on the whole crew."""
+def prepare(workers: PinnedThreads) -> Own:
+    """Compiles and sizes roofline's kernels for all rows, on one thread and on all."""
     host, topology = describe_host(), describe_topology()
-    teams = sorted({1, crew.threads})
-    own = Own(crew=crew, cpus=topology.cores, wide="avx512f" in host.instruction_sets)
+    teams = sorted({1, workers.threads})
+    own = Own(workers=workers, cpus=topology.cores, wide="avx512f" in host.instruction_sets)
     for kernel in compute_kernels(host.architecture, host.instruction_sets):
         name = f"{kernel.dtype}, {kernel.unit.bits} bits"
         if kernel.name in ("fma", "dot") and name in COMPUTE.names:
@@ -323,8 +323,8 @@ def prepare(crew: Crew) -> Own:
     free = available_memory_bytes()
     sets, _ = plan_working_sets(find_levels(None, topology).levels, topology, teams, free)
     most = max(each.bytes_per_thread for each in sets)
-    buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(crew.threads)]
-    crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
+    buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(workers.threads)]
+    workers.each(lambda i: memory.fill(buffers[i], lambda: workers.stopped))
     unit = stream_unit(host.architecture, host.instruction_sets)
     for kernel in stream_kernels(unit) if unit else ():
         for form in (kernel, kernel.second_form()):
@@ -340,14 +340,14 @@ def prepare(crew: Crew) -> Own:
                 trials.append(stream_trial(compiled, each, buffers))
     for trials in own.rows.values():
         for trial in trials:
-            trial.calibrate(crew)
+            trial.calibrate(workers)
     return own
 
 
 def jobs_of_a_round(own: Own, peers: dict[str, Path]) -> list[Job]:
     """Every tool once: what is compared with one another follows one another."""
     jobs: list[Job] = []
-    teams = sorted({1, own.crew.threads})
+    teams = sorted({1, own.workers.threads})
 
     def add(source: str, run: Callable[[Path], Figures]) -> None:
         if source in peers:
@@ -357,7 +357,7 @@ def jobs_of_a_round(own: Own, peers: dict[str, Path]) -> list[Job]:
         cpus = own.cpus[:team]
         add("cpufp", lambda binary, cpus=cpus: cpufp(binary, cpus))
         jobs += own.jobs(COMPUTE.names, team)
-    add("clpeak", lambda binary: clpeak(binary, own.crew.threads))
+    add("clpeak", lambda binary: clpeak(binary, own.workers.threads))
     for team in teams:
         for name in CACHES.names:
             row = (name, team)
@@ -458,7 +458,7 @@ def compare_with_peers(own: Own, peers: dict[str, Path], rounds: int) -> list[st
     end, all_after, own_after = time.perf_counter(), *cpu_seconds()
     others_s = all_after - all_before - (own_after - own_before)
     others = max(0.0, others_s) / (end - begin) / (os.cpu_count() or 1)
-    teams = sorted({1, own.crew.threads})
+    teams = sorted({1, own.workers.threads})
     lines = [
         "## Against specialised tools",
         "",
@@ -496,7 +496,7 @@ def competitors(cpus: Sequence[int]) -> Iterator[None]:
 def compare_with_busy(own: Own, peers: dict[str, Path], rounds: int) -> list[str]:
     """The second part: the same ceiling with a competitor on every core."""
     name = COMPUTE.names[0]
-    teams = sorted({1, own.crew.threads})
+    teams = sorted({1, own.workers.threads})
     found: dict[str, dict[bool, list[float]]] = {}
     lost: dict[str, list[float]] = {}
 
@@ -505,7 +505,7 @@ def compare_with_busy(own: Own, peers: dict[str, Path], rounds: int) -> list[str
 
     for i in range(rounds):
         for busy in (False, True):
-            with competitors(own.cpus[: own.crew.threads]) if busy else contextlib.nullcontext():
+            with competitors(own.cpus[: own.workers.threads]) if busy else contextlib.nullcontext():
                 for team in teams:
                     for trial in own.rows.get((name, team), [])[:1]:
                         bursts = own.bursts(trial, BUSY_RUN_S)
@@ -578,7 +578,7 @@ def group(name: str) -> str:
 
 def core_to_core_latency_s(profile: HardwareProfile) -> float:
     """Seconds that a cache line takes from core to core."""
-    hops = [each for each in profile.overheads if each.name == "hop of a cache line"]
+    hops = [each for each in profile.overheads if each.name == "core-to-core latency"]
     return hops[0].time.median_s if hops else 1.0
 
 
@@ -693,8 +693,8 @@ def main() -> None:
     lines = head(options, peers, load)
     topology = describe_topology()
     if options.part != "repeatability":
-        with Crew(topology.available_cpus, topology.cores) as crew:
-            own = prepare(crew)
+        with PinnedThreads(topology.available_cpus, topology.cores) as workers:
+            own = prepare(workers)
             if options.part in ("peers", "all"):
                 lines += compare_with_peers(own, peers, options.rounds)
             if options.part in ("competitor", "all"):

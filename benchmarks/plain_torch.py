@@ -36,7 +36,7 @@ from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import UNKNOWN, Pace, usual_pace
 from roofline.machine.system.host import package_version
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.host_state import read_host_state
 from roofline.pipeline.machines import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.runs import captured_pass
 from roofline.pipeline.validations import predictors_without, validate
@@ -211,7 +211,7 @@ def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, An
     environment.update(habit.environment)
     if tunables:
         environment["GLIBC_TUNABLES"] = tunables
-    with pace_gauge(read_situation().topology.cores[: setting.threads]) as pace:
+    with pace_gauge(read_host_state().topology.cores[: setting.threads]) as pace:
         before = pace()
         done = subprocess.run(
             [sys.executable, "-c", setting.script(habit)],

@@ -22,7 +22,7 @@ from roofline.core.units import format_s
 from roofline.errors import MeasurementError, RooflineError, error_text
 from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.measuring.estimation import FAST_QUANTILE, provenance
-from roofline.machine.system.exclusive import end_with, held_locks
+from roofline.machine.system.exclusive import exit_with_parent, held_locks
 
 # Each has one rank of a process group of gloo, which finds the others through a file: no port has
 # to be free. What dies, or takes too long, ends all of them.
@@ -48,7 +48,7 @@ run_rank(told.recv_bytes(), told, answers)
 """
 
 
-def in_ranks(
+def run_in_ranks(
     function: Callable[..., T],
     *args: Any,
     ranks: int,
@@ -159,7 +159,7 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
 
 def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
     """Joins the others, runs the function, and answers; ends once ``told`` is closed."""
-    end_with(told.fileno())
+    exit_with_parent(told.fileno())
     try:
         place, function, args = pickle.loads(request)
         _join(*place)
@@ -313,8 +313,8 @@ def measure_links(*, rounds: int = _ROUNDS) -> tuple[Link, ...]:
     Two links: found with all-reduces, which move what a ring moves and add up, and with messages
     there and back, each timed `rounds` times.
     """
-    sums = in_ranks(_timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
-    messages = in_ranks(_timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
+    sums = run_in_ranks(_timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
+    messages = run_in_ranks(_timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
     return (
         # An exchange is over when it is for the last rank.
         link_of(

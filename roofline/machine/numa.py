@@ -9,10 +9,16 @@ from roofline.core.units import format_capacity
 from roofline.machine.hardware import Link
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.measuring.crew import HUGE_BYTE, Array, Crew, allocate, fill
 from roofline.machine.measuring.estimation import Burst, Findings, estimate, provenance
+from roofline.machine.measuring.pinned_threads import (
+    HUGE_BYTE,
+    Array,
+    PinnedThreads,
+    allocate,
+    fill,
+)
 from roofline.machine.measuring.trials import memory_trial
-from roofline.machine.system.situation import Situation
+from roofline.machine.system.host_state import HostState
 from roofline.machine.system.topology import ROOT, Node, pages_migrate
 
 _FREE_FACTOR = 2
@@ -27,7 +33,7 @@ _ROUNDS = 3
 
 
 def measure_node_links(
-    situation: Situation,
+    host_state: HostState,
     read: CompiledKernel | None,
     hierarchy: Hierarchy,
     *,
@@ -38,16 +44,16 @@ def measure_node_links(
     Ways are measured in turns, so that drift hits them alike; the first round goes over as many
     ways as there is time for, those within a node first. The caches must not hold what is read.
     """
-    if read is None or len(situation.nodes) < 2:
+    if read is None or len(host_state.nodes) < 2:
         return Findings()
-    cores = situation.topology.cores
-    caches = hierarchy.levels[-1].reached_bytes(cores) if hierarchy.levels else 0
+    cores = host_state.topology.cores
+    caches = hierarchy.levels[-1].reachable_bytes(cores) if hierarchy.levels else 0
     byte = max(_LEAST_BYTE, _CACHES * caches)
     nodes, left_out = usable_nodes(
-        situation.nodes,
+        host_state.nodes,
         cores=cores,
         bytes_per_node=byte,
-        available_bytes=situation.available_bytes,
+        available_bytes=host_state.available_bytes,
     )
     conditions = [f"NUMA: not measured: {each}" for each in left_out]
     if not nodes:
@@ -55,8 +61,11 @@ def measure_node_links(
     routes = [(node, node) for node in nodes] + [(a, b) for a in nodes for b in nodes if a != b]
     readings: dict[tuple[int, int], tuple[float, list[Burst]]] = {}
     with ExitStack() as stack:
-        crews = {node: stack.enter_context(Crew(len(cpus), cpus)) for node, cpus in nodes.items()}
-        memory = {node: place(crew, byte) for node, crew in crews.items()}
+        workers_by_node = {
+            node: stack.enter_context(PinnedThreads(len(cpus), cpus))
+            for node, cpus in nodes.items()
+        }
+        memory = {node: place(workers, byte) for node, workers in workers_by_node.items()}
         shares = {(a, b): parts(memory[b], len(nodes[a])) for a, b in routes}
         trials = {
             route: memory_trial(read, share[0].size, share, again=False)
@@ -65,11 +74,13 @@ def measure_node_links(
         for route in routes * _ROUNDS:
             if not in_time():
                 break
-            trial, crew = trials[route], crews[route[0]]
+            trial, workers = trials[route], workers_by_node[route[0]]
             if route not in readings:
-                trial.calibrate(crew)
+                trial.calibrate(workers)
                 readings[route] = trial.work_per_burst, []
-            readings[route][1].extend(trial.run(crew, min(_BURSTS, trial.most_bursts or _BURSTS)))
+            readings[route][1].extend(
+                trial.run(workers, min(_BURSTS, trial.most_bursts or _BURSTS))
+            )
     links: list[Link] = []
     for (source, target), (read_bytes, bursts) in readings.items():
         rate = estimate(read_bytes, bursts)
@@ -131,19 +142,21 @@ def usable_nodes(
     return (found if len(found) > 1 else {}), left_out
 
 
-def place(crew: Crew, byte: int) -> Array:
-    """`byte` bytes of memory on the node that a crew's workers are pinned to.
+def place(workers: PinnedThreads, byte: int) -> Array:
+    """`byte` bytes of memory on the node that the threads are pinned to.
 
     Each worker writes a part, all of them together every byte: what nobody wrote is nowhere yet.
     """
     whole = allocate(byte)
-    step = byte // crew.threads // HUGE_BYTE * HUGE_BYTE
+    step = byte // workers.threads // HUGE_BYTE * HUGE_BYTE
 
     def write(i: int) -> None:
-        last = i == crew.threads - 1
-        fill(whole[i * step :] if last else whole[i * step : (i + 1) * step], lambda: crew.stopped)
+        last = i == workers.threads - 1
+        fill(
+            whole[i * step :] if last else whole[i * step : (i + 1) * step], lambda: workers.stopped
+        )
 
-    crew.each(write)
+    workers.each(write)
     return whole
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from roofline.machine.links import LIMIT_S, in_ranks
+from roofline.machine.links import LIMIT_S, run_in_ranks
 from roofline.run import RunOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STEPS_TO_SETTLE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RealBucket:
+class SentBucket:
     """A bucket that torch sent; ``parameters`` in the order in which they lie in it."""
 
     index: int
@@ -68,7 +68,7 @@ class StepTimes:
     alone_s: tuple[float, ...]
 
 
-def slowdown_beside(
+def shared_compute_slowdown(
     task: TrainingTask,
     *,
     ranks: int = 2,
@@ -81,16 +81,16 @@ def slowdown_beside(
     Nothing is sent: they share memory, caches and the heat. A step beside others is over when it
     is for the last of them.
     """
-    found = in_ranks(computing_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
+    found = run_in_ranks(time_computing, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
     beside = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
     # Others do not speed it up: less than 1 is noise.
     return max(1.0, statistics.median(beside) / statistics.median(found[0].alone_s))
 
 
-def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBucket, ...]:
+def capture_buckets(rank: int, ranks: int, task: TrainingTask) -> tuple[SentBucket, ...]:
     """The buckets of one step, once torch knows the order, as this rank sent them."""
     trained = _Trained(task)
-    seen: list[RealBucket] = []
+    seen: list[SentBucket] = []
     assert trained.parallel is not None
     trained.parallel.register_comm_hook(None, _seeing(seen, trained.names, ranks))
     for _ in range(_STEPS_TO_SETTLE):
@@ -99,13 +99,13 @@ def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBuck
     return tuple(seen)
 
 
-def times_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
+def time_steps(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
     """What steps take on this rank, those that send in turn with those that do not."""
     trained = _Trained(task)
     return _timed(steps, lambda: trained.step(), lambda: trained.step(sends=False))
 
 
-def computing_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
+def time_computing(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
     """What computing takes on this rank, in turn with all others and (the first) alone."""
     # Joined ranks talk in their first pass, whatever they are told.
     trained = _Trained(task, is_joined=False)
@@ -131,14 +131,14 @@ def _timed(
     return StepTimes(together_s=tuple(together_s), alone_s=tuple(alone_s))
 
 
-def _seeing(seen: list[RealBucket], names: dict[int, str], ranks: int) -> Any:
+def _seeing(seen: list[SentBucket], names: dict[int, str], ranks: int) -> Any:
     """A hook that writes buckets down and has them added up as torch does without one."""
     from torch import distributed
 
     def hook(_state: object, bucket: Any) -> Any:
         buffer = bucket.buffer()
         seen.append(
-            RealBucket(
+            SentBucket(
                 index=bucket.index(),
                 byte=buffer.nbytes,
                 dtype=str(buffer.dtype).removeprefix("torch."),

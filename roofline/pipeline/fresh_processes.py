@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from roofline.errors import InputError, MeasurementError, RooflineError, error_text
-from roofline.machine.system.exclusive import end_with, held_locks
+from roofline.machine.system.exclusive import exit_with_parent, held_locks
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ serve(asked, answers, settled=bool(int(sys.argv[3])))
 
 def serve(asked: Connection, answers: Connection, *, settled: bool) -> None:
     """Answers what is asked, each from a fork, until nobody asks any more."""
-    end_with(asked.fileno())
+    exit_with_parent(asked.fileno())
     _prepare()
     if settled:
         import torch
@@ -202,7 +202,7 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
         for each in shared:
             each.close()
         os.close(reader)
-        end_with(writer)
+        exit_with_parent(writer)
         with os.fdopen(writer, "wb") as file:
             file.write(_answer(request))
         os._exit(0)

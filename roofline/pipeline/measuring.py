@@ -59,7 +59,7 @@ def measure_links(
     Links that were measured so before are replaced; all else in the profile stays.
     """
     from roofline.machine.links import measure_links as measure
-    from roofline.machine.system.exclusive import alone_on_this_machine
+    from roofline.machine.system.exclusive import exclusive_measurement
 
     file = catalog.host_file()
     if not file.exists():
@@ -77,7 +77,7 @@ def measure_links(
     if save:
         catalog.check_user_folder()
     tell = say or silent
-    with alone_on_this_machine(tell):
+    with exclusive_measurement(tell):
         tell("measuring what goes between two processes over gloo")
         links = measure()
     # Read now: whoever was waited for may have measured all the rest anew.
@@ -202,7 +202,7 @@ def measure_with_samples(
     save: bool = True,
 ) -> Measurement:
     """As `measure_hardware`, with the raw samples, and the file that the profile is kept in."""
-    from roofline.machine.system.exclusive import alone_on_this_machine
+    from roofline.machine.system.exclusive import exclusive_measurement
 
     if effort not in get_args(Effort) or effort == "unspecified":
         raise InputError(f"effort '{effort}' is unknown; choose quick, default or thorough")
@@ -216,7 +216,7 @@ def measure_with_samples(
         check_threads_of_host(threads)
     if save:
         catalog.check_user_folder()
-    with alone_on_this_machine(waiting or silent):
+    with exclusive_measurement(waiting or silent):
         if device == "cuda":
             from roofline.machine.gpu.measurement import measure_gpu
 
@@ -244,13 +244,13 @@ def explain_measurement() -> tuple[Section, ...]:
     from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
     from roofline.machine.kernels.compiler import host_features
     from roofline.machine.measuring.explanation import Section, explain
-    from roofline.machine.system.situation import read_situation
+    from roofline.machine.system.host_state import read_host_state
 
-    situation = read_situation(compiler_features=host_features)
-    count = situation.topology.available_cpus
+    host_state = read_host_state(compiler_features=host_features)
+    count = host_state.topology.available_cpus
     # What all threads together will go over in DRAM, as far as caches are what is reported.
-    levels = find_levels(None, situation.topology).levels
-    sets, _ = plan_working_sets(levels, situation.topology, (count,), situation.available_bytes)
+    levels = find_levels(None, host_state.topology).levels
+    sets, _ = plan_working_sets(levels, host_state.topology, (count,), host_state.available_bytes)
     in_memory = (each.bytes_per_thread * count for each in sets if each.level == DRAM)
     last, problem = None, ""
     if catalog.host_file().exists():
@@ -259,8 +259,8 @@ def explain_measurement() -> tuple[Section, ...]:
         except RooflineError as error:
             problem = f"It cannot be read, and the next measurement takes its place: {error}"
     sections = explain(
-        situation,
-        _kernels(situation.host),
+        host_state,
+        _kernels(host_state.host),
         threads=count,
         array_bytes=next(in_memory, None),
         profile_file=catalog.host_file(),

@@ -17,7 +17,7 @@ from roofline.pipeline.analyses import (
     known_machines,
     placed_on,
 )
-from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
+from roofline.pipeline.distributed_capture import TrainingTask, shared_compute_slowdown
 from roofline.pipeline.runs import CapturedPass, Workload, workload_of
 from roofline.run import Run, RunKeywords, RunOptions, StepKeywords, takes
 from roofline.scaling.memory import peak_while_accumulating
@@ -329,4 +329,8 @@ def _slowdown(
     """Return the slowdown by other ranks on this host; None if ranks are on several hosts."""
     threads = analysis.threads
     is_here = link is not None and link.is_in_host and ranks * threads <= analysis.hardware.threads
-    return slowdown_beside(task, ranks=ranks, threads=threads) if is_here and ranks > 1 else None
+    return (
+        shared_compute_slowdown(task, ranks=ranks, threads=threads)
+        if is_here and ranks > 1
+        else None
+    )

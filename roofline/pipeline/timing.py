@@ -24,8 +24,8 @@ from roofline.machine.system.activity import (
     memory_pressure,
     read_activity,
 )
-from roofline.machine.system.exclusive import alone_on_this_machine
-from roofline.machine.system.situation import circumstances, read_situation
+from roofline.machine.system.exclusive import exclusive_measurement
+from roofline.machine.system.host_state import host_conditions, read_host_state
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.runs import CapturedPass, Workload
@@ -83,16 +83,16 @@ def bench(
 ) -> Iterator[Bench]:
     """This machine for as long as it is measured on; no other measurement runs meanwhile."""
     profile, notes = (of_device, ()) if of_device else host_hardware(progress)
-    with alone_on_this_machine(say):
-        situation = read_situation()
-        topology = situation.topology
+    with exclusive_measurement(say):
+        host_state = read_host_state()
+        topology = host_state.topology
         busy = check_quiet(topology, force=force)
         yield Bench(
             profile=profile,
             topology=topology,
             conditions=(
                 *busy,
-                *circumstances(situation),
+                *host_conditions(host_state),
                 *memory_pressure(),
             ),
             notes=notes,

@@ -31,7 +31,7 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.measuring import benchmark
 from roofline.machine.measuring.estimation import Burst, Finding, Series, samples_file
-from roofline.machine.system.exclusive import alone_on_this_machine
+from roofline.machine.system.exclusive import exclusive_measurement
 from tests.builders import SOURCE, ceiling, level, profile
 from tests.cli.stand_ins import error_of
 
@@ -396,7 +396,7 @@ sys.exit(run(["measure", "--quick"]))
 def second(folder: Path) -> Generator[subprocess.Popen[str]]:
     """Another process that measures; it waits for as long as the context lasts."""
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with alone_on_this_machine(pytest.fail, folder=folder):
+    with exclusive_measurement(pytest.fail, folder=folder):
         process = subprocess.Popen(
             [sys.executable, "-c", SECOND],
             env=environment,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 from tests.machine.fake_machine import FakeMachine, install
 from tests.machine.host_trees import Tree
 
@@ -19,10 +19,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
 
 @pytest.fixture
-def crew(machine: FakeMachine) -> Iterator[Crew]:
+def workers(machine: FakeMachine) -> Iterator[PinnedThreads]:
     """Two threads of the machine on paper."""
-    with Crew(2, (0, 1)) as crew:
-        yield crew
+    with PinnedThreads(2, (0, 1)) as workers:
+        yield workers
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ from roofline.machine.hardware import Effort, HardwareProfile, Host
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.assembly import stream_unit
-from roofline.machine.kernels.chase import Order, PlainKernel
 from roofline.machine.kernels.compiler import Plan
 from roofline.machine.kernels.compute import ComputeKernel
+from roofline.machine.kernels.pointer_chase import Order, PlainKernel
 from roofline.machine.kernels.stream import StreamKernel, stream_kernels
 from roofline.machine.measuring import benchmark, kernel_measurement, trials
 from roofline.machine.measuring.estimation import PROGRAMS, Estimate, Series
 from roofline.machine.system.activity import Activity
-from roofline.machine.system.situation import Frequency, Situation
+from roofline.machine.system.host_state import Frequency, HostState
 from roofline.machine.system.topology import Cache, Topology
 from roofline.machine.theory.microarchitectures import Core
 from tests.machine.simulated_caches import KIB, MIB, Simulated
@@ -55,7 +55,7 @@ TOPOLOGY = Topology(
 FREQUENCY = Frequency(
     governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
 )
-SITUATION = Situation(
+SITUATION = HostState(
     host=HOST,
     topology=TOPOLOGY,
     frequency=FREQUENCY,
@@ -95,7 +95,7 @@ class FakeMachine:
     ``compiled`` what was compiled.
     """
 
-    situation: Situation = SITUATION
+    host_state: HostState = SITUATION
     core: Core | None = None
     caches: Simulated = field(
         default_factory=lambda: Simulated(
@@ -128,7 +128,7 @@ class FakeMachine:
         return FakeKernel(self, kernel)
 
     def write_cycle(self, memory: Any, slot: int, order: Order) -> None:
-        """Stands for `chase.write_cycle`: remembers how large the working set at a pointer is."""
+        """Stands for `pointer_chase.write_cycle`: keeps the size of its working set."""
         self._cycles[memory.ctypes.data + int(order[0]) * 64 + slot * 8] = memory.size
 
     def seconds(self, kernel: Kernel, plan: Plan) -> float:
@@ -136,7 +136,7 @@ class FakeMachine:
         match kernel:
             case PlainKernel(label="clock"):
                 ideal_s = kernel.work(plan.length) / CLOCK_HZ
-            case PlainKernel(label="hop"):
+            case PlainKernel(label="core-to-core"):
                 ideal_s = kernel.work(plan.length) * self.core_to_core_latency_s
             case PlainKernel():
                 start = ctypes.c_uint64.from_address(plan.state).value
@@ -231,7 +231,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     affinity = FakeAffinity()
     monkeypatch.setattr(os, "sched_setaffinity", affinity.set, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", affinity.get, raising=False)
-    monkeypatch.setattr(benchmark, "read_situation", lambda **_: machine.situation)
+    monkeypatch.setattr(benchmark, "read_host_state", lambda **_: machine.host_state)
     monkeypatch.setattr(benchmark, "read_activity", lambda **_: QUIET)
     monkeypatch.setattr(compiler, "compile_kernel", machine.compile)
     monkeypatch.setattr(compiler, "unlisted_instruction_sets", tuple)
@@ -241,7 +241,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: None)
     for module in (kernel_measurement, exploration):
         monkeypatch.setattr(module, "fill", lambda array, stopped: None)
-    monkeypatch.setattr(exploration.chase, "write_cycle", machine.write_cycle)
+    monkeypatch.setattr(exploration.pointer_chase, "write_cycle", machine.write_cycle)
     # Python's own, which are part of what fake kernels do.
     monkeypatch.setattr(trials, "minor_faults", lambda: 0)
     return machine
@@ -287,13 +287,13 @@ def rate(
 def few_kernels(machine: FakeMachine) -> None:
     """Eleven compute kernels, on one thread."""
     host = replace(HOST, instruction_sets=("avx", "fma"))
-    machine.situation = replace(machine.situation, host=host)
+    machine.host_state = replace(machine.host_state, host=host)
 
 
 def with_topology(machine: FakeMachine, **changes: Any) -> None:
     """Changes what the operating system reports of the fake machine's CPUs."""
-    topology = replace(machine.situation.topology, **changes)
-    machine.situation = replace(machine.situation, topology=topology)
+    topology = replace(machine.host_state.topology, **changes)
+    machine.host_state = replace(machine.host_state, topology=topology)
 
 
 def labels(kernels: Sequence[Kernel]) -> set[str]:

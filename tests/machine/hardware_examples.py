@@ -40,7 +40,7 @@ def measured(reference: str = _BURSTS, note: str = "280 bursts, 2 disturbed") ->
     )
 
 
-def on_paper(per_s: float, how: str) -> TheoreticalRate:
+def theoretical_peaks(per_s: float, how: str) -> TheoreticalRate:
     """A figure that follows from the clock."""
     reference = "clock x lanes x pipes; the clock as measured"
     return TheoreticalRate(
@@ -79,7 +79,7 @@ def _ceilings(of: str, unit: str, kernel: str, flop_per_cycle: int) -> Iterator[
             peak_flop_per_s=share * paper,
             sustained_flop_per_s=(share - 0.05 * threads) * paper,
             spread=0.021,
-            theoretical=on_paper(
+            theoretical=theoretical_peaks(
                 paper, f"{threads} x {CLOCK_HZ / 1e9:g} GHz x {flop_per_cycle} FLOP per cycle"
             ),
             doubt="a second kernel reached 8.2 % more" if doubted else "",
@@ -153,7 +153,7 @@ def _bandwidth(
         sustained_bytes_per_s=0.95 * rate if near else (0.9 if threads == 1 else 0.55) * rate,
         spread=0.025 if near else 0.12,
         write_allocate=_ALLOCATE.get(kernel, "not counted"),
-        theoretical=on_paper(paper, "two loads of 64 byte per cycle") if known else None,
+        theoretical=theoretical_peaks(paper, "two loads of 64 byte per cycle") if known else None,
         provenance=measured(f"{_BURSTS}; half of {level}" if near else f"{_BURSTS}; 256 MiB"),
     )
 

@@ -85,7 +85,7 @@ def test_a_fake_machine_is_measured_as_it_is() -> None:
     assert (profile.clock.peak_hz, profile.clock.median_hz) == pytest.approx((3e9, 3e9), rel=1e-3)
     assert profile.links == ()
     (hop,) = profile.overheads
-    assert (hop.name, hop.threads) == ("hop of a cache line", 2)
+    assert (hop.name, hop.threads) == ("core-to-core latency", 2)
     assert hop.time.median_s == pytest.approx(50e-9, rel=1e-3)
     assert profile.latency_curve is not None
     assert profile.latency_curve.latency_s[0] == pytest.approx(1e-9, rel=1e-3)

@@ -10,7 +10,7 @@ import pytest
 from roofline.machine.hardware import LatencyCurve, Provenance
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, Step, find_levels, find_steps
 from roofline.machine.hierarchy.curves import Latencies, measure_latencies
-from roofline.machine.hierarchy.working_sets import with_instances
+from roofline.machine.hierarchy.working_sets import note_instances
 from roofline.machine.system.topology import Cache
 from tests.machine.simulated_caches import (
     HIERARCHIES,
@@ -348,8 +348,8 @@ def test_instances_of_different_sizes_keep_their_proportion() -> None:
     )
     last = find_levels(None, replace(reported_topology(()), caches=caches)).levels[2]
     assert last.instances(range(4)) == (32 * MIB,)
-    assert last.reached_bytes(range(8)) == 128 * MIB
-    told = with_instances(last, range(8)).provenance.reference
+    assert last.reachable_bytes(range(8)) == 128 * MIB
+    told = note_instances(last, range(8)).provenance.reference
     assert told == "2 instances of 96 MiB or 32 MiB; reported by the operating system"
 
 

@@ -15,18 +15,18 @@ from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring.ceilings import (
-    OnPaper,
+    TheoreticalPeaks,
     compute_ceiling,
     doubt,
+    drop_slower_mixes,
     kernel_conditions,
     memory_levels,
     page_conditions,
-    without_lower_mixes,
     write_allocate,
 )
 from roofline.machine.measuring.estimation import provenance
 from roofline.machine.measuring.kernel_measurement import clock_conditions, measured_clock
-from roofline.machine.measuring.rounds import Reached, faster
+from roofline.machine.measuring.rounds import KernelRate, fastest_form
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
 from tests.machine.fake_machine import FakeKernel, FakeMachine, rate
 
@@ -59,14 +59,14 @@ def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 
 
 def test_the_form_that_sustains_more_counts() -> None:
     one, other = fma_trial(), fma_trial(second=True)
-    found = faster([(one, rate(90.0, peak=200.0)), (other, rate(100.0))], "small")
+    found = fastest_form([(one, rate(90.0, peak=200.0)), (other, rate(100.0))], "small")
     assert found.trial is other
     assert found.other is not None
     assert (found.rate.sustained, found.other.sustained) == (100.0, 90.0)
     # The peak is that of the other form: a bound must not lie below what was reached.
     assert found.rate.peak == 200.0
     assert found.reservation == "small"
-    assert faster([(one, rate())]).other is None
+    assert fastest_form([(one, rate())]).other is None
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_the_form_that_sustains_more_counts() -> None:
     ],
 )
 def test_what_speaks_against_a_figure(reached: dict[str, Any], expected: str) -> None:
-    assert doubt(Reached(**{"trial": fma_trial(), "rate": rate(), **reached})) == expected
+    assert doubt(KernelRate(**{"trial": fma_trial(), "rate": rate(), **reached})) == expected
 
 
 def test_a_ceiling_says_what_it_is_and_how_it_was_found() -> None:
-    found = Reached(
+    found = KernelRate(
         trial=fma_trial(2), rate=rate(1e11, peak=1.1e11, disturbed=3), other=rate(0.99e11)
     )
-    ceiling = compute_ceiling(found, OnPaper())
+    ceiling = compute_ceiling(found, TheoreticalPeaks())
     assert (ceiling.kind, ceiling.label, ceiling.threads) == ("hardware", "float32 avx2 fma", 2)
     assert (ceiling.peak_flop_per_s, ceiling.sustained_flop_per_s) == (1.1e11, 1e11)
     assert (ceiling.theoretical, ceiling.doubt) == (None, "")
@@ -137,11 +137,11 @@ def test_write_allocate(kernel: str, nearest: str, beyond: str) -> None:
 
 def test_levels_come_nearest_first() -> None:
     reached = [
-        Reached(trial=stream("copy", level, threads), rate=rate(1e9 * threads))
+        KernelRate(trial=stream("copy", level, threads), rate=rate(1e9 * threads))
         for level in ("DRAM", "L2", "L1")
         for threads in (1, 2)
     ]
-    levels = list(memory_levels(reached, OnPaper()))
+    levels = list(memory_levels(reached, TheoreticalPeaks()))
     assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
     assert [level.capacity_bytes for level in levels] == [1 << 20, 1 << 20, None]
     for level in levels:
@@ -158,12 +158,12 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
     paper = TheoreticalRate(per_s=5e10, provenance=provenance("SMBIOS"))
     kernels = ("read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt")
     reached = [
-        Reached(trial=stream(kernel, level, threads), rate=rate(1e9))
+        KernelRate(trial=stream(kernel, level, threads), rate=rate(1e9))
         for level in ("L1", "DRAM")
         for kernel in kernels
         for threads in (1, 2)
     ]
-    levels = memory_levels(reached, OnPaper(), paper)
+    levels = memory_levels(reached, TheoreticalPeaks(), paper)
     found = {
         (level.name, b.kernel, b.threads): b.theoretical
         for level in levels
@@ -178,17 +178,19 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
 
 def test_compute_and_caches_carry_the_clock_that_they_were_measured_at() -> None:
     clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=provenance("hand"))
-    found = [Reached(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
-    near, dram = memory_levels(found, OnPaper(clock=clock))
+    found = [KernelRate(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
+    near, dram = memory_levels(found, TheoreticalPeaks(clock=clock))
     assert (near.bandwidth[0].clock_hz, dram.bandwidth[0].clock_hz) == (3.9e9, None)
-    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, OnPaper())] == [
+    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, TheoreticalPeaks())] == [
         None,
         None,
     ]
 
 
 def test_memory_alone_is_not_the_nearest_level() -> None:
-    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], OnPaper())
+    (level,) = memory_levels(
+        [KernelRate(trial=stream("write", "DRAM"), rate=rate())], TheoreticalPeaks()
+    )
     assert level.bandwidth[0].write_allocate == "not counted"
 
 
@@ -208,11 +210,11 @@ def ceiling(
 
 def test_a_mix_that_repeats_the_multiply_add_is_left_out() -> None:
     fma = ceiling("fma", 100.0)
-    assert without_lower_mixes([fma, ceiling("fma-add", 75.0)]) == (fma,)
+    assert drop_slower_mixes([fma, ceiling("fma-add", 75.0)]) == (fma,)
     # Its best bursts alone do not make it the higher one.
-    assert without_lower_mixes([fma, ceiling("fma-add", 110.0, 99.0)]) == (fma,)
+    assert drop_slower_mixes([fma, ceiling("fma-add", 110.0, 99.0)]) == (fma,)
     higher = ceiling("fma-add", 133.0)
-    assert without_lower_mixes([fma, higher]) == (fma, higher)
+    assert drop_slower_mixes([fma, higher]) == (fma, higher)
 
 
 def test_a_mix_that_is_higher_on_one_team_is_kept_on_all() -> None:
@@ -222,15 +224,15 @@ def test_a_mix_that_is_higher_on_one_team_is_kept_on_all() -> None:
         ceiling("fma", 200.0, threads=2),
         ceiling("fma-add", 199.0, threads=2),
     )
-    assert without_lower_mixes(all_of_them) == all_of_them
+    assert drop_slower_mixes(all_of_them) == all_of_them
     other_unit = ceiling("fma-add", 10.0, unit="sse")
     lower = (*all_of_them, ceiling("fma", 50.0, unit="sse"), other_unit)
-    assert other_unit not in without_lower_mixes(lower)
+    assert other_unit not in drop_slower_mixes(lower)
 
 
 def test_a_mix_stands_where_there_is_no_multiply_add_to_compare_it_with() -> None:
     mix = ceiling("fma-add", 75.0)
-    assert without_lower_mixes([mix]) == (mix,)
+    assert drop_slower_mixes([mix]) == (mix,)
 
 
 # --- the clock -----------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ def test_a_clock_that_is_not_the_reported_one_is_said(reported: float, expected:
 
 def reached(*, place: str = "x", page_faults: int = 0, other: Any = None, **more: Any) -> Any:
     trial: Any = SimpleNamespace(page_faults=page_faults, label=f"fma {place}", place=place)
-    return Reached(trial=trial, rate=rate(bursts=1000, **more), other=other)
+    return KernelRate(trial=trial, rate=rate(bursts=1000, **more), other=other)
 
 
 HOPELESS = {"disturbed": 1000, "only_disturbed": True}

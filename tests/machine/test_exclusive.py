@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from roofline.machine.system.exclusive import alone_on_this_machine, lock_file
+from roofline.machine.system.exclusive import exclusive_measurement, lock_file
 
 HOLD = (
     "import sys; from pathlib import Path;"
-    "from roofline.machine.system.exclusive import alone_on_this_machine;\n"
-    "with alone_on_this_machine(print, folder=Path(sys.argv[1])):\n"
+    "from roofline.machine.system.exclusive import exclusive_measurement;\n"
+    "with exclusive_measurement(print, folder=Path(sys.argv[1])):\n"
     "    print('holding', flush=True); sys.stdin.readline()\n"
 )
 
@@ -45,7 +45,7 @@ def end(process: subprocess.Popen[str]) -> None:
 def said_alone(folder: Path, **options: Any) -> list[str]:
     """What is said by a measurement that gets the lock, or goes on without."""
     said: list[str] = []
-    with alone_on_this_machine(said.append, folder=folder, **options):
+    with exclusive_measurement(said.append, folder=folder, **options):
         pass
     return said
 
@@ -54,7 +54,7 @@ def test_alone_nothing_is_said_and_the_lock_is_free_again(tmp_path: Path) -> Non
     for _ in range(2):
         with (
             pytest.raises(ValueError, match="inside"),
-            alone_on_this_machine(pytest.fail, folder=tmp_path),
+            exclusive_measurement(pytest.fail, folder=tmp_path),
         ):
             note = lock_file(tmp_path).read_text(encoding="utf-8")
             assert note.startswith(f"process {os.getpid()}, since ")

@@ -13,7 +13,7 @@ import pytest
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring import ceilings
 from roofline.machine.measuring.explanation import KernelPlan, Section, explain
-from roofline.machine.system.situation import Frequency, Situation, read_situation
+from roofline.machine.system.host_state import Frequency, HostState, read_host_state
 from roofline.machine.system.topology import Cache, CoreKind, Node
 from tests.builders import SOURCE, ceiling, profile
 from tests.machine import fake_machine
@@ -64,7 +64,7 @@ KERNELS = KernelPlan(
 
 
 def told(
-    situation: Situation = SITUATION,
+    host_state: HostState = SITUATION,
     kernels: KernelPlan = KERNELS,
     *,
     threads: int = 2,
@@ -73,7 +73,7 @@ def told(
 ) -> dict[str, str]:
     """The text under each title."""
     sections = explain(
-        situation,
+        host_state,
         kernels,
         threads=threads,
         array_bytes=array_bytes,
@@ -161,7 +161,7 @@ def test_what_is_said_of_agreement_is_what_is_checked() -> None:
 )
 def test_huge_pages_as_the_kernel_says(tmp_path: Path, text: str, mode: str) -> None:
     Tree(tmp_path).write("sys/kernel/mm/transparent_hugepage/enabled", text)
-    there = read_situation(tmp_path)
+    there = read_host_state(tmp_path)
     assert there.huge_pages == mode
     assert told(there)["Memory"]
 
@@ -170,8 +170,8 @@ def test_explaining_loads_nothing_heavy() -> None:
     code = (
         "import sys; from pathlib import Path;"
         "from roofline.machine.measuring.explanation import KernelPlan, explain;"
-        "from roofline.machine.system.situation import read_situation;"
-        "explain(read_situation(), KernelPlan(measured=()), threads=1, array_bytes=None,"
+        "from roofline.machine.system.host_state import read_host_state;"
+        "explain(read_host_state(), KernelPlan(measured=()), threads=1, array_bytes=None,"
         " profile_file=Path('x'));"
         "print([m for m in ('torch', 'llvmlite', 'pandas', 'numpy') if m in sys.modules])"
     )

@@ -8,9 +8,9 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.machine.hierarchy import exploration as hierarchy
-from roofline.machine.hierarchy.exploration import Explored, explore
-from roofline.machine.kernels.chase import chase_kernel
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.hierarchy.exploration import ExploredHierarchy, explore
+from roofline.machine.kernels.pointer_chase import chase_kernel
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 from tests.machine.fake_machine import READ, TOPOLOGY, FakeMachine
 from tests.machine.simulated_caches import KIB, MIB, Simulated
 
@@ -20,7 +20,7 @@ def probes(machine: FakeMachine, *, chase: bool = True, read: bool = True) -> tu
     return kernel, machine.compile(READ) if read else None
 
 
-def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
+def explored(machine: FakeMachine, workers: PinnedThreads, **options: Any) -> ExploredHierarchy:
     fields: dict[str, Any] = {
         "probes": probes(machine),
         "teams": (1, 2),
@@ -30,13 +30,13 @@ def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
         **options,
     }
     (chase, read), teams = fields.pop("probes"), fields.pop("teams")
-    return explore(crew, chase, read, TOPOLOGY, teams, clock=machine.clock, **fields)
+    return explore(workers, chase, read, TOPOLOGY, teams, clock=machine.clock, **fields)
 
 
 def test_levels_latencies_and_curves_are_those_of_the_machine(
-    machine: FakeMachine, crew: Crew
+    machine: FakeMachine, workers: PinnedThreads
 ) -> None:
-    found = explored(machine, crew)
+    found = explored(machine, workers)
     assert [(each.name, each.capacity_bytes) for each in found.hierarchy.levels] == [
         ("L1", 32 * KIB),
         ("L2", 2 * MIB),
@@ -54,8 +54,10 @@ def test_levels_latencies_and_curves_are_those_of_the_machine(
     assert one.bytes_per_s[-1] == pytest.approx(10e9, rel=1e-3)
 
 
-def test_every_burst_behind_the_curves_is_kept(machine: FakeMachine, crew: Crew) -> None:
-    found = explored(machine, crew)
+def test_every_burst_behind_the_curves_is_kept(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    found = explored(machine, workers)
     assert found.latency_curve is not None
     loads = [each for each in found.series if each.quantity == "load"]
     assert [each.label for each in loads] == [
@@ -70,17 +72,17 @@ def test_every_burst_behind_the_curves_is_kept(machine: FakeMachine, crew: Crew)
     assert first.work / first.bursts[0].wall_s == pytest.approx(800e9, rel=1e-3)
 
 
-def test_it_takes_about_the_time_it_is_given(machine: FakeMachine, crew: Crew) -> None:
+def test_it_takes_about_the_time_it_is_given(machine: FakeMachine, workers: PinnedThreads) -> None:
     begin = machine.clock()
-    explored(machine, crew, budget_s=0.5)
+    explored(machine, workers, budget_s=0.5)
     assert 0.3 < machine.clock() - begin < 0.6
 
 
 @pytest.mark.parametrize(("chase", "read"), [(False, True), (True, False), (False, False)])
 def test_without_a_probe_what_it_shows_is_missing(
-    machine: FakeMachine, crew: Crew, chase: bool, read: bool
+    machine: FakeMachine, workers: PinnedThreads, chase: bool, read: bool
 ) -> None:
-    found = explored(machine, crew, probes=probes(machine, chase=chase, read=read))
+    found = explored(machine, workers, probes=probes(machine, chase=chase, read=read))
     assert (found.latency_curve is not None) is chase
     assert len(found.bandwidth_curves) == (2 if read else 0)
     # What the operating system reports stands, confirmed or not.
@@ -90,12 +92,12 @@ def test_without_a_probe_what_it_shows_is_missing(
 
 
 def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
-    machine: FakeMachine, crew: Crew
+    machine: FakeMachine, workers: PinnedThreads
 ) -> None:
     machine.caches = Simulated(
         caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (16 * MIB, 12e-9)), memory_s=80e-9
     )
-    found = explored(machine, crew, max_bytes=128 * MIB)
+    found = explored(machine, workers, max_bytes=128 * MIB)
     assert found.latency_curve is not None
     # 16 MiB are still in the cache, 32 are not; an octave beyond, memory is clear of it.
     assert found.latency_curve.size_bytes[-1] == 64 * MIB
@@ -110,19 +112,19 @@ def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
 
 
 def test_what_memory_does_not_allow_leaves_the_last_cache_at_the_least_it_holds(
-    machine: FakeMachine, crew: Crew, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, workers: PinnedThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.caches = Simulated(
         caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (256 * MIB, 12e-9)), memory_s=80e-9
     )
     for most, end in ((None, 8 * MIB), (20 * MIB, 20 * MIB)):
-        found = explored(machine, crew, max_bytes=most)
+        found = explored(machine, workers, max_bytes=most)
         assert found.latency_curve is not None
         assert found.latency_curve.size_bytes[-1] == end
         assert found.hierarchy.levels[2].capacity_bytes == end
         assert "is taken: the least that it holds" in found.conditions[0]
     monkeypatch.setattr(hierarchy, "extend_latencies", fail)
-    found = explored(machine, crew, max_bytes=20 * MIB)
+    found = explored(machine, workers, max_bytes=20 * MIB)
     assert found.conditions[1].startswith("the latency curve could not be extended: no usable")
 
 
@@ -131,11 +133,11 @@ def fail(*_: object, **__: object) -> None:
 
 
 def test_curves_without_a_timing_are_said_and_the_rest_goes_on(
-    machine: FakeMachine, crew: Crew, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, workers: PinnedThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hierarchy, "measure_latencies", fail)
     monkeypatch.setattr(hierarchy, "measure_bandwidths", fail)
-    found = explored(machine, crew)
+    found = explored(machine, workers)
     assert (found.latency_curve, found.bandwidth_curves, found.series) == (None, (), ())
     looked, one, both = found.conditions
     assert looked.startswith("cache sizes could not be looked for: no usable timing")
@@ -145,17 +147,17 @@ def test_curves_without_a_timing_are_said_and_the_rest_goes_on(
 
 
 def test_two_threads_that_never_come_together_cost_their_curve_alone(
-    machine: FakeMachine, crew: Crew
+    machine: FakeMachine, workers: PinnedThreads
 ) -> None:
     machine.never_together = {READ.label}
-    found = explored(machine, crew)
+    found = explored(machine, workers)
     assert [curve.threads for curve in found.bandwidth_curves] == [1]
     (said,) = found.conditions
     assert said.startswith("no bandwidth curve on 2 threads: no usable timing")
 
 
-def test_a_small_memory_ends_the_curves_early(machine: FakeMachine, crew: Crew) -> None:
-    found = explored(machine, crew, largest_bytes=1 * MIB)
+def test_a_small_memory_ends_the_curves_early(machine: FakeMachine, workers: PinnedThreads) -> None:
+    found = explored(machine, workers, largest_bytes=1 * MIB)
     assert found.latency_curve is not None
     assert found.latency_curve.size_bytes[-1] <= 1 * MIB
     assert found.hierarchy.memory_latency is None

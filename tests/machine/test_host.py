@@ -24,7 +24,7 @@ from roofline.machine.system.host import (
     relevant,
     total_memory_bytes,
 )
-from roofline.machine.system.situation import circumstances, read_situation
+from roofline.machine.system.host_state import host_conditions, read_host_state
 from tests.machine.host_trees import V2_MOUNT, Tree
 
 X86 = """processor\t: 0
@@ -134,7 +134,7 @@ print(available_memory_bytes())
 def test_the_system_says_how_much_memory_it_has(tree: Tree) -> None:
     assert total_memory_bytes(tree.root) is None
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
-    assert total_memory_bytes(tree.root) == read_situation(tree.root).memory_bytes == 2048000
+    assert total_memory_bytes(tree.root) == read_host_state(tree.root).memory_bytes == 2048000
 
 
 # --- instruction sets ----------------------------------------------------------------------------
@@ -182,9 +182,9 @@ def test_an_unknown_cpu_is_described_and_what_is_unknown_is_said(
 ) -> None:
     monkeypatch.setattr("platform.processor", lambda: "")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    there = read_situation(tmp_path)
+    there = read_host_state(tmp_path)
     assert there.host.cpu_model == UNKNOWN_CPU
-    said = "; ".join(circumstances(there))
+    said = "; ".join(host_conditions(there))
     assert "unknown CPU" in said
     assert "only sse, sse2, which every x86_64 CPU has" in said
     assert "cache sizes are not told" in said
@@ -255,13 +255,13 @@ def test_no_damage_to_proc_and_sys_raises(files: dict[str, bytes]) -> None:
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(text)
-        there = read_situation(root)
+        there = read_host_state(root)
         assert 1 <= there.topology.available_cpus <= len(there.topology.cores)
         assert there.available_bytes >= 0
         assert all(cache.size_bytes > 0 for cache in there.topology.caches)
         before = read_activity(root, there.topology.allowed_cpus)
         assert before.steal_s >= 0
         disturbances(before, before, elapsed_s=1.0, cpus=1)
-        for line in circumstances(there):
+        for line in host_conditions(there):
             assert line
             assert line.isprintable()

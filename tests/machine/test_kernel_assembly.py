@@ -10,7 +10,7 @@ from roofline.core.dtypes import dtype
 from roofline.errors import MeasurementError
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.assembly import HotLoop, LoopContract, check, hot_loop
-from roofline.machine.kernels.chase import PlainKernel
+from roofline.machine.kernels.pointer_chase import PlainKernel
 
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 

@@ -114,8 +114,8 @@ def test_the_core_is_looked_for_among_the_cpus_that_are_used(
 def test_a_clock_and_pages_that_the_system_did_not_promise_are_told(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frequency = dataclasses.replace(machine.situation.frequency, most_hz=4e9)
-    machine.situation = dataclasses.replace(machine.situation, frequency=frequency)
+    frequency = dataclasses.replace(machine.host_state.frequency, most_hz=4e9)
+    machine.host_state = dataclasses.replace(machine.host_state, frequency=frequency)
     monkeypatch.setattr(kernel_measurement, "huge_page_bytes", lambda _: 1 << 20)
     profile, _ = measure(machine)
     pages, clock = profile.conditions
@@ -150,11 +150,11 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
     """The hypervisor reports an L2 of 256 KiB; it has 768 KiB."""
     caches = tuple(
         dataclasses.replace(cache, size_bytes=256 * KIB) if cache.level == 2 else cache
-        for cache in machine.situation.topology.caches
+        for cache in machine.host_state.topology.caches
     )
     with_topology(machine, caches=caches)
     machine.caches = Simulated(caches=((32 * KIB, 1e-9), (768 * KIB, 4e-9)), memory_s=80e-9)
-    machine.situation = dataclasses.replace(machine.situation, memory_bytes=2**34)
+    machine.host_state = dataclasses.replace(machine.host_state, memory_bytes=2**34)
     profile, _ = measure(machine)
     assert (profile.memory[-1].name, profile.memory_capacity_bytes) == ("DRAM", 2**34)
     found = level(profile, "L2")
@@ -173,8 +173,8 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
 
 def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
     topology = reported_topology(((1, 32 * KIB, 1), (2, 2 * MIB, 8)), cores=8)
-    machine.situation = dataclasses.replace(
-        machine.situation,
+    machine.host_state = dataclasses.replace(
+        machine.host_state,
         topology=dataclasses.replace(topology, allowed_cpus=topology.cores, online_cpus=8),
     )
     profile, _ = measure(machine)
@@ -242,9 +242,9 @@ def test_the_samples_hold_every_burst_behind_every_figure() -> None:
 
 def test_a_host_of_another_architecture_has_no_kernels_and_says_so(machine: FakeMachine) -> None:
     host = dataclasses.replace(
-        machine.situation.host, architecture="riscv64", instruction_sets=("rv64gc",)
+        machine.host_state.host, architecture="riscv64", instruction_sets=("rv64gc",)
     )
-    machine.situation = dataclasses.replace(machine.situation, host=host)
+    machine.host_state = dataclasses.replace(machine.host_state, host=host)
     with pytest.raises(
         MeasurementError, match=r"could be measured; .*no stream kernels for riscv64"
     ):
@@ -254,6 +254,6 @@ def test_a_host_of_another_architecture_has_no_kernels_and_says_so(machine: Fake
 def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None:
     nodes = tuple(Node(number=n, cpus=(n,), memory_bytes=1 << 30, free_bytes=None) for n in (0, 1))
     few_kernels(machine)
-    machine.situation = dataclasses.replace(machine.situation, nodes=nodes)
+    machine.host_state = dataclasses.replace(machine.host_state, nodes=nodes)
     profile, _ = measure(machine, effort="thorough", budget_s=2.0)
     assert len(profile.links) == 4

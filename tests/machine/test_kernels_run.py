@@ -11,7 +11,7 @@ from roofline.core.dtypes import dtype
 from roofline.machine.kernels import assembly, compiler, compute, stream
 from roofline.machine.kernels.register_loop import ComputeKernel, TileKernel
 from roofline.machine.kernels.stream import StreamKernel, element_bits, random_state, stream_state
-from roofline.machine.measuring.crew import aligned
+from roofline.machine.measuring.pinned_threads import aligned
 from roofline.machine.system.host import describe_host
 from tests.machine.kernel_results import (
     LENGTH,

@@ -326,19 +326,19 @@ def test_threads_that_work_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     # Linux: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED below the complement of the thread's id.
     seconds = {-(7 + 1) * 8 + 6: 1.5, -(8 + 1) * 8 + 6: 2.25}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: seconds[clock])
-    assert jobs.running_clock()() == 3.75
+    assert jobs.team_cpu_clock()() == 3.75
 
 
 def test_without_proc_the_process_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(jobs, "_TASKS", tmp_path / "none")
-    assert jobs.running_clock() is time.process_time
+    assert jobs.team_cpu_clock() is time.process_time
 
 
 def test_a_thread_that_ends_breaks_nothing() -> None:
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
-    clock = jobs.running_clock()
+    clock = jobs.team_cpu_clock()
     before = clock()
     done.set()
     thread.join()

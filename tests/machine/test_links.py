@@ -15,7 +15,7 @@ from torch import distributed
 
 from roofline.errors import InputError, MeasurementError, RooflineError
 from roofline.machine.hardware import Link
-from roofline.machine.links import in_ranks, link_of, measure_links
+from roofline.machine.links import link_of, measure_links, run_in_ranks
 from tests.builders import SOURCE
 
 LIMIT_S = 240.0
@@ -42,7 +42,7 @@ def never_ends(rank: int, ranks: int, file: str) -> None:
 
 
 def test_each_process_has_its_rank_and_talks_to_the_others() -> None:
-    found = in_ranks(sum_of_ranks, 10, ranks=3, threads=1, limit_s=LIMIT_S)
+    found = run_in_ranks(sum_of_ranks, 10, ranks=3, threads=1, limit_s=LIMIT_S)
     assert found == [(0, 3, 33.0, 1), (1, 3, 33.0, 1), (2, 3, 33.0, 1)]
 
 
@@ -58,13 +58,13 @@ def test_one_that_fails_ends_all_with_one_line(
     ranks: int, error: Exception | None, kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
-        in_ranks(fails, error, ranks=ranks, limit_s=LIMIT_S)
+        run_in_ranks(fails, error, ranks=ranks, limit_s=LIMIT_S)
 
 
 def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:
     file = f"{tmp_path}/process"
     with pytest.raises(MeasurementError, match="took longer than"):
-        in_ranks(never_ends, file, ranks=2, limit_s=5.0)
+        run_in_ranks(never_ends, file, ranks=2, limit_s=5.0)
     for rank in range(2):
         noted = Path(f"{file}-{rank}")
         if noted.exists():
@@ -87,9 +87,9 @@ import sys
 sys.path.append(sys.argv[1])
 from forever import tells_and_never_ends
 from roofline.machine.hardware import Link
-from roofline.machine.links import in_ranks, link_of, measure_links
+from roofline.machine.links import run_in_ranks, link_of, measure_links
 from tests.builders import SOURCE
-in_ranks(tells_and_never_ends, sys.argv[2], ranks=2, limit_s=600.0)
+run_in_ranks(tells_and_never_ends, sys.argv[2], ranks=2, limit_s=600.0)
 """
 
 
@@ -126,7 +126,7 @@ def test_a_process_that_cannot_be_started_is_said_in_one_line(
     before = len(list(Path("/dev/fd").iterdir()))
     monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(MeasurementError, match="could not be started: Resource temporarily"):
-        in_ranks(sum_of_ranks, 10, ranks=2, limit_s=LIMIT_S)
+        run_in_ranks(sum_of_ranks, 10, ranks=2, limit_s=LIMIT_S)
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 

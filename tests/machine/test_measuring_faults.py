@@ -20,9 +20,9 @@ from roofline.errors import MeasurementError
 from roofline.machine.catalog import host_file, save_measured_profile
 from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
-from roofline.machine.measuring import benchmark, crew, kernel_measurement, selection
+from roofline.machine.measuring import benchmark, kernel_measurement, pinned_threads, selection
 from roofline.machine.system import topology
-from roofline.machine.system.situation import read_situation
+from roofline.machine.system.host_state import read_host_state
 from tests.builders import ceiling, level, profile
 from tests.machine.fake_machine import FakeMachine, measure, with_topology
 from tests.machine.host_trees import Tree
@@ -38,13 +38,13 @@ def tree(tmp_path: Path, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) 
     features = {"sse2": True, "avx": True, "avx2": True, "fma": True, "neon": True}
 
     def read(compiler_features: object) -> Any:
-        situation = read_situation(tree.root, lambda: features)
-        host = dataclasses.replace(situation.host, architecture="x86_64")
+        host_state = read_host_state(tree.root, lambda: features)
+        host = dataclasses.replace(host_state.host, architecture="x86_64")
         if not (tree.root / "proc/cpuinfo").exists():
             host = dataclasses.replace(host, instruction_sets=("avx", "avx2", "fma", "sse2"))
-        return dataclasses.replace(situation, host=host)
+        return dataclasses.replace(host_state, host=host)
 
-    monkeypatch.setattr(benchmark, "read_situation", read)
+    monkeypatch.setattr(benchmark, "read_host_state", read)
     return tree
 
 
@@ -86,7 +86,7 @@ def test_one_cpu_only(machine: FakeMachine) -> None:
         available_cpus=1,
         cores=(0,),
         allowed_cpus=(0,),
-        caches=machine.situation.topology.caches[:1],
+        caches=machine.host_state.topology.caches[:1],
     )
     found, _ = measure(machine)
     assert found.threads == 1
@@ -103,7 +103,7 @@ def test_one_cpu_only(machine: FakeMachine) -> None:
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of every large array that was asked for."""
     sizes: list[int] = []
-    allocate = crew.allocate
+    allocate = pinned_threads.allocate
 
     def counting(byte: int) -> Any:
         if byte >= MIB:
@@ -117,8 +117,8 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def large_cache(machine: FakeMachine) -> None:
     """A last cache of 32 MiB: memory is measured with 128 MiB and more, where there is enough."""
-    last = dataclasses.replace(machine.situation.topology.caches[-1], size_bytes=32 * MIB)
-    with_topology(machine, caches=(*machine.situation.topology.caches[:-1], last))
+    last = dataclasses.replace(machine.host_state.topology.caches[-1], size_bytes=32 * MIB)
+    with_topology(machine, caches=(*machine.host_state.topology.caches[:-1], last))
     machine.caches = Simulated(
         caches=((32 * KIB, 1e-9), (32 * MIB, 8e-9)), memory_s=80e-9, policy="partial"
     )
@@ -126,8 +126,8 @@ def large_cache(machine: FakeMachine) -> None:
 
 def test_256_mib_of_memory(machine: FakeMachine, allocated: list[int]) -> None:
     large_cache(machine)
-    machine.situation = dataclasses.replace(
-        machine.situation, available_bytes=256 * MIB, memory_limit_bytes=256 * MIB
+    machine.host_state = dataclasses.replace(
+        machine.host_state, available_bytes=256 * MIB, memory_limit_bytes=256 * MIB
     )
     found, _ = measure(machine)
     assert sum(allocated) < 256 * MIB
@@ -148,7 +148,7 @@ def test_256_mib_of_memory(machine: FakeMachine, allocated: list[int]) -> None:
 def test_too_little_memory_for_memory(
     machine: FakeMachine, allocated: list[int], available_bytes: int
 ) -> None:
-    machine.situation = dataclasses.replace(machine.situation, available_bytes=available_bytes)
+    machine.host_state = dataclasses.replace(machine.host_state, available_bytes=available_bytes)
     found, _ = measure(machine)
     assert sum(allocated) < available_bytes
     assert [each.name for each in found.memory] == ["L1", "L2"]

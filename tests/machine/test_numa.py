@@ -12,10 +12,10 @@ import pytest
 from roofline.machine import numa
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
-from roofline.machine.measuring.crew import Array, Crew
 from roofline.machine.measuring.estimation import Burst, Findings
+from roofline.machine.measuring.pinned_threads import Array, PinnedThreads
 from roofline.machine.numa import measure_node_links, parts, place, usable_nodes
-from roofline.machine.system.situation import Situation
+from roofline.machine.system.host_state import HostState
 from roofline.machine.system.topology import Node, pages_migrate, read_nodes
 from tests.machine.fake_machine import READ, SITUATION, FakeMachine, install
 from tests.machine.host_trees import Tree
@@ -35,23 +35,23 @@ def node(number: int, cpus: tuple[int, ...], free_bytes: int | None = 8 * GIB) -
     return Node(number=number, cpus=cpus, memory_bytes=16 * GIB, free_bytes=free_bytes)
 
 
-def situation(*cpus: tuple[int, ...], free_bytes: int | None = None) -> Situation:
+def host_state(*cpus: tuple[int, ...], free_bytes: int | None = None) -> HostState:
     cores = tuple(cpu for mine in cpus for cpu in mine)
     topology = dataclasses.replace(SITUATION.topology, cores=cores, available_cpus=len(cores))
     nodes = tuple(node(number, mine, free_bytes) for number, mine in enumerate(cpus))
     return dataclasses.replace(SITUATION, nodes=nodes, topology=topology)
 
 
-def links(machine: FakeMachine, situation: Situation, readings: int = 10**6) -> Findings:
+def links(machine: FakeMachine, host_state: HostState, readings: int = 10**6) -> Findings:
     left = iter(range(readings))
     read: Any = machine.compile(READ)
     return measure_node_links(
-        situation, read, NO_CACHES, in_time=lambda: next(left, None) is not None
+        host_state, read, NO_CACHES, in_time=lambda: next(left, None) is not None
     )
 
 
 def test_all_cores_of_a_node_read_each_memory(machine: FakeMachine) -> None:
-    found = links(machine, situation((0, 1), (2, 3)))
+    found = links(machine, host_state((0, 1), (2, 3)))
     assert [(each.source, each.target) for each in found.links] == [
         ("node 0", "memory of node 0"),
         ("node 1", "memory of node 1"),
@@ -71,12 +71,12 @@ class FakeNuma:
 
     cores: int
     log: list[str] = dataclasses.field(default_factory=list)
-    crews: list[Crew] = dataclasses.field(default_factory=list)
+    workers_by_node: list[PinnedThreads] = dataclasses.field(default_factory=list)
 
-    def place(self, crew: Crew, byte: int) -> Array:
+    def place(self, workers: PinnedThreads, byte: int) -> Array:
         """Memory that says in each byte on which node it is: that of who wrote it first."""
-        self.crews.append(crew)
-        here = len(self.crews) - 1
+        self.workers_by_node.append(workers)
+        here = len(self.workers_by_node) - 1
         self.log.append(f"write {byte} on {here}")
         return np.full(8 * MIB, here, dtype=np.uint8)
 
@@ -86,13 +86,13 @@ class FakeNuma:
         class FakeTrial:
             work_per_burst, most_bursts = 40e6, None
 
-            def calibrate(self, crew: Crew) -> None:
-                assert crew.threads == len(memory)
+            def calibrate(self, workers: PinnedThreads) -> None:
+                assert workers.threads == len(memory)
 
-            def run(self, crew: Crew, bursts: int) -> list[Burst]:
-                source = fake.crews.index(crew)
+            def run(self, workers: PinnedThreads, bursts: int) -> list[Burst]:
+                source = fake.workers_by_node.index(workers)
                 fake.log.append(f"read {source} {target}")
-                bytes_per_s = crew.threads * 40e9 / (1 + abs(source - target))
+                bytes_per_s = workers.threads * 40e9 / (1 + abs(source - target))
                 return [Burst(wall_s=40e6 / bytes_per_s, cpu_s=0.0, busy=1.0)] * 4
 
         return FakeTrial()
@@ -110,7 +110,7 @@ def fake(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeNuma:
 def test_every_way_of_a_machine_is_found_as_it_is(
     nodes: int, machine: FakeMachine, fake: FakeNuma
 ) -> None:
-    found = links(machine, situation(*[(3 * n, 3 * n + 1, 3 * n + 2) for n in range(nodes)]))
+    found = links(machine, host_state(*[(3 * n, 3 * n + 1, 3 * n + 2) for n in range(nodes)]))
     assert len(found.links) == nodes**2
     for link in found.links:
         hops = abs(int(link.source.split()[-1]) - int(link.target.split()[-1]))
@@ -128,24 +128,24 @@ def test_every_way_of_a_machine_is_found_as_it_is(
 def test_memory_is_written_once_by_its_own_node_and_ways_take_turns(
     machine: FakeMachine, fake: FakeNuma
 ) -> None:
-    links(machine, situation((0,), (1,)))
+    links(machine, host_state((0,), (1,)))
     assert fake.log[:2] == [f"write {64 * MIB} on 0", f"write {64 * MIB} on 1"]
     assert fake.log[2:] == ["read 0 0", "read 1 1", "read 0 1", "read 1 0"] * 3
 
 
-@pytest.mark.parametrize("host", [SITUATION, situation((0, 1))], ids=["not told", "one node"])
-def test_a_single_node_is_left_alone(machine: FakeMachine, host: Situation) -> None:
+@pytest.mark.parametrize("host", [SITUATION, host_state((0, 1))], ids=["not told", "one node"])
+def test_a_single_node_is_left_alone(machine: FakeMachine, host: HostState) -> None:
     assert links(machine, host) == Findings()
     assert machine.ran_ns == {}
 
 
 def test_without_a_kernel_that_reads_nothing_is_measured(machine: FakeMachine) -> None:
-    found = measure_node_links(situation((0,), (1,)), None, NO_CACHES, in_time=lambda: True)
+    found = measure_node_links(host_state((0,), (1,)), None, NO_CACHES, in_time=lambda: True)
     assert found == Findings()
 
 
 def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:
-    found = links(machine, situation((0,), (1,)), readings=3)
+    found = links(machine, host_state((0,), (1,)), readings=3)
     assert [(link.source, link.target) for link in found.links] == [
         ("node 0", "memory of node 0"),
         ("node 1", "memory of node 1"),
@@ -169,18 +169,18 @@ def test_too_little_memory_is_said_before_it_is_allocated(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numa, "place", pytest.fail)
-    found = links(machine, dataclasses.replace(situation((0,), (1,)), available_bytes=200 << 20))
+    found = links(machine, dataclasses.replace(host_state((0,), (1,)), available_bytes=200 << 20))
     (said,) = found.conditions
     assert said.startswith("NUMA: not measured: what leads from node to node")
     assert "128 MiB of memory are more than half of the 200 MiB available" in said
-    full = links(machine, situation((0,), (1,), free_bytes=1 << 20))
+    full = links(machine, host_state((0,), (1,), free_bytes=1 << 20))
     assert full.links == ()
     assert len(full.conditions) == 2
 
 
 def test_pages_that_move_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numa, "pages_migrate", lambda root: True)
-    (said,) = links(machine, situation((0,), (1,))).conditions
+    (said,) = links(machine, host_state((0,), (1,))).conditions
     assert "numa_balancing is on" in said
 
 
@@ -190,8 +190,8 @@ def test_an_interrupt_closes_the_teams(machine: FakeMachine, fake: FakeNuma) -> 
 
     read: Any = machine.compile(READ)
     with pytest.raises(KeyboardInterrupt):
-        measure_node_links(situation((0,), (1,)), read, NO_CACHES, in_time=interrupt)
-    assert [crew.stopped for crew in fake.crews] == [True, True]
+        measure_node_links(host_state((0,), (1,)), read, NO_CACHES, in_time=interrupt)
+    assert [workers.stopped for workers in fake.workers_by_node] == [True, True]
 
 
 # --- nodes as the system shows them --------------------------------------------------------------
@@ -222,13 +222,13 @@ def test_whether_pages_migrate(tmp_path: Path, text: str, moves: bool) -> None:
     assert pages_migrate(tmp_path) == moves
 
 
-# --- memory that a crew writes first -------------------------------------------------------------
+# --- memory that threads write first -------------------------------------------------------------
 
 
 def test_every_byte_is_written_whatever_the_number_of_workers() -> None:
     byte = 7 * MIB + 4096
-    with Crew(3) as crew:
-        memory = place(crew, byte)
+    with PinnedThreads(3) as workers:
+        memory = place(workers, byte)
     assert memory.size == byte
     # Noise has no page of zeros.
     pages = memory[: byte // 4096 * 4096].reshape(-1, 4096)

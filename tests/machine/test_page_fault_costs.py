@@ -11,37 +11,39 @@ from collections.abc import Iterator
 import pytest
 
 from roofline.machine.measuring import kernel_measurement
-from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.kernel_measurement import PAGE_FAULT, page_fault_overheads
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts Linux's pages")
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    with Crew(1) as found:
+def workers() -> Iterator[PinnedThreads]:
+    with PinnedThreads(1) as found:
         yield found
 
 
-def test_small_pages_are_counted_and_take_time(crew: Crew) -> None:
-    found = {each.name: each for each in page_fault_overheads(crew, (1,), time.perf_counter)}
+def test_small_pages_are_counted_and_take_time(workers: PinnedThreads) -> None:
+    found = {each.name: each for each in page_fault_overheads(workers, (1,), time.perf_counter)}
     small = found[PAGE_FAULT]
     assert small.threads == 1
     assert 0 < small.time.fast_s <= small.time.median_s
     assert small.time.provenance.source == "measured"
 
 
-def test_the_cost_is_the_difference_by_page(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_is_the_difference_by_page(
+    workers: PinnedThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A clock by which mapping and writing takes 9 s, writing again 1 s, and unmapping 2 s."""
     monkeypatch.setattr(kernel_measurement, "_KINDS", kernel_measurement._KINDS[:1])  # pyright: ignore[reportPrivateUsage]
     ticks = itertools.accumulate(itertools.cycle([0.0, 9.0, 1.0, 2.0]))
-    (found,) = page_fault_overheads(crew, (1,), lambda: next(ticks))
+    (found,) = page_fault_overheads(workers, (1,), lambda: next(ticks))
     pages = kernel_measurement._KINDS[0].region_bytes // mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
     assert found.time.median_s == pytest.approx((9 + 2 - 1) / pages)
 
 
 def test_a_system_that_counts_no_faults_has_no_costs(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
+    workers: PinnedThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_measurement, "minor_faults", lambda: 0)
-    assert page_fault_overheads(crew, (1,), time.perf_counter) == ()
+    assert page_fault_overheads(workers, (1,), time.perf_counter) == ()

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.kernels import chase, compiler
+from roofline.machine.kernels import compiler, pointer_chase
 from roofline.machine.kernels.assembly import Architecture, check
-from roofline.machine.kernels.chase import CHAIN, FAILED_BYTE, LINE_BYTE, TURN_BYTE
 from roofline.machine.kernels.compiler import CompiledKernel
-from roofline.machine.measuring.crew import Crew, aligned
+from roofline.machine.kernels.pointer_chase import CHAIN, FAILED_BYTE, LINE_BYTE, TURN_BYTE
 from roofline.machine.measuring.estimation import estimate
 from roofline.machine.measuring.kernel_measurement import measured_clock
-from roofline.machine.measuring.pace_gauge import HopTimer, clock_trial
+from roofline.machine.measuring.pace_gauge import CoreToCoreTimer, clock_trial
+from roofline.machine.measuring.pinned_threads import PinnedThreads, aligned
 from roofline.machine.system.host import architecture
 from roofline.machine.system.topology import describe_topology
 
@@ -38,7 +38,11 @@ def compiled(make: Any) -> CompiledKernel:
 def test_loops_are_what_they_declare(name: Any, system: str) -> None:
     clock, hop, loads = (
         check(kernel, compiler.assembly(kernel, triple=f"{name}-{system}"))
-        for kernel in (chase.clock_kernel(name), chase.hop_kernel(name), chase.chase_kernel(name))
+        for kernel in (
+            pointer_chase.clock_kernel(name),
+            pointer_chase.core_to_core_kernel(name),
+            pointer_chase.chase_kernel(name),
+        )
     )
     chain = [line for line in clock.instructions if line.startswith("sub")]
     assert len(chain) == CHAIN == 100
@@ -53,13 +57,17 @@ def test_loops_are_what_they_declare(name: Any, system: str) -> None:
 
 
 def test_work_is_cycles_journeys_both_ways_and_loads() -> None:
-    kernels = chase.clock_kernel("x86_64"), chase.hop_kernel("x86_64"), chase.chase_kernel("x86_64")
+    kernels = (
+        pointer_chase.clock_kernel("x86_64"),
+        pointer_chase.core_to_core_kernel("x86_64"),
+        pointer_chase.chase_kernel("x86_64"),
+    )
     assert [each.work(500) for each in kernels] == [50_000, 1000, 500]
 
 
 def test_a_chain_that_was_regrouped_is_refused() -> None:
     """LLVM pairs up additions on Arm: half of a chain would then run beside the other."""
-    kernel = chase.clock_kernel("aarch64")
+    kernel = pointer_chase.clock_kernel("aarch64")
     added = dataclasses.replace(kernel, text=kernel.text.replace("= sub i64 %x", "= add i64 %x"))
     with pytest.raises(MeasurementError, match="'clock' was compiled to 0 of 100"):
         check(added, compiler.assembly(added, triple="aarch64-unknown-linux-gnu"))
@@ -74,7 +82,7 @@ def test_loads_that_do_not_wait_for_one_another_are_refused(line: str) -> None:
     body = "\n".join([f"    {line}"] * 16)
     text = f"kernel:\n.LBB0_1:\n{body}\n    {jump}\n.Lfunc_end0:\n"
     with pytest.raises(MeasurementError, match="to 0 of 16 wanted instructions"):
-        check(chase.chase_kernel(name), text)
+        check(pointer_chase.chase_kernel(name), text)
 
 
 # --- the clock -----------------------------------------------------------------------------------
@@ -83,25 +91,25 @@ def test_loads_that_do_not_wait_for_one_another_are_refused(line: str) -> None:
 def test_the_whole_chain_is_computed() -> None:
     """Start 5, minus 3 a hundred times per iteration: what would be folded would not be counted."""
     state = np.array([3, 5], dtype=np.int64)
-    compiled(chase.clock_kernel).call(state.ctypes.data, 0, 4)
+    compiled(pointer_chase.clock_kernel).call(state.ctypes.data, 0, 4)
     assert state.tolist() == [3, 5 - 3 * 100 * 4]
 
 
 def test_a_trial_counts_cycles() -> None:
-    trial = clock_trial(compiled(chase.clock_kernel))
+    trial = clock_trial(compiled(pointer_chase.clock_kernel))
     assert (trial.label, trial.quantity) == ("clock, 1 thread", "cycle")
-    with Crew(1) as crew:
+    with PinnedThreads(1) as workers:
         trial.repeats = 200
         assert trial.work_per_burst == 200 * 100
-        assert len(trial.run(crew, 2)) <= 2
+        assert len(trial.run(workers, 2)) <= 2
 
 
 @pytest.mark.hardware
 def test_this_host_has_a_plausible_clock() -> None:
-    trial = clock_trial(compiled(chase.clock_kernel))
-    with Crew(1) as crew:
-        trial.calibrate(crew)
-        bursts = [each for _ in range(4) for each in trial.run(crew, 20)]
+    trial = clock_trial(compiled(pointer_chase.clock_kernel))
+    with PinnedThreads(1) as workers:
+        trial.calibrate(workers)
+        bursts = [each for _ in range(4) for each in trial.run(workers, 20)]
     clock = measured_clock(estimate(trial.work_per_burst, bursts))
     assert 5e8 < clock.median_hz <= clock.peak_hz < 1e10
 
@@ -116,7 +124,7 @@ def state(line: Any, turn: int) -> Any:
 
 
 def test_two_threads_hand_the_line_to_and_fro() -> None:
-    kernel, line = compiled(chase.hop_kernel), np.zeros(16, dtype=np.uint64)
+    kernel, line = compiled(pointer_chase.core_to_core_kernel), np.zeros(16, dtype=np.uint64)
     states = [state(line, turn) for turn in (0, 1)]
     others = [
         threading.Thread(target=kernel.call, args=(each.ctypes.data, 0, 5)) for each in states
@@ -132,7 +140,7 @@ def test_two_threads_hand_the_line_to_and_fro() -> None:
 
 
 def test_a_thread_whose_partner_never_comes_gives_up() -> None:
-    kernel, line = compiled(chase.hop_kernel), np.zeros(16, dtype=np.uint64)
+    kernel, line = compiled(pointer_chase.core_to_core_kernel), np.zeros(16, dtype=np.uint64)
     alone = state(line, 1)
     kernel.call(alone.ctypes.data, 0, 5)
     assert alone[FAILED_BYTE // 8] == 1
@@ -148,9 +156,9 @@ def test_the_hop_of_this_machine() -> None:
     cores = describe_topology().cores
     if len(cores) < 2:
         pytest.skip("one core")
-    with Crew(2, cores[:2]) as crew:
-        timer = HopTimer(compiled(chase.hop_kernel))
-        hops = [timer(crew) for _ in range(5)]
+    with PinnedThreads(2, cores[:2]) as workers:
+        timer = CoreToCoreTimer(compiled(pointer_chase.core_to_core_kernel))
+        hops = [timer(workers) for _ in range(5)]
     assert all(each is None or each > 0 for each in hops)
 
 
@@ -159,7 +167,7 @@ def test_the_hop_of_this_machine() -> None:
 
 @pytest.mark.parametrize(("lines", "most"), [(2, 8), (1000, 1000), (1000, 64), (4097, 1024)])
 def test_an_order_has_every_line_at_most_once(lines: int, most: int) -> None:
-    order = chase.random_order(lines, most=most)
+    order = pointer_chase.random_order(lines, most=most)
     assert len(order) == min(lines, most)
     assert len(np.unique(order)) == len(order)
     assert order.max() < lines
@@ -169,7 +177,7 @@ def test_an_order_has_every_line_at_most_once(lines: int, most: int) -> None:
 
 
 def test_neighbours_in_a_cycle_are_not_neighbours_in_memory() -> None:
-    order = chase.random_order(1 << 14, most=1 << 20).astype(np.int64)
+    order = pointer_chase.random_order(1 << 14, most=1 << 20).astype(np.int64)
     steps = np.abs(np.diff(order))
     # Of two random places in n the mean distance is n / 3.
     assert steps.mean() == pytest.approx((1 << 14) / 3, rel=0.05)
@@ -180,7 +188,7 @@ def test_cycles_in_the_same_lines_leave_one_another_alone() -> None:
     memory = aligned(64 * LINE_BYTE, LINE_BYTE)
     orders = [np.random.default_rng(slot).permutation(64).astype(np.uint32) for slot in range(8)]
     for slot, order in enumerate(orders):
-        chase.write_cycle(memory, slot, order)
+        pointer_chase.write_cycle(memory, slot, order)
     for slot, order in enumerate(orders):
         place = memory.ctypes.data + int(order[0]) * LINE_BYTE + slot * 8
         seen: list[int] = []
@@ -191,10 +199,13 @@ def test_cycles_in_the_same_lines_leave_one_another_alone() -> None:
 
 
 def test_the_chase_goes_on_where_it_ended() -> None:
-    kernel = compiled(chase.chase_kernel)
-    memory, state = aligned(100 * LINE_BYTE, LINE_BYTE), aligned(chase.STATE_BYTE, LINE_BYTE)
-    order = chase.random_order(100, most=100)
-    chase.write_cycle(memory, 3, order)
+    kernel = compiled(pointer_chase.chase_kernel)
+    memory, state = (
+        aligned(100 * LINE_BYTE, LINE_BYTE),
+        aligned(pointer_chase.STATE_BYTE, LINE_BYTE),
+    )
+    order = pointer_chase.random_order(100, most=100)
+    pointer_chase.write_cycle(memory, 3, order)
     at = [memory.ctypes.data + int(line) * LINE_BYTE + 24 for line in order]
     state.view(np.uint64)[0] = at[0]
     for loads, place in ((32, 32), (80, 12)):

@@ -9,7 +9,7 @@ import pytest
 
 from roofline.core.progress import silent
 from roofline.machine.kernels.compute import compute_kernels
-from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.pinned_threads import PinnedThreads
 from roofline.machine.measuring.rounds import (
     Candidate,
     Rounds,
@@ -25,33 +25,35 @@ SETS = ("avx", "avx2", "fma")
 KERNELS = [k for k in compute_kernels("x86_64", SETS) if (k.unit.name, k.name) == ("avx2", "fma")]
 
 
-def candidates(crew: Crew, teams: Sequence[int] = (1, 2)) -> list[Candidate[Trial]]:
+def candidates(workers: PinnedThreads, teams: Sequence[int] = (1, 2)) -> list[Candidate[Trial]]:
     forms, _ = compile_forms(KERNELS, True, lambda what: None)
     found = compute_candidates(forms, teams)
-    calibrate(found, crew, lambda what: None)
+    calibrate(found, workers, lambda what: None)
     return found
 
 
-def runner(machine: FakeMachine, crew: Crew, **options: Any) -> Runner[Trial]:
+def runner(machine: FakeMachine, workers: PinnedThreads, **options: Any) -> Runner[Trial]:
     options = {"report": silent, "found": silent, **options}
-    return Runner(run=lambda trial, n: trial.run(crew, n), clock=machine.clock, **options)
+    return Runner(run=lambda trial, n: trial.run(workers, n), clock=machine.clock, **options)
 
 
 def run(
     machine: FakeMachine,
-    crew: Crew,
+    workers: PinnedThreads,
     what: list[Candidate[Trial]],
     *,
     deadline: float | None = None,
     **options: Any,
 ) -> Rounds[Trial]:
     end = machine.clock() + 1.0 if deadline is None else deadline
-    return run_rounds(what, runner(machine, crew, **options), deadline=end)
+    return run_rounds(what, runner(machine, workers, **options), deadline=end)
 
 
-def test_every_candidate_has_its_figure_in_order(machine: FakeMachine, crew: Crew) -> None:
-    what = candidates(crew)
-    rounds = run(machine, crew, what)
+def test_every_candidate_has_its_figure_in_order(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    what = candidates(workers)
+    rounds = run(machine, workers, what)
     assert [each.rate.sustained for each in rounds.reached] == pytest.approx(
         [48e9, 96e9, 96e9, 192e9], rel=1e-3
     )
@@ -62,24 +64,28 @@ def test_every_candidate_has_its_figure_in_order(machine: FakeMachine, crew: Cre
     ]
 
 
-def test_rounds_end_with_the_deadline(machine: FakeMachine, crew: Crew) -> None:
-    what = candidates(crew)
+def test_rounds_end_with_the_deadline(machine: FakeMachine, workers: PinnedThreads) -> None:
+    what = candidates(workers)
     begin = machine.clock()
-    rounds = run(machine, crew, what, deadline=begin + 1.0)
+    rounds = run(machine, workers, what, deadline=begin + 1.0)
     assert 0.8 < machine.clock() - begin <= 1.0
     counts = {len(each.bursts) for each in rounds.series}
     assert max(counts) - min(counts) <= 0.2 * max(counts), "all have their turn as often"
 
 
-def test_past_the_deadline_there_are_three_rounds_yet(machine: FakeMachine, crew: Crew) -> None:
-    rounds = run(machine, crew, candidates(crew), deadline=machine.clock() - 5.0)
+def test_past_the_deadline_there_are_three_rounds_yet(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    rounds = run(machine, workers, candidates(workers), deadline=machine.clock() - 5.0)
     assert all(len(each.bursts) == 3 * 4 for each in rounds.series)
 
 
-def test_what_never_finished_a_burst_is_left_out_and_said(machine: FakeMachine, crew: Crew) -> None:
-    what = candidates(crew)
+def test_what_never_finished_a_burst_is_left_out_and_said(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    what = candidates(workers)
     machine.never_together = {"fma float64 avx2", "fma float64 avx2, second form"}
-    rounds = run(machine, crew, what)
+    rounds = run(machine, workers, what)
     assert len(rounds.reached) == 3
     assert rounds.conditions == ("left out: no burst was finished of fma float64 avx2, 2 threads",)
     assert all(each.bursts for each in rounds.series)
@@ -88,10 +94,12 @@ def test_what_never_finished_a_burst_is_left_out_and_said(machine: FakeMachine, 
     } - {"fma float64 avx2, 2 threads", "fma float64 avx2, second form, 2 threads"}
 
 
-def test_one_form_without_a_burst_leaves_the_other(machine: FakeMachine, crew: Crew) -> None:
-    what = candidates(crew)
+def test_one_form_without_a_burst_leaves_the_other(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    what = candidates(workers)
     machine.never_together = {"fma float64 avx2"}
-    rounds = run(machine, crew, what)
+    rounds = run(machine, workers, what)
     assert rounds.conditions == ()
     assert rounds.reached[1].trial is what[1].trials[1]
     assert rounds.reached[1].other is None
@@ -110,7 +118,7 @@ def test_while_the_host_moves_its_cpus_what_is_sustained_is_that_of_most_rounds(
         return now_s > begin + 0.6 * 6.0
 
     def slowness(kernel: Any, now_s: float) -> float:
-        if kernel.label == "hop":
+        if kernel.label == "core-to-core":
             return 3.0 if apart(now_s) else 1.0
         return 2.0 if apart(now_s) and kernel.label.startswith("read") else 1.0
 
@@ -130,7 +138,7 @@ def test_while_the_host_moves_its_cpus_what_is_sustained_is_that_of_most_rounds(
 def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(
     machine: FakeMachine,
 ) -> None:
-    machine.never_together = {"hop"}
+    machine.never_together = {"core-to-core"}
     profile, _ = measure(machine)
     assert profile.overheads == ()
     assert profile.conditions == ()
@@ -140,14 +148,14 @@ def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(
 # --- stretches -----------------------------------------------------------------------------------
 
 
-def stretch(machine: FakeMachine, crew: Crew, rounds: Rounds[Trial]) -> Rounds[Trial]:
-    return run_stretches(rounds.reached, runner(machine, crew), stretch_s=1.0)
+def stretch(machine: FakeMachine, workers: PinnedThreads, rounds: Rounds[Trial]) -> Rounds[Trial]:
+    return run_stretches(rounds.reached, runner(machine, workers), stretch_s=1.0)
 
 
-def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, crew: Crew) -> None:
-    rounds = run(machine, crew, candidates(crew))
+def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, workers: PinnedThreads) -> None:
+    rounds = run(machine, workers, candidates(workers))
     begin = machine.clock()
-    warm = stretch(machine, crew, rounds)
+    warm = stretch(machine, workers, rounds)
     assert 4.0 <= machine.clock() - begin < 4.3
     assert warm.conditions == ()
     assert [each.label for each in warm.series] == [
@@ -159,10 +167,12 @@ def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, crew: Crew) -> N
         assert after.other == before.other
 
 
-def test_what_heat_takes_is_sustained_and_the_peak_stays(machine: FakeMachine, crew: Crew) -> None:
-    rounds = run(machine, crew, candidates(crew, (1,)))
+def test_what_heat_takes_is_sustained_and_the_peak_stays(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    rounds = run(machine, workers, candidates(workers, (1,)))
     machine.slowness = lambda kernel, now_s: 1.25 if "float32" in kernel.label else 1.02
-    warm = stretch(machine, crew, rounds)
+    warm = stretch(machine, workers, rounds)
     (heat,) = warm.conditions
     assert heat == (
         "heat: slower on end for 1 s than in rounds: fma float32 avx2, 1 thread by 20.0 %"
@@ -172,9 +182,11 @@ def test_what_heat_takes_is_sustained_and_the_peak_stays(machine: FakeMachine, c
     assert double.rate.sustained == pytest.approx(48e9 / 1.02, rel=1e-3)
 
 
-def test_a_peak_that_comes_with_the_stretch_counts(machine: FakeMachine, crew: Crew) -> None:
-    rounds = run(machine, crew, candidates(crew, (1,)))
+def test_a_peak_that_comes_with_the_stretch_counts(
+    machine: FakeMachine, workers: PinnedThreads
+) -> None:
+    rounds = run(machine, workers, candidates(workers, (1,)))
     machine.slowness = lambda kernel, now_s: 0.8
-    warm = stretch(machine, crew, rounds)
+    warm = stretch(machine, workers, rounds)
     assert warm.conditions == ()
     assert warm.reached[1].rate.peak == pytest.approx(120e9, rel=1e-3)

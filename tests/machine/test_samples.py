@@ -54,8 +54,10 @@ def test_what_stands_in_the_file() -> None:
         "busy": [0.998, 0.949, 1.0, None],
     }
     assert saved_of(known["label"], bursts) == known
-    hops_s = (45.0025e-9, math.nan, 205e-9, 205e-9)
-    assert saved_of(known["label"], bursts, hops_s=hops_s, mostly_s=(None, 45.0025e-9)) == {
+    core_to_core_s = (45.0025e-9, math.nan, 205e-9, 205e-9)
+    assert saved_of(
+        known["label"], bursts, core_to_core_s=core_to_core_s, usual_range_s=(None, 45.0025e-9)
+    ) == {
         **known,
         "core_to_core_latency_ns": [45.0025, None, 205, 205],
         "mostly_ns": [None, 45.0025],
@@ -93,7 +95,7 @@ def test_every_figure_follows_from_the_samples_where_the_host_moved_its_cpus(
 
     def slowness(kernel: Any, now_s: float) -> float:
         apart = now_s > begin + 3.6
-        if kernel.label == "hop":
+        if kernel.label == "core-to-core":
             return 3.0 if apart else 1.0
         return (2.0 if apart else 1.0) + 0.1 * (round(now_s * 1e6) % 2)
 

@@ -10,8 +10,8 @@ from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.assembly import stream_unit
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.measuring.crew import Crew, allocate
 from roofline.machine.measuring.estimation import BURST_S
+from roofline.machine.measuring.pinned_threads import PinnedThreads, allocate
 from roofline.machine.measuring.selection import (
     calibrate,
     compile_forms,
@@ -115,8 +115,8 @@ def test_one_of_a_kind_is_calibrated_and_stands_for_the_others(machine: FakeMach
     compute, _ = compile_forms(COMPUTE, True, silent)
     candidates = compute_candidates(compute, (1, 2))
     said: list[str] = []
-    with Crew(2, (0, 1)) as crew:
-        calibrate(candidates, crew, said.append)
+    with PinnedThreads(2, (0, 1)) as workers:
+        calibrate(candidates, workers, said.append)
     assert len(said) == len(set(said)) == len(COMPUTE)
     for each in candidates:
         for trial in each.trials:

@@ -6,7 +6,7 @@ import pytest
 
 from roofline.core.dtypes import dtype
 from roofline.machine.hardware import Clock, Provenance
-from roofline.machine.measuring.ceilings import OnPaper
+from roofline.machine.measuring.ceilings import TheoreticalPeaks
 from roofline.machine.theory.microarchitectures import Core, core_named
 
 MEASURED = Provenance(
@@ -18,7 +18,7 @@ ZEN_5 = core_named("AMD Zen 5")
 
 def test_the_rate_shows_its_arithmetic() -> None:
     """2 threads x 4.48 GHz x 2 pipes x 16 lanes x 2 FLOP = 573.44 GFLOP/s."""
-    found = OnPaper(ZEN_5, CLOCK).compute("fma", dtype("float32"), "avx512", 2)
+    found = TheoreticalPeaks(ZEN_5, CLOCK).compute("fma", dtype("float32"), "avx512", 2)
     assert found is not None
     assert found.per_s == pytest.approx(573.44e9)
     where = found.provenance
@@ -49,7 +49,7 @@ def test_the_rate_shows_its_arithmetic() -> None:
 def test_each_kind_of_kernel(
     kernel: str, of: str, unit: str, per_cycle: int, arithmetic: str
 ) -> None:
-    found = OnPaper(ZEN_5, CLOCK).compute(kernel, dtype(of), unit, 1)
+    found = TheoreticalPeaks(ZEN_5, CLOCK).compute(kernel, dtype(of), unit, 1)
     assert found is not None
     assert found.per_s == pytest.approx(4.48e9 * per_cycle)
     assert found.provenance.note.endswith(arithmetic)
@@ -62,7 +62,7 @@ def test_without_core_clock_or_entry_there_is_none() -> None:
         unit: str = "avx512",
         element: str = "float32",
     ) -> object:
-        return OnPaper(core, clock).compute("fma", dtype(element), unit, 1)
+        return TheoreticalPeaks(core, clock).compute("fma", dtype(element), unit, 1)
 
     assert rate() is not None
     assert rate(core=None) is None
@@ -77,7 +77,7 @@ def test_a_clock_from_a_document_is_called_so() -> None:
         median_hz=3e9,
         provenance=Provenance(source="datasheet", reference="sheet", date=""),
     )
-    found = OnPaper(ZEN_5, sheet).compute("fma", dtype("float32"), "avx2", 1)
+    found = TheoreticalPeaks(ZEN_5, sheet).compute("fma", dtype("float32"), "avx2", 1)
     assert found is not None
     assert "1 thread x 3.00 GHz (highest that the document gives)" in found.provenance.note
 
@@ -108,7 +108,7 @@ def test_a_clock_from_a_document_is_called_so() -> None:
 def test_the_nearest_cache(
     core: str, vector_bytes: int, kernel: str, bytes_per_cycle: float | None
 ) -> None:
-    found = OnPaper(core_named(core), CLOCK).bandwidth("L1", kernel, 2, vector_bytes)
+    found = TheoreticalPeaks(core_named(core), CLOCK).bandwidth("L1", kernel, 2, vector_bytes)
     if bytes_per_cycle is None:
         assert found is None
         return
@@ -123,7 +123,7 @@ def test_the_nearest_cache(
 )
 def test_farther_levels(level: str, kernel: str, bytes_per_cycle: float | None) -> None:
     def found(core: str | None) -> float | None:
-        paper = OnPaper(core_named(core) if core else None, CLOCK)
+        paper = TheoreticalPeaks(core_named(core) if core else None, CLOCK)
         rate = paper.bandwidth(level, kernel, 1, 64)
         return rate.per_s / CLOCK.peak_hz if rate else None
 

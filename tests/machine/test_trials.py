@@ -11,7 +11,7 @@ from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import assembly, compiler, stream
 from roofline.machine.kernels.compiler import TIMES, Plan, clocks
 from roofline.machine.measuring import trials
-from roofline.machine.measuring.crew import Crew, allocate, fill
+from roofline.machine.measuring.pinned_threads import PinnedThreads, allocate, fill
 from roofline.machine.measuring.trials import (
     Cursor,
     Trial,
@@ -36,7 +36,9 @@ def kernel_named(name: str) -> stream.StreamKernel:
     return kernel
 
 
-def writing_plan(crew: Crew, state: np.ndarray, times: np.ndarray, **options: int) -> Plan:
+def writing_plan(
+    workers: PinnedThreads, state: np.ndarray, times: np.ndarray, **options: int
+) -> Plan:
     address, wall_clock, cpu_clock = clocks()
     fields = {
         "threads": 1,
@@ -50,7 +52,7 @@ def writing_plan(crew: Crew, state: np.ndarray, times: np.ndarray, **options: in
     }
     return Plan(
         state=state.ctypes.data,
-        team=crew.team_address,
+        team=workers.team_address,
         clock_gettime=address,
         wall_clock=wall_clock,
         cpu_clock=cpu_clock,
@@ -71,9 +73,9 @@ def test_each_burst_takes_the_next_slice_and_then_the_first(
     fill(target, lambda: False)
     state = stream_state((target.ctypes.data,), 0.5)
     times = np.zeros((bursts, TIMES), dtype=np.int64)
-    with Crew(1) as crew:
-        plan = writing_plan(crew, state, times, first=first * LENGTH)
-        assert crew.each(lambda i: compiled.bench(plan)) == [bursts]
+    with PinnedThreads(1) as workers:
+        plan = writing_plan(workers, state, times, first=first * LENGTH)
+        assert workers.each(lambda i: compiled.bench(plan)) == [bursts]
     slices = target.view(np.float32).reshape(5, -1)
     assert {i for i in range(5) if (slices[i] == 0.5).all()} == written
     wall_start, wall_end, cpu_start, cpu_end = times.T
@@ -87,10 +89,10 @@ def test_a_harness_stops_when_told_and_when_its_time_is_over() -> None:
     target = allocate(4 * LENGTH)
     state = stream_state((target.ctypes.data,), 0.5)
     times = np.zeros((1000, TIMES), dtype=np.int64)
-    with Crew(1) as crew:
-        assert compiled.bench(writing_plan(crew, state, times, limit_ns=-1)) == 1
-        assert crew.stopped
-        assert compiled.bench(writing_plan(crew, state, times)) == 0
+    with PinnedThreads(1) as workers:
+        assert compiled.bench(writing_plan(workers, state, times, limit_ns=-1)) == 1
+        assert workers.stopped
+        assert compiled.bench(writing_plan(workers, state, times)) == 0
 
 
 def test_a_thread_whose_team_never_comes_gives_up() -> None:
@@ -98,10 +100,10 @@ def test_a_thread_whose_team_never_comes_gives_up() -> None:
     target = allocate(4 * LENGTH)
     state = stream_state((target.ctypes.data,), 0.5)
     times = np.zeros((10, TIMES), dtype=np.int64)
-    with Crew(1) as crew:
-        plan = writing_plan(crew, state, times, threads=2, limit_ns=1_000_000)
+    with PinnedThreads(1) as workers:
+        plan = writing_plan(workers, state, times, threads=2, limit_ns=1_000_000)
         assert compiled.bench(plan) == 0
-        assert crew.stopped
+        assert workers.stopped
 
 
 def test_no_thread_begins_a_burst_before_all_have_ended_the_last() -> None:
@@ -109,11 +111,12 @@ def test_no_thread_begins_a_burst_before_all_have_ended_the_last() -> None:
     targets = [allocate(4 * LENGTH) for _ in range(2)]
     states = [stream_state((target.ctypes.data,), 0.5) for target in targets]
     times = np.zeros((2, 50, TIMES), dtype=np.int64)
-    with Crew(2) as crew:
+    with PinnedThreads(2) as workers:
         plans = [
-            writing_plan(crew, states[i], times[i], threads=2, passes=10 * (i + 1)) for i in (0, 1)
+            writing_plan(workers, states[i], times[i], threads=2, passes=10 * (i + 1))
+            for i in (0, 1)
         ]
-        done = crew.each(lambda i: compiled.bench(plans[i]))
+        done = workers.each(lambda i: compiled.bench(plans[i]))
     assert done == [50, 50]
     starts, ends = times[:, :, 0], times[:, :, 1]
     assert (starts.min(axis=0)[1:] >= ends.max(axis=0)[:-1]).all()
@@ -134,9 +137,9 @@ def test_a_trial_in_a_cache_passes_over_the_same_data(monkeypatch: pytest.Monkey
     # Where others have the cores, bursts of a team take longer than a call may.
     monkeypatch.setattr(trials, "CALL_LIMIT_S", 60.0)
     trial = trial_at("L1", "triad", 24 << 10)
-    with Crew(2) as crew:
+    with PinnedThreads(2) as workers:
         trial.repeats = 7
-        assert len(trial.run(crew, 5)) == 5
+        assert len(trial.run(workers, 5)) == 5
     # Three streams of 8 KiB, each byte of them loaded or stored once a pass, on two threads.
     assert trial.work_per_burst == 7 * (24 << 10) * 2
     assert trial.most_bursts is None
@@ -146,14 +149,14 @@ def test_a_trial_in_a_cache_passes_over_the_same_data(monkeypatch: pytest.Monkey
 
 def test_a_trial_in_memory_moves_on() -> None:
     trial = trial_at("DRAM", "read", 8 << 20)
-    with Crew(2) as crew:
+    with PinnedThreads(2) as workers:
         trial.repeats = 16
         # Eight slices of 1 MiB: a call that comes upon none twice has seven bursts and a first one.
         assert trial.most_bursts == 7
         assert trial.work_per_burst == 2 << 20
-        trial.run(crew, 2)
+        trial.run(workers, 2)
         assert trial.cursor.fraction == pytest.approx(3 / 8)
-        trial.run(crew, 6)
+        trial.run(workers, 6)
         assert trial.cursor.fraction == pytest.approx(2 / 8)
 
 
@@ -170,11 +173,11 @@ def test_trials_that_share_their_memory_go_on_where_the_last_one_stopped() -> No
         stream_trial(compiler.compile_kernel(kernel), working_set, [buffer], cursor)
         for kernel in map(kernel_named, ("read", "write"))
     )
-    with Crew(1) as crew:
+    with PinnedThreads(1) as workers:
         for trial in (reads, writes):
             trial.repeats = 16
             # The first burst is not counted, so that three slices are gone over.
-            trial.run(crew, 2)
+            trial.run(workers, 2)
     slices = buffer[:byte].reshape(8, -1)
     assert [i for i in range(8) if (slices[i] != 1).all()] == [3, 4, 5]
     assert cursor.fraction == pytest.approx(6 / 8)
@@ -182,9 +185,9 @@ def test_trials_that_share_their_memory_go_on_where_the_last_one_stopped() -> No
 
 def test_calibration_ends_with_usable_bursts() -> None:
     trial = trial_at("DRAM", "update", 8 << 20)
-    with Crew(2) as crew:
-        trial.calibrate(crew)
-        bursts = trial.run(crew, 3)
+    with PinnedThreads(2) as workers:
+        trial.calibrate(workers)
+        bursts = trial.run(workers, 3)
     assert 1 <= trial.repeats <= 8 << 4
     assert trial.burst_s > 0
     assert all(burst.wall_s > 0 for burst in bursts)
@@ -200,10 +203,10 @@ def test_streams_stay_finite_however_they_feed_each_other() -> None:
         stream_trial(compiler.compile_kernel(kernel), working_set, [buffer])
         for kernel in map(kernel_named, ("triad", "update", "copy"))
     ]
-    with Crew(1) as crew:
+    with PinnedThreads(1) as workers:
         for _ in range(200):
             for trial in trials:
-                trial.run(crew, 2)
+                trial.run(workers, 2)
     assert np.isfinite(buffer.view(np.float32)).all()
     assert float(np.abs(buffer.view(np.float32)).max()) < 100
 

@@ -9,10 +9,10 @@ from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import (
     CacheLevel,
     WorkingSet,
-    largest_curve_bytes,
-    most_curve_bytes,
+    first_curve_bytes,
+    max_curve_bytes,
+    note_instances,
     plan_working_sets,
-    with_instances,
 )
 from roofline.machine.system.topology import Topology
 from tests.machine.simulated_caches import GIB, KIB, MIB, reported_topology
@@ -129,7 +129,7 @@ def test_levels_that_nobody_reported_are_private_or_of_all() -> None:
 def test_a_shared_cache_counts_with_all_instances_in_reach() -> None:
     # Two dies of 8 cores, each with an L3 of 32 MiB.
     host = topology(16, (1, 32 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
-    levels = [with_instances(each, range(16)) for each in find_levels(None, host).levels]
+    levels = [note_instances(each, range(16)) for each in find_levels(None, host).levels]
     sets, _ = plan_working_sets(levels, host, (1, 16), 64 * GIB)
     found = {(s.level, s.threads): s for s in sets}
     # Whichever team a profile takes the capacity from, it is what the largest reaches.
@@ -143,7 +143,7 @@ def test_a_shared_cache_counts_with_all_instances_in_reach() -> None:
     # Of 8 threads all are on the first die.
     (eight,) = (s for s in plan_working_sets(levels, host, (8,), GIB)[0] if s.level == "L3")
     assert eight.capacity_bytes == 32 * MIB
-    assert with_instances(levels[2], range(8)) == levels[2]
+    assert note_instances(levels[2], range(8)) == levels[2]
 
 
 def test_no_level_holds_less_than_all_instances_of_the_one_before_it() -> None:
@@ -158,7 +158,7 @@ def test_no_level_holds_less_than_all_instances_of_the_one_before_it() -> None:
 
 @pytest.mark.parametrize(("available_gib", "most_mib"), [(64, 1024), (2, 512)])
 def test_the_curve_is_extended_as_far_as_memory_allows(available_gib: int, most_mib: int) -> None:
-    assert most_curve_bytes(available_gib * GIB) == most_mib * MIB
+    assert max_curve_bytes(available_gib * GIB) == most_mib * MIB
 
 
 def test_the_working_set_says_where_its_capacity_comes_from() -> None:
@@ -213,7 +213,7 @@ def test_memory_takes_an_eighth_and_a_quarter_if_it_must(
 def test_the_curve_ends_at_four_times_the_last_cache_or_where_memory_does(
     host: Topology, available_mib: int, curve_mib: int
 ) -> None:
-    assert largest_curve_bytes(host, available_mib * MIB) == curve_mib * MIB
+    assert first_curve_bytes(host, available_mib * MIB) == curve_mib * MIB
 
 
 @pytest.mark.parametrize("available_mib", [100, 256, 300, 600, 2048, 20000])
@@ -225,4 +225,4 @@ def test_buffers_never_take_more_than_half_of_the_memory(available_mib: int, cor
     buffers = [max(s.bytes_per_thread for s in sets if i < s.threads) for i in range(cores)]
     assert sum(buffers) <= available // 2
     # The curve's: one for the chase, then read by one thread and, in parts, by all.
-    assert 2 * largest_curve_bytes(host, available) <= available // 2
+    assert 2 * first_curve_bytes(host, available) <= available // 2

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from roofline.errors import InputError, MeasurementError, RooflineError
-from roofline.machine.system.exclusive import alone_on_this_machine
+from roofline.machine.system.exclusive import exclusive_measurement
 from roofline.pipeline import fresh_processes as fresh
 from roofline.pipeline.fresh_processes import Runs, fresh_processes, here
 
@@ -196,10 +196,10 @@ _MEASURING = """
 import sys
 from pathlib import Path
 from tests.pipeline.test_fresh_processes import UNPREPARED, compute_for_ever
-from roofline.machine.system.exclusive import alone_on_this_machine
+from roofline.machine.system.exclusive import exclusive_measurement
 from roofline.pipeline import fresh_processes as fresh
 fresh._SERVER = UNPREPARED
-with alone_on_this_machine(print, folder=Path(sys.argv[1])), fresh.fresh_processes() as run:
+with exclusive_measurement(print, folder=Path(sys.argv[1])), fresh.fresh_processes() as run:
     run(compute_for_ever, sys.argv[2])
 """
 
@@ -241,7 +241,7 @@ def test_what_measures_ends_with_who_asked_and_holds_the_lock_until_then(
         said: list[str] = []
         with (
             pytest.raises(TimeoutError),
-            alone_on_this_machine(said.append, folder=tmp_path, sleep=impatient),
+            exclusive_measurement(said.append, folder=tmp_path, sleep=impatient),
         ):
             pass
         assert f"is running (process {asked.pid}" in said[0]
@@ -251,7 +251,7 @@ def test_what_measures_ends_with_who_asked_and_holds_the_lock_until_then(
         while any(map(runs, left)) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not any(map(runs, left))
-        with alone_on_this_machine(lambda _: None, folder=tmp_path):
+        with exclusive_measurement(lambda _: None, folder=tmp_path):
             pass
     finally:
         for each in left:

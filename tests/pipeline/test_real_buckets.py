@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from roofline.errors import RooflineError
-from roofline.machine.links import in_ranks
+from roofline.machine.links import run_in_ranks
 from roofline.pipeline import distributed_capture
 from roofline.pipeline.distributed_capture import (
-    RealBucket,
+    SentBucket,
     StepTimes,
     TrainingTask,
-    buckets_of_rank,
-    computing_of_rank,
-    slowdown_beside,
-    times_of_rank,
+    capture_buckets,
+    shared_compute_slowdown,
+    time_computing,
+    time_steps,
 )
 from roofline.pipeline.scaling import scale
 from roofline.scaling.result import Scaling
@@ -139,14 +139,14 @@ CASES = {
 COMPUTED = "mixed precision"
 """The case that is also computed without sending anything."""
 
-Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes, StepTimes]
+Found = tuple[dict[str, tuple[SentBucket, ...]], StepTimes, StepTimes]
 
 
 def trained_by_rank(rank: int, ranks: int, tasks: Sequence[tuple[str, TrainingTask]]) -> Found:
     """The buckets of every task, the steps of the last one, and how long one computes."""
-    buckets = {name: buckets_of_rank(rank, ranks, task) for name, task in tasks}
-    steps = times_of_rank(rank, ranks, tasks[-1][1], 2)
-    return buckets, steps, computing_of_rank(rank, ranks, dict(tasks)[COMPUTED], 3)
+    buckets = {name: capture_buckets(rank, ranks, task) for name, task in tasks}
+    steps = time_steps(rank, ranks, tasks[-1][1], 2)
+    return buckets, steps, time_computing(rank, ranks, dict(tasks)[COMPUTED], 3)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def found_in(task: TrainingTask, models: Path) -> TrainingTask:
 def real(models: Path) -> list[Found]:
     """What two processes sent."""
     tasks = [(name, found_in(each.task, models)) for name, each in CASES.items()]
-    return in_ranks(trained_by_rank, tasks, ranks=2, threads=1, limit_s=LIMIT_S)
+    return run_in_ranks(trained_by_rank, tasks, ranks=2, threads=1, limit_s=LIMIT_S)
 
 
 def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
@@ -182,7 +182,7 @@ def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
     )
 
 
-def check(told: Scaling, real: Sequence[RealBucket]) -> None:
+def check(told: Scaling, real: Sequence[SentBucket]) -> None:
     """The same buckets: bytes, types, parameters, in the order in which they are sent."""
     assert [each.parameters for each in told.buckets] == [each.parameters for each in real]
     assert [each.size_bytes for each in told.buckets] == [each.byte for each in real]
@@ -224,7 +224,7 @@ def test_unused_parameters_are_named_and_sent(models: Path) -> None:
 
 def test_three_ranks_send_the_same_buckets(models: Path) -> None:
     task = found_in(CASES["branches in small buckets"].task, models)
-    sent, *_ = in_ranks(buckets_of_rank, task, ranks=3, threads=1, limit_s=LIMIT_S)
+    sent, *_ = run_in_ranks(capture_buckets, task, ranks=3, threads=1, limit_s=LIMIT_S)
     check(predicted(task, ranks=3), sent)
 
 
@@ -249,13 +249,13 @@ def test_what_ranks_cost_one_another_is_timed(
         asked.append((what, how))
         return computed
 
-    monkeypatch.setattr(distributed_capture, "in_ranks", already)
-    assert 1 <= slowdown_beside(task, ranks=2, steps=3, limit_s=LIMIT_S) < math.inf
+    monkeypatch.setattr(distributed_capture, "run_in_ranks", already)
+    assert 1 <= shared_compute_slowdown(task, ranks=2, steps=3, limit_s=LIMIT_S) < math.inf
     how = {"ranks": 2, "threads": 1, "limit_s": LIMIT_S}
-    assert asked == [((computing_of_rank, task, 3), how)]
+    assert asked == [((time_computing, task, 3), how)]
 
 
 def test_a_model_that_is_not_found_is_said_in_one_line() -> None:
     with pytest.raises(RooflineError, match="resnet_none"):
         task = TrainingTask(model="resnet_none")
-        in_ranks(buckets_of_rank, task, ranks=1, threads=1, limit_s=LIMIT_S)
+        run_in_ranks(capture_buckets, task, ranks=1, threads=1, limit_s=LIMIT_S)

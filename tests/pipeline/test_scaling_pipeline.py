@@ -56,7 +56,7 @@ def test_ranks_of_one_host_that_slow_each_other_down(monkeypatch: pytest.MonkeyP
         asked.append((task, ranks * threads))
         return 2.0
 
-    monkeypatch.setattr(scaling, "slowdown_beside", twice)
+    monkeypatch.setattr(scaling, "shared_compute_slowdown", twice)
     analysis = roofline.analyze(Tower(), "8x64", train=True, hardware="10980xe", threads=1)
     beside = RankLink(name="gloo", bytes_per_s=1e9, latency_s=1e-5, is_in_host=True)
     task = TrainingTask(model="tower.py:Tower")

@@ -13,7 +13,7 @@ from roofline.machine.gpu.arithmetic import (
     TENSOR_CORE_TF32,
     has_float64_tensor_cores,
 )
-from roofline.machine.gpu.device import DeviceFacts, Product
+from roofline.machine.gpu.device import DeviceProperties, Product
 from roofline.machine.gpu.ptx import Capability
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate, read_profile
 
@@ -49,7 +49,7 @@ _GUIDE = (
 class DataSheet:
     """What is known on paper of a device."""
 
-    facts: DeviceFacts
+    facts: DeviceProperties
 
     @cached_property
     def profile(self) -> HardwareProfile | None:

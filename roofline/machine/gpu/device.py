@@ -33,7 +33,7 @@ class DeviceLostError(MeasurementError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
+class DeviceProperties:
     """What the driver says of a device.
 
     ``clock_hz`` is the highest clock of the multiprocessors; ``memory_clock_hz`` and ``bus_bit``
@@ -92,7 +92,7 @@ class Device(Protocol):
     """One GPU, ready for use; methods raise DeviceError, DeviceMemoryError and DeviceLostError."""
 
     @property
-    def facts(self) -> DeviceFacts: ...
+    def facts(self) -> DeviceProperties: ...
 
     def free_bytes(self) -> int: ...
 

@@ -21,7 +21,7 @@ from roofline.core.units import format_flop_per_s
 from roofline.errors import HardwareError, MeasurementError, argument, error_text
 from roofline.machine.gpu.arithmetic import MMA, ArithmeticKernel
 from roofline.machine.gpu.datasheet import DataSheet, hardware_unit
-from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceFacts, Product
+from roofline.machine.gpu.device import Call, Device, DeviceError, DeviceProperties, Product
 from roofline.machine.gpu.ptx import empty_program
 from roofline.machine.gpu.sensors import device_conditions, throttling_doubt
 from roofline.machine.gpu.trials import (
@@ -47,7 +47,7 @@ from roofline.machine.hardware import (
     TheoreticalRate,
 )
 from roofline.machine.measuring.estimation import Finding, Series, duration, method, provenance
-from roofline.machine.measuring.rounds import Reached, Runner, run_rounds, run_stretches
+from roofline.machine.measuring.rounds import KernelRate, Runner, run_rounds, run_stretches
 from roofline.machine.system.host import describe_host
 
 
@@ -192,7 +192,7 @@ def _measure(
     return profile, series
 
 
-def profile_name(facts: DeviceFacts) -> str:
+def profile_name(facts: DeviceProperties) -> str:
     """A short name for a device's profile: ``"nvidia-h100-80gb-hbm3"``."""
     slug = re.sub(r"[^a-z0-9]+", "-", facts.name.lower()).strip("-")
     return slug or "cuda-device"
@@ -216,7 +216,7 @@ def _clock(trials: Sequence[Trial]) -> Clock | None:
     )
 
 
-def _rates(each: Reached[Trial], unit: str, how: str) -> dict[str, Any]:
+def _rates(each: KernelRate[Trial], unit: str, how: str) -> dict[str, Any]:
     """The fields of a ceiling or bandwidth that its bursts gave."""
     method_used = f"{method(f'{each.trial.burst_s * 1e3:.1f} ms bursts')} by CUDA events"
     return {
@@ -228,7 +228,7 @@ def _rates(each: Reached[Trial], unit: str, how: str) -> dict[str, Any]:
     }
 
 
-def _doubt(each: Reached[Trial], theoretical: TheoreticalRate | None, why: str = "") -> str:
+def _doubt(each: KernelRate[Trial], theoretical: TheoreticalRate | None, why: str = "") -> str:
     """Why its figure may be wrong, by the sensors and by the one on paper; ``""``: nothing."""
     parts = [why, each.reservation, throttling_doubt(each.trial.readings)]
     fraction = each.rate.peak / theoretical.per_s if theoretical else 1.0
@@ -244,9 +244,9 @@ def _doubt(each: Reached[Trial], theoretical: TheoreticalRate | None, why: str =
 # kernel of the same unit, it is the ceiling, named ``gemm``; its provenance says what ours reached.
 
 
-def compute_ceilings(found: Sequence[Reached[Trial]], sheet: DataSheet) -> list[ComputeCeiling]:
+def compute_ceilings(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> list[ComputeCeiling]:
     """The hardware's ceilings, then the library's."""
-    products: dict[tuple[str, str], tuple[Reached[Trial], Product, str]] = {}
+    products: dict[tuple[str, str], tuple[KernelRate[Trial], Product, str]] = {}
     for each in found:
         if isinstance(subject := each.trial.subject, SizedProduct):
             unit = hardware_unit(subject.product, sheet.facts.capability)
@@ -298,7 +298,7 @@ def compute_ceilings(found: Sequence[Reached[Trial]], sheet: DataSheet) -> list[
 
 
 def _ceiling(
-    each: Reached[Trial],
+    each: KernelRate[Trial],
     kernel: str,
     unit: str,
     dtype: DType,
@@ -317,7 +317,7 @@ def _ceiling(
     )
 
 
-def memory_levels(found: Sequence[Reached[Trial]], sheet: DataSheet) -> Iterable[MemoryLevel]:
+def memory_levels(found: Sequence[KernelRate[Trial]], sheet: DataSheet) -> Iterable[MemoryLevel]:
     """The L2 and the device's own memory; nothing if the latter was not measured."""
     at: dict[str, list[Bandwidth]] = {L2: [], sheet.memory_name: []}
     for each in found:
@@ -351,7 +351,7 @@ def memory_levels(found: Sequence[Reached[Trial]], sheet: DataSheet) -> Iterable
             )
 
 
-def _links(found: Sequence[Reached[Trial]], latencies: dict[str, Duration]) -> Iterable[Link]:
+def _links(found: Sequence[KernelRate[Trial]], latencies: dict[str, Duration]) -> Iterable[Link]:
     """The ways between host and device; `latencies` of the smallest copy, by the trial's label."""
     for each in found:
         transfer = each.trial.subject

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roofline.errors import error_text
-from roofline.machine.gpu.device import DeviceFacts, Reading
+from roofline.machine.gpu.device import DeviceProperties, Reading
 
 FIXED_CLOCKS = "clocks that someone set"
 _LIMITS = {
@@ -122,7 +122,7 @@ def throttling_doubt(readings: Sequence[Reading]) -> str:
 
 
 def device_conditions(
-    facts: DeviceFacts,
+    facts: DeviceProperties,
     before: Reading | None,
     after: Reading | None,
     readings: Sequence[tuple[str, Sequence[Reading]]],

@@ -16,9 +16,9 @@ from roofline.machine.gpu.device import (
     Argument,
     Call,
     DeviceError,
-    DeviceFacts,
     DeviceLostError,
     DeviceMemoryError,
+    DeviceProperties,
     Direction,
     HostMemory,
     Product,
@@ -253,7 +253,7 @@ class TorchDevice:
         uuid = str(getattr(properties, "uuid", ""))
         self._telemetry = telemetry(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
         known = self._driver.attributes()
-        self.facts = DeviceFacts(
+        self.facts = DeviceProperties(
             name=properties.name,
             capability=(properties.major, properties.minor),
             multiprocessors=properties.multi_processor_count,

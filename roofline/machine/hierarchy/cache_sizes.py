@@ -166,7 +166,7 @@ class Pair:
     step: Step | None
 
 
-def cache_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[Step]:
+def drop_memory_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[Step]:
     """`steps` without those whose nearer side is at the latency of memory already."""
     found = list(steps)
     while found:
@@ -177,7 +177,7 @@ def cache_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[Step]:
     return found
 
 
-def paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
+def pair_levels(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
     """Caches and steps in order; as many as possible are paired, those most alike."""
     fewer = min(len(reported), len(steps))
 
@@ -217,7 +217,7 @@ FARTHER = 2.0
 _WELL_INSIDE = 0.6  # of what a level holds: so much of it collides hardly
 
 
-def with_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:
+def add_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:
     """The level with the latency of working sets that it holds and the one below does not."""
     least = 0 if below is None else 2 * below.capacity_bytes
     inside = [size for size in samples if least <= size <= _WELL_INSIDE * level.held_bytes]
@@ -295,8 +295,8 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
         for number in sorted({cache.level for cache in topology.caches})
         if (cache := topology.cache(number)) is not None
     ]
-    steps = cache_steps(find_steps(latencies.curve), reported) if latencies else []
-    pairs = paired(reported, steps)
+    steps = drop_memory_steps(find_steps(latencies.curve), reported) if latencies else []
+    pairs = pair_levels(reported, steps)
     levels: list[CacheLevel] = []
     conditions: list[str] = []
     for i, pair in enumerate(pairs):
@@ -330,7 +330,7 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
     last = levels[-1].capacity_bytes if levels else 0
     return Hierarchy(
         levels=tuple(
-            with_latency(level, below, latencies.samples)
+            add_latency(level, below, latencies.samples)
             for below, level in zip([None, *levels], levels, strict=False)
         ),
         memory_latency=memory_latency(latencies.samples, last) if steps and not beyond else None,
@@ -338,7 +338,7 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
     )
 
 
-def ends_in_a_cache(latencies: Latencies) -> bool:
+def ends_in_cache(latencies: Latencies) -> bool:
     """Whether the largest working set is still served faster than any memory could."""
     return latencies.curve.latency_s[-1] < _LEAST_MEMORY_S
 
@@ -348,7 +348,7 @@ def _beyond_the_curve(
 ) -> tuple[CacheLevel, str] | None:
     """The last cache, if the curve ends in one that is larger than what is reported."""
     end, end_s = latencies.curve.size_bytes[-1], latencies.curve.latency_s[-1]
-    if not levels or not ends_in_a_cache(latencies) or levels[-1].capacity_bytes >= end:
+    if not levels or not ends_in_cache(latencies) or levels[-1].capacity_bytes >= end:
         return None
     size = format_capacity(end)
     fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"

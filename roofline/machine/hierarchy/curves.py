@@ -61,15 +61,15 @@ Curve = TypeVar("Curve", LatencyCurve, BandwidthCurve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled(Generic[Curve]):
+class SampledCurve(Generic[Curve]):
     """A curve, and the samples of which it has the medians."""
 
     curve: Curve
     samples: Samples
 
 
-Latencies = Sampled[LatencyCurve]
-Bandwidths = Sampled[BandwidthCurve]
+Latencies = SampledCurve[LatencyCurve]
+Bandwidths = SampledCurve[BandwidthCurve]
 
 
 def curve_sizes(largest_bytes: int, places: Sequence[int] = _PLACES) -> list[int]:
@@ -120,7 +120,7 @@ def extend_latencies(
 
 def _latencies(samples: Samples) -> Latencies:
     medians = _medians(samples, "latency")
-    return Sampled(
+    return SampledCurve(
         curve=LatencyCurve(
             size_bytes=tuple(medians),
             latency_s=tuple(medians.values()),
@@ -155,7 +155,7 @@ def measure_bandwidths(
 
     samples = _rounds(curve_sizes(largest_bytes, _COARSE_PLACES), rates, deadline, clock)
     medians = _medians(samples, f"{kernel} on {threads} threads")
-    return Sampled(
+    return SampledCurve(
         curve=BandwidthCurve(
             kernel=kernel,
             threads=threads,

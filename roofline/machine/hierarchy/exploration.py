@@ -12,7 +12,7 @@ from roofline.core.progress import Progress
 from roofline.core.text import counted
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve
-from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
+from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_cache, find_levels
 from roofline.machine.hierarchy.curves import (
     CYCLE_BYTE,
     Bandwidths,
@@ -22,12 +22,12 @@ from roofline.machine.hierarchy.curves import (
     measure_bandwidths,
     measure_latencies,
 )
-from roofline.machine.hierarchy.working_sets import with_instances
-from roofline.machine.kernels import chase
+from roofline.machine.hierarchy.working_sets import note_instances
+from roofline.machine.kernels import pointer_chase
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.crew import Array, Crew, allocate, fill
 from roofline.machine.measuring.estimation import BURST_S, Burst, Quantity, Series
+from roofline.machine.measuring.pinned_threads import Array, PinnedThreads, allocate, fill
 from roofline.machine.measuring.trials import Shape, Trial, memory_trial
 from roofline.machine.system.topology import Topology
 
@@ -43,7 +43,7 @@ _WARM_BYTE = 192 << 20
 """What one pass reads, last caches need not keep: those of AMD hold little of it before the third.
 A working set of this size and more cannot be held, and fewer passes do."""
 
-_PAGE_LINES = 4096 // chase.LINE_BYTE
+_PAGE_LINES = 4096 // pointer_chase.LINE_BYTE
 
 _FIRST_RATE = 4e8
 """Loads per second that the first size is expected to take, and 64 bytes each; then it is known."""
@@ -52,8 +52,8 @@ _FIRST_RATE = 4e8
 class _SizeTimer:
     """Times working sets of any size, so that a burst of each takes about as long as wanted."""
 
-    def __init__(self, crew: Crew, bursts: int) -> None:
-        self._crew = crew
+    def __init__(self, workers: PinnedThreads, bursts: int) -> None:
+        self._workers = workers
         self._bursts = bursts
         self._per_s: dict[int, float] = {}
 
@@ -64,7 +64,7 @@ class _SizeTimer:
         trial.repeats = 1
         work = self._per_s.get(nearest, _FIRST_RATE) * _CURVE_BURST_S
         trial.repeats = max(1, round(work / trial.work_per_burst))
-        bursts = trial.run(self._crew, self._bursts)
+        bursts = trial.run(self._workers, self._bursts)
         shortest_s = min((burst.cpu_s for burst in bursts), default=0.0)
         if shortest_s > 0:
             self._per_s[size] = trial.work_per_burst / shortest_s
@@ -72,18 +72,18 @@ class _SizeTimer:
 
 
 class ChaseTimer(_SizeTimer):
-    """Times the pointer chase on the first worker of `crew`, which has written `buffer`.
+    """Times the pointer chase on the first of `workers`, which has written `buffer`.
 
     A cycle is written when its size is first asked for; all stay, so that sizes can take turns.
     Before its bursts a working set is read through, from one end to the other.
     """
 
-    def __init__(self, compiled: CompiledKernel, crew: Crew, buffer: Array) -> None:
-        super().__init__(crew, _CHASE_BURSTS)
+    def __init__(self, compiled: CompiledKernel, workers: PinnedThreads, buffer: Array) -> None:
+        super().__init__(workers, _CHASE_BURSTS)
         self._compiled = compiled
         self._buffer = buffer
         # Lines that each slot's cycles take: as many lie one on another as a line has pointers.
-        self._used = [0] * chase.SLOTS
+        self._used = [0] * pointer_chase.SLOTS
         self._trials: dict[int, tuple[Array, Trial]] = {}
 
     def __call__(self, size_bytes: int) -> Timing:
@@ -91,39 +91,46 @@ class ChaseTimer(_SizeTimer):
         if size_bytes not in self._trials:
             self._trials[size_bytes] = self._prepare(size_bytes)
         memory, trial = self._trials[size_bytes]
-        self._crew.each(lambda i: _read_through(memory), 1)
+        self._workers.each(lambda i: _read_through(memory), 1)
         return self._timing(size_bytes, trial)
 
     def _prepare(self, size_bytes: int) -> tuple[Array, Trial]:
-        lines, room = size_bytes // chase.LINE_BYTE, self._buffer.size // chase.LINE_BYTE
+        lines, room = (
+            size_bytes // pointer_chase.LINE_BYTE,
+            self._buffer.size // pointer_chase.LINE_BYTE,
+        )
         slot = next((i for i, used in enumerate(self._used) if used + lines <= room), None)
         if slot is None:
             raise ValueError(f"no room for another cycle of {lines} lines among {room}")
         first = self._used[slot]
         self._used[slot] = -(-(first + lines) // _PAGE_LINES) * _PAGE_LINES
-        memory = self._buffer[first * chase.LINE_BYTE : (first + lines) * chase.LINE_BYTE]
-        order = chase.random_order(lines, most=CYCLE_BYTE // chase.LINE_BYTE)
-        self._crew.each(lambda i: chase.write_cycle(memory, slot, order), 1)
-        state = np.zeros(chase.STATE_BYTE, dtype=np.uint8)
-        address = memory.ctypes.data + int(order[0]) * chase.LINE_BYTE + slot * 8
+        memory = self._buffer[
+            first * pointer_chase.LINE_BYTE : (first + lines) * pointer_chase.LINE_BYTE
+        ]
+        order = pointer_chase.random_order(lines, most=CYCLE_BYTE // pointer_chase.LINE_BYTE)
+        self._workers.each(lambda i: pointer_chase.write_cycle(memory, slot, order), 1)
+        state = np.zeros(pointer_chase.STATE_BYTE, dtype=np.uint8)
+        address = memory.ctypes.data + int(order[0]) * pointer_chase.LINE_BYTE + slot * 8
         state.view(np.uint64)[0] = address
         return memory, Trial(
             compiled=self._compiled,
             states=(state,),
             buffers=(self._buffer,),
-            shape=lambda repeats: Shape(1, repeats * chase.UNROLL, 0),
+            shape=lambda repeats: Shape(1, repeats * pointer_chase.UNROLL, 0),
         )
 
 
 class ReadTimer(_SizeTimer):
-    """Times a stream kernel on the workers of `crew`, at the start of the buffer of each.
+    """Times a stream kernel on pinned threads, at the start of the buffer of each.
 
     Every burst goes over the whole of each thread's working set, again and again until it has
     taken long enough.
     """
 
-    def __init__(self, compiled: CompiledKernel, crew: Crew, buffers: Sequence[Array]) -> None:
-        super().__init__(crew, _READ_BURSTS)
+    def __init__(
+        self, compiled: CompiledKernel, workers: PinnedThreads, buffers: Sequence[Array]
+    ) -> None:
+        super().__init__(workers, _READ_BURSTS)
         self._compiled = compiled
         self._buffers = buffers
 
@@ -135,7 +142,7 @@ class ReadTimer(_SizeTimer):
 
 def _read_through(memory: Array) -> None:
     """Brings every line to the level that holds it."""
-    words = memory.view(np.uint64)[:: chase.SLOTS]
+    words = memory.view(np.uint64)[:: pointer_chase.SLOTS]
     for _ in range(max(_LEAST_WARM_PASSES, min(_WARM_PASSES, _WARM_BYTE // memory.size))):
         np.add.reduce(words)
 
@@ -145,7 +152,7 @@ _LATENCY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explored:
+class ExploredHierarchy:
     """The hierarchy, the curves that show it, and the samples behind them."""
 
     hierarchy: Hierarchy
@@ -156,8 +163,8 @@ class Explored:
 
 
 def explore(
-    crew: Crew,
-    pointer_chase: CompiledKernel | None,
+    workers: PinnedThreads,
+    chase: CompiledKernel | None,
     read: CompiledKernel | None,
     topology: Topology,
     teams: Sequence[int],
@@ -167,7 +174,7 @@ def explore(
     budget_s: float,
     clock: Callable[[], float],
     report: Progress,
-) -> Explored:
+) -> ExploredHierarchy:
     """Measures the curves in about `budget_s` seconds and finds the caches in them.
 
     Latency is that of one of the ``teams``. Curves end at `largest_bytes`, on all threads together;
@@ -176,22 +183,22 @@ def explore(
     """
     begin = clock()
     report(0.0, "allocating memory for curves")
-    memory = [_written(crew, largest_bytes)]
+    memory = [_written(workers, largest_bytes)]
     conditions: list[str] = []
     latencies: Latencies | None = None
-    if pointer_chase is not None:
+    if chase is not None:
         report(0.0, "latency of random loads, by working set")
         try:
             latencies = measure_latencies(
-                ChaseTimer(pointer_chase, crew, memory[0]),
+                ChaseTimer(chase, workers, memory[0]),
                 largest_bytes=largest_bytes,
                 deadline=begin + _LATENCY_SHARE * budget_s,
                 clock=clock,
             )
             latencies = _extended(
                 latencies,
-                pointer_chase,
-                crew,
+                chase,
+                workers,
                 memory,
                 max_bytes or largest_bytes,
                 clock,
@@ -200,8 +207,8 @@ def explore(
         except MeasurementError as error:
             conditions.append(f"cache sizes could not be looked for: {error}")
     # And memory of every other worker.
-    memory += [allocate(memory[0].size // crew.threads) for _ in range(1, crew.threads)]
-    crew.each(lambda i: fill(memory[i], lambda: crew.stopped) if i else None)
+    memory += [allocate(memory[0].size // workers.threads) for _ in range(1, workers.threads)]
+    workers.each(lambda i: fill(memory[i], lambda: workers.stopped) if i else None)
     bandwidths: list[Bandwidths] = []
     for number, team in enumerate(teams if read else (), start=1):
         assert read is not None and isinstance(read.kernel, StreamKernel)
@@ -209,7 +216,7 @@ def explore(
         share = _LATENCY_SHARE + (1 - _LATENCY_SHARE) * number / len(teams)
         try:
             found = measure_bandwidths(
-                ReadTimer(read, crew, memory[:team]),
+                ReadTimer(read, workers, memory[:team]),
                 kernel=read.kernel.name,
                 threads=team,
                 largest_bytes=min(each.size for each in memory[:team]),
@@ -221,9 +228,9 @@ def explore(
             continue
         bandwidths.append(found)
     hierarchy = find_levels(latencies, topology)
-    used = topology.cores[: crew.threads] or tuple(range(crew.threads))
+    used = topology.cores[: workers.threads] or tuple(range(workers.threads))
     hierarchy = replace(
-        hierarchy, levels=tuple(with_instances(each, used) for each in hierarchy.levels)
+        hierarchy, levels=tuple(note_instances(each, used) for each in hierarchy.levels)
     )
     series = [
         _point(f"latency of {size} byte", "load", 1, seconds)
@@ -235,7 +242,7 @@ def explore(
             _point(f"{found.curve.kernel} of {size} {on}", "byte", size, [size / r for r in rates])
             for size, rates in found.samples.items()
         ]
-    return Explored(
+    return ExploredHierarchy(
         hierarchy=hierarchy,
         latency_curve=latencies.curve if latencies else None,
         bandwidth_curves=tuple(each.curve for each in bandwidths),
@@ -250,31 +257,31 @@ def _point(label: str, quantity: Quantity, work: float, walls_s: Iterable[float]
     return Series(label=label, quantity=quantity, work=work, bursts=bursts)
 
 
-def _written(crew: Crew, byte: int) -> Array:
+def _written(workers: PinnedThreads, byte: int) -> Array:
     memory = allocate(byte)
-    crew.each(lambda i: fill(memory, lambda: crew.stopped), 1)
+    workers.each(lambda i: fill(memory, lambda: workers.stopped), 1)
     return memory
 
 
 def _extended(
     latencies: Latencies,
-    pointer_chase: CompiledKernel,
-    crew: Crew,
+    chase: CompiledKernel,
+    workers: PinnedThreads,
     memory: list[Array],
     max_bytes: int,
     clock: Callable[[], float],
     conditions: list[str],
 ) -> Latencies:
     """The curve up to an octave beyond the caches, or to `max_bytes`; `memory` is made larger."""
-    in_cache = ends_in_a_cache(latencies)
+    in_cache = ends_in_cache(latencies)
     while in_cache and memory[0].size < max_bytes:
-        in_cache = ends_in_a_cache(latencies)
+        in_cache = ends_in_cache(latencies)
         end = min(2 * memory[0].size, max_bytes)
         try:
-            memory[0] = _written(crew, end)
+            memory[0] = _written(workers, end)
             latencies = extend_latencies(
                 latencies,
-                ChaseTimer(pointer_chase, crew, memory[0]),
+                ChaseTimer(chase, workers, memory[0]),
                 largest_bytes=end,
                 clock=clock,
             )

@@ -43,7 +43,7 @@ class CacheLevel:
             return max(1, *(len(set(group) & set(cpus)) for group in self.groups))
         return 1 if self.scope == "private" else max(1, len(cpus))
 
-    def reached_bytes(self, cpus: Collection[int]) -> int:
+    def reachable_bytes(self, cpus: Collection[int]) -> int:
         """Bytes of all instances together that `cpus` reach."""
         return sum(self.instances(cpus))
 
@@ -61,7 +61,7 @@ class CacheLevel:
         return sizes or (self.capacity_bytes,)
 
 
-def with_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:
+def note_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:
     """The level with a provenance that says so if `cpus` share several instances of it."""
     sizes = level.instances(cpus)
     if level.scope == "private" or len(sizes) == 1:
@@ -119,7 +119,7 @@ class WorkingSet:
         return f"{size} in {self.level} of {format_capacity(self.capacity_bytes)}{source}"
 
 
-def largest_curve_bytes(topology: Topology, available_bytes: int) -> int:
+def first_curve_bytes(topology: Topology, available_bytes: int) -> int:
     """The working set at which curves end at first: 4 times the last cache, as memory allows.
 
     The last cache is the largest that is reported; 256 MiB where none is. At most 1 GiB and an
@@ -131,7 +131,7 @@ def largest_curve_bytes(topology: Topology, available_bytes: int) -> int:
     return min(_CURVE_FACTOR * last, _WANTED_BYTE, most)
 
 
-def most_curve_bytes(available_bytes: int) -> int:
+def max_curve_bytes(available_bytes: int) -> int:
     """The working set up to which a curve that ends in a cache is extended."""
     return min(_WANTED_BYTE, available_bytes // _SCARCE_FRACTION)
 
@@ -153,14 +153,14 @@ def plan_working_sets(
     # What each level holds at most: per core if it is private, else on all CPUs together. No level
     # holds less than the one before it: all instances of that may well hold more.
     held = (
-        each.capacity_bytes if each.scope == "private" else each.reached_bytes(largest)
+        each.capacity_bytes if each.scope == "private" else each.reachable_bytes(largest)
         for each in levels
     )
     capacities = list(itertools.accumulate(held, max))
     for threads in teams:
         used = topology.cores[:threads] or tuple(range(threads))
         sets += _cache_sets(levels, capacities, used)
-        reached = levels[-1].reached_bytes(used) if levels else 0
+        reached = levels[-1].reachable_bytes(used) if levels else 0
         memory, condition = _memory_set(reached, threads, available_bytes)
         sets += [memory] if memory else []
         conditions += [condition] if condition else []

@@ -12,7 +12,7 @@ from roofline.core.dtypes import DType
 from roofline.machine.hardware import MemoryKernel
 from roofline.machine.kernels.assembly import LoopContract, VectorUnit
 from roofline.machine.kernels.register_loop import ComputeKernel
-from roofline.machine.measuring.crew import Array, aligned
+from roofline.machine.measuring.pinned_threads import Array, aligned
 
 # Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and goes once
 # over `length` bytes of each of its streams, from `offset` on; both are multiples of

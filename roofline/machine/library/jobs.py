@@ -23,7 +23,7 @@ _SCHEDULED_THREAD = 0b110
 """Linux's clock of a thread by its id: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED."""
 
 
-def running_clock() -> Clock:
+def team_cpu_clock() -> Clock:
     """A clock of the CPU seconds of the threads that there are now, all together.
 
     The clock of the process adds what other threads have used only at the scheduler's ticks, which

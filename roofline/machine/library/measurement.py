@@ -29,7 +29,7 @@ from roofline.machine.library.jobs import (
     Timer,
     batch_seconds,
     choose,
-    running_clock,
+    team_cpu_clock,
 )
 from roofline.machine.library.results import (
     bandwidths,
@@ -349,7 +349,7 @@ def measure_library(
     """
     teams = (1, threads) if threads > 1 else (1,)
     timer = Timer(
-        wall=clock, thread_cpu=thread_clock, team_cpu=lambda: cpu_clock or running_clock()
+        wall=clock, thread_cpu=thread_clock, team_cpu=lambda: cpu_clock or team_cpu_clock()
     )
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())

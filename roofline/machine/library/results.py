@@ -92,7 +92,7 @@ def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Out
 
 def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
     # A library need not keep all threads busy, so a team's burst is disturbed when others of the
-    # same job got more CPU and were faster. A thread alone has nobody to wait for.
+    # same job got more CPU and were fastest_form. A thread alone has nobody to wait for.
     threads, usual = job.threads, 1.0
     if threads > 1:
         usual = sorted(each.busy for each in bursts)[-_BEST_CALLS:][0] or 1.0

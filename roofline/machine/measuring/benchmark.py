@@ -23,7 +23,7 @@ from roofline.machine.kernels import compiler
 from roofline.machine.measuring.estimation import PROGRAMS, Finding, Findings, Program, Series
 from roofline.machine.measuring.kernel_measurement import measure_kernels
 from roofline.machine.system.activity import disturbances, read_activity
-from roofline.machine.system.situation import circumstances, read_situation
+from roofline.machine.system.host_state import host_conditions, read_host_state
 
 _ALMOST = 0.99
 
@@ -52,8 +52,8 @@ def measure_hardware(
         # How much of the expected time is over: a part knows only how far it is itself.
         tell(min(_ALMOST, (clock() - begin) / plan.expected_s), what)
 
-    situation = read_situation(compiler_features=compiler.host_features)
-    topology = situation.topology
+    host_state = read_host_state(compiler_features=compiler.host_features)
+    topology = host_state.topology
     count = topology.available_cpus if threads is None else threads
     before = read_activity(cpus=topology.allowed_cpus)
     obstacle = _obstacle()
@@ -64,7 +64,7 @@ def measure_hardware(
             hardware = Findings(conditions=(obstacle,))
         else:
             hardware = measure_kernels(
-                situation,
+                host_state,
                 (1, count) if count > 1 else (1,),
                 plan,
                 deadline=begin + plan.budget_s - plan.library_s,
@@ -98,11 +98,11 @@ def measure_hardware(
         raise MeasurementError("; ".join(("nothing could be measured", *missing, *hint)))
     after = read_activity(cpus=topology.allowed_cpus)
     profile = HardwareProfile(
-        name=profile_name(situation.host),
+        name=profile_name(host_state.host),
         device="cpu",
         threads=count,
-        description=f"{situation.host.cpu_model}, {situation.host.architecture}",
-        host=situation.host,
+        description=f"{host_state.host.cpu_model}, {host_state.host.architecture}",
+        host=host_state.host,
         effort=effort,
         clock=hardware.clock,
         compute=(*hardware.compute, *library.compute),
@@ -117,7 +117,7 @@ def measure_hardware(
         bandwidth_curves=hardware.bandwidth_curves,
         latency_curve=hardware.latency_curve,
         conditions=(
-            *circumstances(situation),
+            *host_conditions(host_state),
             *disturbances(before, after, elapsed_s=clock() - begin, cpus=count),
             *missing,
         ),

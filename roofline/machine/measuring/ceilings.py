@@ -22,7 +22,7 @@ from roofline.machine.hierarchy.working_sets import DRAM
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
 from roofline.machine.measuring.estimation import BURST_S, BUSY, Estimate, method, provenance
-from roofline.machine.measuring.rounds import Reached
+from roofline.machine.measuring.rounds import KernelRate
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.theory.microarchitectures import Core, NearestCache
 
@@ -52,7 +52,7 @@ _ALLOCATING = ("write", "copy", "triad")
 
 
 @dataclass(frozen=True, slots=True)
-class OnPaper:
+class TheoreticalPeaks:
     """Theoretical rates of this microarchitecture at the peak of this clock; None: not known.
 
     Threads have a core each.
@@ -125,7 +125,7 @@ def _l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
     return (loads + stores) / cycles
 
 
-def doubt(reached: Reached[Trial]) -> str:
+def doubt(reached: KernelRate[Trial]) -> str:
     """What speaks against a figure, in words; ``""``: nothing."""
     rate, other = reached.rate, reached.other
     reasons = [reached.reservation] if reached.reservation else []
@@ -156,7 +156,9 @@ def percent(fraction: float) -> str:
     return f"{fraction:.0%}".replace("%", " %")
 
 
-def compute_ceiling(reached: Reached[Trial], on_paper: OnPaper) -> ComputeCeiling:
+def compute_ceiling(
+    reached: KernelRate[Trial], theoretical_peaks: TheoreticalPeaks
+) -> ComputeCeiling:
     """The ceiling that a compute kernel's trial found, in operations per second."""
     trial, rate = reached.trial, reached.rate
     kernel = trial.compiled.kernel
@@ -170,8 +172,10 @@ def compute_ceiling(reached: Reached[Trial], on_paper: OnPaper) -> ComputeCeilin
         peak_flop_per_s=rate.peak,
         sustained_flop_per_s=rate.sustained,
         spread=rate.spread,
-        clock_hz=on_paper.clock_hz,
-        theoretical=on_paper.compute(kernel.name, kernel.dtype, kernel.unit.name, trial.threads),
+        clock_hz=theoretical_peaks.clock_hz,
+        theoretical=theoretical_peaks.compute(
+            kernel.name, kernel.dtype, kernel.unit.name, trial.threads
+        ),
         doubt=doubt(reached),
         provenance=provenance(
             f"{METHOD}; {kernel.accumulators} independent sums, unrolled {kernel.unroll} times",
@@ -190,13 +194,19 @@ def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
 
 
 def _bandwidth(
-    reached: Reached[Trial], on_paper: OnPaper, memory: TheoreticalRate | None, *, nearest: bool
+    reached: KernelRate[Trial],
+    theoretical_peaks: TheoreticalPeaks,
+    memory: TheoreticalRate | None,
+    *,
+    nearest: bool,
 ) -> Bandwidth:
     trial, rate = reached.trial, reached.rate
     kernel, working_set = trial.compiled.kernel, trial.working_set
     assert isinstance(kernel, StreamKernel) and working_set is not None
     allocate = write_allocate(kernel.name, nearest=nearest)
-    of_core = on_paper.bandwidth(working_set.level, kernel.name, trial.threads, kernel.vector_bytes)
+    of_core = theoretical_peaks.bandwidth(
+        working_set.level, kernel.name, trial.threads, kernel.vector_bytes
+    )
     return Bandwidth(
         kernel=kernel.name,
         threads=trial.threads,
@@ -204,7 +214,7 @@ def _bandwidth(
         sustained_bytes_per_s=rate.sustained,
         spread=rate.spread,
         # Caches are clocked with the cores, or not at all faster for it; memory is not.
-        clock_hz=on_paper.clock_hz if working_set.level != DRAM else None,
+        clock_hz=theoretical_peaks.clock_hz if working_set.level != DRAM else None,
         write_allocate=allocate,
         # Where lines are fetched besides, the bus moves more than the bytes that are counted.
         theoretical=memory if memory and allocate == "none" else of_core,
@@ -216,7 +226,9 @@ def _bandwidth(
 
 
 def memory_levels(
-    found: Sequence[Reached[Trial]], on_paper: OnPaper, memory: TheoreticalRate | None = None
+    found: Sequence[KernelRate[Trial]],
+    theoretical_peaks: TheoreticalPeaks,
+    memory: TheoreticalRate | None = None,
 ) -> Iterable[MemoryLevel]:
     """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
 
@@ -238,7 +250,7 @@ def memory_levels(
             bandwidth=tuple(
                 _bandwidth(
                     each,
-                    on_paper,
+                    theoretical_peaks,
                     memory if name == DRAM and each.trial.threads == most else None,
                     nearest=name == names[0] and name != DRAM,
                 )
@@ -248,7 +260,7 @@ def memory_levels(
         )
 
 
-def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
+def drop_slower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
     """The ceilings without those of additions beside FMAs that are no higher than the FMA's.
 
     A CPU that adds with the units that multiply gains nothing by the mix.
@@ -269,7 +281,7 @@ def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeili
     )
 
 
-def kernel_conditions(found: Sequence[Reached[Trial]]) -> list[str]:
+def kernel_conditions(found: Sequence[KernelRate[Trial]]) -> list[str]:
     """What the bursts say about how undisturbed they were; empty: nothing to say."""
     rates = [rate for each in found for rate in (each.rate, each.other) if rate is not None]
     bursts = sum(rate.bursts for rate in rates)

@@ -264,17 +264,17 @@ class Series:
     """The bursts of one trial in the order they were timed.
 
     Each did ``work`` of ``quantity``, all threads together. A burst's ``cpu_s`` and ``busy`` are
-    NaN where only its rate was kept. ``hops_s`` is the core-to-core latency just before each (NaN:
-    not known); sustained is that of the bursts whose hop is above the first and up to the second of
-    ``mostly_s`` (None: no bound).
+    NaN where only its rate was kept. ``core_to_core_s`` is the core-to-core latency just before
+    each (NaN: unknown). Sustained rates come from bursts whose latency is above the first and at
+    most the second of ``usual_range_s`` (None: no bound).
     """
 
     label: str
     quantity: Quantity
     work: float
     bursts: tuple[Burst, ...]
-    hops_s: tuple[float, ...] = ()
-    mostly_s: tuple[float | None, float | None] = (None, None)
+    core_to_core_s: tuple[float, ...] = ()
+    usual_range_s: tuple[float | None, float | None] = (None, None)
 
 
 def samples_file(profile: Path) -> Path:
@@ -302,9 +302,9 @@ def _series_data(series: Series) -> dict[str, Any]:
             for burst in series.bursts
         ],
     }
-    if series.hops_s:
-        data["core_to_core_latency_ns"] = [_ns(each) for each in series.hops_s]
-        data["mostly_ns"] = [None if each is None else _ns(each) for each in series.mostly_s]
+    if series.core_to_core_s:
+        data["core_to_core_latency_ns"] = [_ns(each) for each in series.core_to_core_s]
+        data["mostly_ns"] = [None if each is None else _ns(each) for each in series.usual_range_s]
     return data
 
 

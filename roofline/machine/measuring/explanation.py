@@ -9,9 +9,9 @@ from pathlib import Path
 from roofline.core.units import format_capacity, format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.measuring.estimation import BURST_S, BUSY, PEAK_QUANTILE
-from roofline.machine.system.situation import (
+from roofline.machine.system.host_state import (
     Frequency,
-    Situation,
+    HostState,
     core_conditions,
     frequency_conditions,
     unknown_conditions,
@@ -41,7 +41,7 @@ class KernelPlan:
 
 
 def explain(
-    situation: Situation,
+    host_state: HostState,
     kernels: KernelPlan,
     *,
     threads: int,
@@ -54,14 +54,14 @@ def explain(
     ``array_bytes`` are those of all threads together in DRAM (None: it cannot be measured);
     ``last`` is the profile in ``profile_file``.
     """
-    hidden = (_OF_GUESTS,) if situation.frequency.hypervisor else ()
+    hidden = (_OF_GUESTS,) if host_state.frequency.hypervisor else ()
     sections = {
-        "Cores": _cores(situation, threads),
-        "Instruction sets": _sets(situation, kernels),
+        "Cores": _cores(host_state, threads),
+        "Instruction sets": _sets(host_state, kernels),
         "Timing": _TIMING,
-        "Clock": _clock(situation.frequency),
-        "Caches": _caches(situation.topology),
-        "Memory": _memory(situation, array_bytes),
+        "Clock": _clock(host_state.frequency),
+        "Caches": _caches(host_state.topology),
+        "Memory": _memory(host_state, array_bytes),
         "What is counted": _COUNTED,
         "What cannot be known here": (*_UNKNOWABLE, *hidden),
         "The profile": _profile(profile_file, last),
@@ -69,8 +69,8 @@ def explain(
     return tuple(Section(title=title, lines=lines) for title, lines in sections.items())
 
 
-def _cores(situation: Situation, threads: int) -> tuple[str, ...]:
-    host, topology = situation.host, situation.topology
+def _cores(host_state: HostState, threads: int) -> tuple[str, ...]:
+    host, topology = host_state.host, host_state.topology
     lines = [f"{host.cpu_model}, {host.architecture}; {host.operating_system}."]
     every = f"1 thread and on {threads} threads" if threads > 1 else "1 thread"
     if topology.allowed_cpus:
@@ -83,7 +83,7 @@ def _cores(situation: Situation, threads: int) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sets(situation: Situation, kernels: KernelPlan) -> tuple[str, ...]:
+def _sets(host_state: HostState, kernels: KernelPlan) -> tuple[str, ...]:
     lines: list[str] = []
     if kernels.measured:
         lines.append(f"Measured: {', '.join(kernels.measured)}.")
@@ -94,7 +94,7 @@ def _sets(situation: Situation, kernels: KernelPlan) -> tuple[str, ...]:
         f"No {name}: the CPU lacks {missing}, or the operating system did not enable it."
         for name, missing in kernels.lacking.items()
     ]
-    unused = [each for each in situation.host.instruction_sets if each not in kernels.used_sets]
+    unused = [each for each in host_state.host.instruction_sets if each not in kernels.used_sets]
     if unused:
         lines.append(f"Present, and no kernel of ours is made of them: {', '.join(unused)}.")
     return tuple(lines)
@@ -166,10 +166,10 @@ _HUGE_PAGES = {
 }
 
 
-def _memory(situation: Situation, array_bytes: int | None) -> tuple[str, ...]:
-    limit = situation.memory_limit_bytes
+def _memory(host_state: HostState, array_bytes: int | None) -> tuple[str, ...]:
+    limit = host_state.memory_limit_bytes
     within = f", of the {format_capacity(limit)} that the container may use" if limit else ""
-    lines = [f"Available: {format_capacity(situation.available_bytes)}{within}."]
+    lines = [f"Available: {format_capacity(host_state.available_bytes)}{within}."]
     if array_bytes is None:
         lines.append("That is too little to measure DRAM.")
     else:
@@ -177,8 +177,8 @@ def _memory(situation: Situation, array_bytes: int | None) -> tuple[str, ...]:
             f"DRAM is measured over {format_capacity(array_bytes)}, written before it is read, each"
             " part by the thread that uses it."
         )
-    lines.append(_HUGE_PAGES[situation.huge_pages])
-    nodes = situation.nodes
+    lines.append(_HUGE_PAGES[host_state.huge_pages])
+    nodes = host_state.nodes
     if len(nodes) < 2:
         near = "All memory is equally near (one NUMA node)."
         return *lines, near if nodes else "NUMA is not told here."

@@ -22,21 +22,12 @@ from roofline.machine.hardware import (
 from roofline.machine.hierarchy import working_sets
 from roofline.machine.hierarchy.exploration import explore
 from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
-from roofline.machine.kernels import chase, compiler
+from roofline.machine.kernels import compiler, pointer_chase
 from roofline.machine.kernels.assembly import stream_unit, sve_vector_bits
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.measuring import ceilings, selection
-from roofline.machine.measuring.crew import (
-    HUGE_BYTE,
-    Array,
-    Crew,
-    allocate,
-    extent_bytes,
-    fill,
-    huge_page_bytes,
-)
 from roofline.machine.measuring.estimation import (
     Estimate,
     Finding,
@@ -45,7 +36,16 @@ from roofline.machine.measuring.estimation import (
     duration,
     provenance,
 )
-from roofline.machine.measuring.pace_gauge import HopTimer, clock_trial
+from roofline.machine.measuring.pace_gauge import CoreToCoreTimer, clock_trial
+from roofline.machine.measuring.pinned_threads import (
+    HUGE_BYTE,
+    Array,
+    PinnedThreads,
+    allocate,
+    extent_bytes,
+    fill,
+    huge_page_bytes,
+)
 from roofline.machine.measuring.rounds import (
     Candidate,
     Rounds,
@@ -58,7 +58,7 @@ from roofline.machine.measuring.trials import Trial
 from roofline.machine.numa import measure_node_links
 from roofline.machine.system.activity import minor_faults
 from roofline.machine.system.host import theoretical_memory
-from roofline.machine.system.situation import Situation
+from roofline.machine.system.host_state import HostState
 from roofline.machine.theory.microarchitectures import identify_core
 
 _STREAMS = 3  # arrays that a stream kernel goes over at most
@@ -70,7 +70,7 @@ _APART = 0.03  # a measured clock further than this from what the system reports
 
 
 def measure_kernels(
-    situation: Situation,
+    host_state: HostState,
     teams: Sequence[int],
     program: Program,
     *,
@@ -89,7 +89,7 @@ def measure_kernels(
     def say(what: str) -> None:
         report(0.0, what)
 
-    host, topology = situation.host, situation.topology
+    host, topology = host_state.host, host_state.topology
     unit = stream_unit(host.architecture, host.instruction_sets)
     compute, obstacles = selection.compile_forms(
         compute_kernels(
@@ -107,28 +107,28 @@ def measure_kernels(
     plain = _plain_kernels(host.architecture, obstacles)
     read = next((forms[0] for forms in streams if forms[0].kernel.label.startswith("read ")), None)
     before_timing()
-    with Crew(teams[-1], topology.cores) as crew:
+    with PinnedThreads(teams[-1], topology.cores) as workers:
         explored = explore(
-            crew,
+            workers,
             plain.get("pointer chase"),
             read,
             topology,
             teams,
-            largest_bytes=working_sets.largest_curve_bytes(topology, situation.available_bytes),
-            max_bytes=working_sets.most_curve_bytes(situation.available_bytes),
+            largest_bytes=working_sets.first_curve_bytes(topology, host_state.available_bytes),
+            max_bytes=working_sets.max_curve_bytes(host_state.available_bytes),
             budget_s=program.curve_s,
             clock=clock,
             report=report,
         )
         sets, scarcity = working_sets.plan_working_sets(
-            explored.hierarchy.levels, topology, teams, situation.available_bytes
+            explored.hierarchy.levels, topology, teams, host_state.available_bytes
         )
         links_until = clock() + _LINKS_SHARE * (deadline - clock())
         links = measure_node_links(
-            situation, read, explored.hierarchy, in_time=lambda: clock() < links_until
+            host_state, read, explored.hierarchy, in_time=lambda: clock() < links_until
         )
         say("allocating memory")
-        memory = _memory(crew, sets)
+        memory = _memory(workers, sets)
         pages = ceilings.page_conditions(sum(each.size for each in memory), huge_page_bytes(memory))
         candidates = [
             *selection.compute_candidates(compute, teams),
@@ -138,31 +138,35 @@ def measure_kernels(
         ]
         if "clock" in plain:
             candidates.insert(0, Candidate(trials=(clock_trial(plain["clock"]),), kind="clock"))
-        selection.calibrate(candidates, crew, say)
-        timer = HopTimer(plain["hop"]) if "hop" in plain and teams[-1] > 1 else None
+        selection.calibrate(candidates, workers, say)
+        timer = (
+            CoreToCoreTimer(plain["core-to-core"])
+            if "core-to-core" in plain and teams[-1] > 1
+            else None
+        )
         runner: Runner[Trial] = Runner(
-            run=lambda trial, bursts: trial.run(crew, bursts),
+            run=lambda trial, bursts: trial.run(workers, bursts),
             clock=clock,
             report=report,
             found=found,
-            hop=(lambda: timer(crew)) if timer else None,
+            core_to_core=(lambda: timer(workers)) if timer else None,
         )
         rounds = run_rounds(candidates, runner, deadline=deadline)
         stretches = Rounds(reached=rounds.reached)
         if program.stretch_s:
             stretches = run_stretches(rounds.reached, runner, stretch_s=program.stretch_s)
-        page_faults = page_fault_overheads(crew, teams, clock)
-        pinning = crew.pinning
+        page_faults = page_fault_overheads(workers, teams, clock)
+        pinning = workers.pinning
     by_quantity = {
         quantity: [each for each in stretches.reached if each.trial.quantity == quantity]
         for quantity in ("cycle", "flop", "byte")
     }
     core_clock = measured_clock(by_quantity["cycle"][0].rate) if by_quantity["cycle"] else None
     core = identify_core(cpus=topology.cores[: teams[-1]] or (0,))
-    on_paper = ceilings.OnPaper(core, core_clock)
+    theoretical_peaks = ceilings.TheoreticalPeaks(core, core_clock)
     caches = {cache.name: cache for cache in explored.hierarchy.levels}
     capacity_bytes, capacity_provenance = memory_capacity(
-        situation, caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0)
+        host_state, caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0)
     )
     memory_latency = explored.hierarchy.memory_latency
 
@@ -176,10 +180,10 @@ def measure_kernels(
             latency=memory_latency,
         )
 
-    levels = ceilings.memory_levels(by_quantity["byte"], on_paper, theoretical_memory())
+    levels = ceilings.memory_levels(by_quantity["byte"], theoretical_peaks, theoretical_memory())
     return Findings(
-        compute=ceilings.without_lower_mixes(
-            [ceilings.compute_ceiling(each, on_paper) for each in by_quantity["flop"]]
+        compute=ceilings.drop_slower_mixes(
+            [ceilings.compute_ceiling(each, theoretical_peaks) for each in by_quantity["flop"]]
         ),
         memory=tuple(map(known, levels)),
         clock=core_clock,
@@ -202,7 +206,7 @@ def measure_kernels(
                 (trial.place, trial.work_per_burst, bursts) for trial, bursts in rounds.settled
             ),
             *stretches.conditions,
-            *(clock_conditions(core_clock, situation.frequency.most_hz) if core_clock else ()),
+            *(clock_conditions(core_clock, host_state.frequency.most_hz) if core_clock else ()),
             *links.conditions,
         ),
     )
@@ -212,7 +216,11 @@ def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, Compil
     """The kernels that need nothing of a CPU but its architecture, by their labels."""
     compiled: dict[str, CompiledKernel] = {}
     if architecture in ("x86_64", "aarch64"):
-        for make in (chase.clock_kernel, chase.chase_kernel, chase.hop_kernel):
+        for make in (
+            pointer_chase.clock_kernel,
+            pointer_chase.chase_kernel,
+            pointer_chase.core_to_core_kernel,
+        ):
             kernel = make(architecture)
             try:
                 compiled[kernel.label] = compiler.compile_kernel(kernel)
@@ -221,27 +229,27 @@ def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, Compil
     return compiled
 
 
-def _memory(crew: Crew, sets: Sequence[WorkingSet]) -> list[Array]:
+def _memory(workers: PinnedThreads, sets: Sequence[WorkingSet]) -> list[Array]:
     """A buffer for each worker, with room for the largest working set that it takes part in."""
     largest = (
         max((each.bytes_per_thread for each in sets if worker < each.threads), default=0)
-        for worker in range(crew.threads)
+        for worker in range(workers.threads)
     )
     memory = [allocate(extent_bytes(byte, _STREAMS)) for byte in largest]
-    crew.each(lambda worker: fill(memory[worker], lambda: crew.stopped))
+    workers.each(lambda worker: fill(memory[worker], lambda: workers.stopped))
     return memory
 
 
 def memory_capacity(
-    situation: Situation, *, caches_bytes: int
+    host_state: HostState, *, caches_bytes: int
 ) -> tuple[int | None, Provenance | None]:
     """The size of memory within the limit of the container.
 
     Unknown where not told, and where the limit is below the largest cache, of `caches_bytes`.
     """
     known = {
-        "reported by the operating system": situation.memory_bytes,
-        "limit of the container (cgroup)": situation.memory_limit_bytes,
+        "reported by the operating system": host_state.memory_bytes,
+        "limit of the container (cgroup)": host_state.memory_limit_bytes,
     }
     sizes = {how: byte for how, byte in known.items() if byte is not None}
     how = min(sizes, key=sizes.__getitem__, default="")
@@ -255,7 +263,7 @@ def measured_clock(rate: Estimate) -> Clock:
         peak_hz=rate.peak,
         median_hz=rate.sustained,
         provenance=provenance(
-            f"{ceilings.METHOD}; chain of {chase.CHAIN} dependent additions of one cycle each",
+            f"{ceilings.METHOD}; chain of {pointer_chase.CHAIN} dependent additions, 1 cycle each",
             f"{rate.note}; one busy core, without vector instructions",
         ),
     )
@@ -301,13 +309,13 @@ _KINDS = (
 
 
 def page_fault_overheads(
-    crew: Crew, teams: Sequence[int], clock: Callable[[], float]
+    workers: PinnedThreads, teams: Sequence[int], clock: Callable[[], float]
 ) -> tuple[Overhead, ...]:
     """Seconds that a page fault adds, for each kind of page that the system has, by team."""
     found: list[Overhead] = []
     for kind in _KINDS:
         for threads in teams:
-            rounds = [_fault_s(crew, threads, kind, clock) for _ in range(_ROUNDS)]
+            rounds = [_fault_s(workers, threads, kind, clock) for _ in range(_ROUNDS)]
             # Writing what is mapped already takes longer where another process gets the core.
             times_s = [each for each in rounds if each is not None and each > 0]
             if len(times_s) > _ROUNDS // 2:
@@ -322,7 +330,9 @@ def page_fault_overheads(
     return tuple(found)
 
 
-def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float]) -> float | None:
+def _fault_s(
+    workers: PinnedThreads, threads: int, kind: _Pages, clock: Callable[[], float]
+) -> float | None:
     """Seconds by page; None: the system has no such pages, or does not count faults."""
     advice = getattr(mmap, kind.advice, None)
     if advice is None:
@@ -345,9 +355,9 @@ def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float])
         ctypes.memset(address + worker * part_bytes, 1, part_bytes)
         return minor_faults() - before
 
-    page_faults = sum(crew.each(write, threads))
+    page_faults = sum(workers.each(write, threads))
     written_s = clock()
-    crew.each(write, threads)
+    workers.each(write, threads)
     again_s = clock()
     region.close()
     end_s = clock()

@@ -14,16 +14,16 @@ import numpy as np
 
 from roofline.errors import MeasurementError
 from roofline.machine.kernels.assembly import Architecture
-from roofline.machine.kernels.chase import (
+from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
+from roofline.machine.kernels.pointer_chase import (
+    CORE_TO_CORE_STATE_BYTE,
     FAILED_BYTE,
-    HOP_STATE_BYTE,
     TURN_BYTE,
     clock_kernel,
-    hop_kernel,
+    core_to_core_kernel,
 )
-from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel, is_available
-from roofline.machine.measuring.crew import Crew, aligned
-from roofline.machine.measuring.proximity import HOP_TURNS
+from roofline.machine.measuring.core_placement import CORE_TO_CORE_TURNS
+from roofline.machine.measuring.pinned_threads import PinnedThreads, aligned
 from roofline.machine.measuring.trials import Trial
 from roofline.machine.pace import Pace
 from roofline.machine.system.host import architecture
@@ -40,23 +40,23 @@ def clock_trial(compiled: CompiledKernel) -> Trial:
     return Trial(compiled=compiled, states=(np.array([3, 5], dtype=np.uint64),))
 
 
-class HopTimer:
-    """Times the hop between the first two workers of a crew, by a compiled `hop_kernel`."""
+class CoreToCoreTimer:
+    """Core-to-core latency between two pinned threads, by a compiled `core_to_core_kernel`."""
 
     def __init__(self, compiled: CompiledKernel) -> None:
         self._line = aligned(_LINE_BYTE, _LINE_BYTE)
-        self._states = tuple(aligned(HOP_STATE_BYTE, _LINE_BYTE) for _ in range(2))
+        self._states = tuple(aligned(CORE_TO_CORE_STATE_BYTE, _LINE_BYTE) for _ in range(2))
         for state in self._states:
             state.view(np.uint64)[0] = self._line.ctypes.data
-        self._trial = Trial(compiled=compiled, states=self._states, repeats=HOP_TURNS)
+        self._trial = Trial(compiled=compiled, states=self._states, repeats=CORE_TO_CORE_TURNS)
 
-    def __call__(self, crew: Crew) -> float | None:
+    def __call__(self, workers: PinnedThreads) -> float | None:
         """Seconds of a hop, after one burst that is not counted; None: a thread lost its CPU."""
         self._line[:] = 0
         for number, state in enumerate(self._states):
             state[TURN_BYTE:] = 0
             state[TURN_BYTE:].view(np.uint64)[0] = number
-        bursts = self._trial.run(crew, 1)
+        bursts = self._trial.run(workers, 1)
         if not bursts or any(state[FAILED_BYTE:].view(np.uint64)[0] for state in self._states):
             return None
         # The work of a trial is that of all its threads; a journey has both.
@@ -89,18 +89,18 @@ def pace_gauge(
         return cycles / best_s
 
     with contextlib.ExitStack() as stack:
-        crew = None
+        workers = None
         if len(cores) > 1:
             # Where the system does not give two threads, the latency is not known.
             with contextlib.suppress(MeasurementError):
-                crew = stack.enter_context(Crew(2, tuple(cores[:2])))
-        timer = HopTimer(hopping)
+                workers = stack.enter_context(PinnedThreads(2, tuple(cores[:2])))
+        timer = CoreToCoreTimer(hopping)
 
         def core_to_core_latency_s() -> float | None:
-            if crew is None or not crew.pinned:
+            if workers is None or not workers.pinned:
                 return None
-            hops_s = [each for _ in range(_HOPS) if (each := timer(crew)) is not None]
-            return statistics.median(hops_s) if hops_s else None
+            core_to_core_s = [each for _ in range(_HOPS) if (each := timer(workers)) is not None]
+            return statistics.median(core_to_core_s) if core_to_core_s else None
 
         yield lambda: Pace(clock_hz=clock_hz(), core_to_core_latency_s=core_to_core_latency_s())
 
@@ -112,6 +112,6 @@ def compile_gauge() -> tuple[CompiledKernel, CompiledKernel] | None:
         return None
     here = cast("Architecture", architecture())
     try:
-        return compile_kernel(clock_kernel(here)), compile_kernel(hop_kernel(here))
+        return compile_kernel(clock_kernel(here)), compile_kernel(core_to_core_kernel(here))
     except MeasurementError:
         return None

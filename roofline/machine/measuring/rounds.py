@@ -14,6 +14,13 @@ from typing import Generic, Literal, Protocol, TypeVar
 from roofline.core.progress import Progress
 from roofline.core.units import format_percent
 from roofline.machine.hardware import Overhead
+from roofline.machine.measuring.core_placement import (
+    CorePlacement,
+    core_to_core_overhead,
+    drift,
+    find_core_placement,
+    placement_condition,
+)
 from roofline.machine.measuring.estimation import (
     CALL_LIMIT_S,
     Burst,
@@ -23,13 +30,6 @@ from roofline.machine.measuring.estimation import (
     bursts_per_call,
     estimate,
     interleave,
-)
-from roofline.machine.measuring.proximity import (
-    Proximity,
-    drift,
-    hop_overhead,
-    proximity,
-    proximity_condition,
 )
 
 _HEAT = 0.03
@@ -77,7 +77,7 @@ class Candidate(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached(Generic[T]):
+class KernelRate(Generic[T]):
     """The faster form of a kernel: ``trial`` ran that, ``rate`` is its rate, with the peak of all
     forms.
 
@@ -92,14 +92,14 @@ class Reached(Generic[T]):
     moved: bool = False
 
 
-def faster(
+def fastest_form(
     forms: Sequence[tuple[T, Estimate]], reservation: str = "", *, moved: bool = False
-) -> Reached[T]:
+) -> KernelRate[T]:
     """The form of one kernel that sustains more, with the highest peak of all of them."""
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
     rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
     other = others[0][1] if others else None
-    return Reached(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
+    return KernelRate(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Rounds(Generic[T]):
     while the CPUs were where they mostly were.
     """
 
-    reached: tuple[Reached[T], ...]
+    reached: tuple[KernelRate[T], ...]
     series: tuple[Series, ...] = ()
     settled: tuple[tuple[T, Sequence[Burst]], ...] = ()
     overheads: tuple[Overhead, ...] = ()
@@ -122,7 +122,7 @@ class _Call:
     """The bursts of one stay in a kernel, and how long a hop took just before; None: no matter."""
 
     bursts: Sequence[Burst]
-    hop_s: float | None
+    core_to_core_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Runner(Generic[T]):
     clock: Callable[[], float]
     report: Progress
     found: Callable[[Finding], None]
-    hop: Callable[[], float | None] | None = None
+    core_to_core: Callable[[], float | None] | None = None
     rounds: int = 8
     least_bursts: int = 4
 
@@ -170,13 +170,15 @@ def run_rounds(
 
     def call(trial: T) -> list[_Call]:
         moves_data = trial.threads > 1 and trial.quantity == "byte"
-        hop_s = runner.hop() or math.nan if runner.hop and moves_data else None
+        core_to_core_s = (
+            runner.core_to_core() or math.nan if runner.core_to_core and moves_data else None
+        )
         wanted = bursts_per_call(
             budget_s, len(trials), trial.burst_s, rounds=runner.rounds, least=runner.least_bursts
         )
         bursts = runner.bursts(trial, wanted)
         runner.tell(trial, bursts)
-        return [_Call(bursts, hop_s)]
+        return [_Call(bursts, core_to_core_s)]
 
     calls = interleave(
         trials,
@@ -185,10 +187,12 @@ def run_rounds(
         clock=runner.clock,
         progress=lambda done, trial: runner.report(done, trial.label),
     )
-    where = proximity([each.hop_s for of in calls for each in of if each.hop_s is not None])
+    where = find_core_placement(
+        [each.core_to_core_s for of in calls for each in of if each.core_to_core_s is not None]
+    )
     by_trial = list(zip(trials, calls, strict=True))
     forms = iter(by_trial)
-    reached: list[Reached[T]] = []
+    reached: list[KernelRate[T]] = []
     missing: list[str] = []
     for candidate in candidates:
         timed = [
@@ -198,10 +202,10 @@ def run_rounds(
         ]
         if timed:
             moved = where.moved and timed[0][0].threads > 1
-            reached.append(faster(timed, candidate.reservation, moved=moved))
+            reached.append(fastest_form(timed, candidate.reservation, moved=moved))
         else:
             missing.append(candidate.trials[0].label)
-    overhead = hop_overhead(where)
+    overhead = core_to_core_overhead(where)
     return Rounds(
         reached=tuple(reached),
         series=tuple(
@@ -210,10 +214,13 @@ def run_rounds(
                 quantity=trial.quantity,
                 work=trial.work_per_burst,
                 bursts=tuple(_bursts(of)),
-                hops_s=tuple(
-                    each.hop_s for each in of for _ in each.bursts if each.hop_s is not None
+                core_to_core_s=tuple(
+                    each.core_to_core_s
+                    for each in of
+                    for _ in each.bursts
+                    if each.core_to_core_s is not None
                 ),
-                mostly_s=(where.low_s, where.high_s),
+                usual_range_s=(where.low_s, where.high_s),
             )
             for trial, of in by_trial
             if _bursts(of)
@@ -222,7 +229,7 @@ def run_rounds(
         overheads=(overhead,) if overhead else (),
         conditions=(
             *([f"left out: no burst was finished of {', '.join(missing)}"] if missing else []),
-            *([proximity_condition(where)] if where.moved else []),
+            *([placement_condition(where)] if where.moved else []),
         ),
     )
 
@@ -231,11 +238,13 @@ def _bursts(calls: Iterable[_Call]) -> list[Burst]:
     return [burst for call in calls for burst in call.bursts]
 
 
-def _settled(calls: Sequence[_Call], where: Proximity) -> list[Burst]:
-    return _bursts(each for each in calls if each.hop_s is None or where.prevails(each.hop_s))
+def _settled(calls: Sequence[_Call], where: CorePlacement) -> list[Burst]:
+    return _bursts(
+        each for each in calls if each.core_to_core_s is None or where.is_usual(each.core_to_core_s)
+    )
 
 
-def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Estimate:
+def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: CorePlacement) -> Estimate:
     """Sustained where the CPUs mostly were, and the peak wherever they were."""
     every, settled = _bursts(calls), _settled(calls, where)
     rate = estimate(trial.work_per_burst, every)
@@ -248,13 +257,13 @@ def _rate(trial: RoundsTrial, calls: Sequence[_Call], where: Proximity) -> Estim
 
 
 def run_stretches(
-    reached: Sequence[Reached[T]], runner: Runner[T], *, stretch_s: float
+    reached: Sequence[KernelRate[T]], runner: Runner[T], *, stretch_s: float
 ) -> Rounds[T]:
     """Runs each kernel on end for `stretch_s`: its sustained rate once the machine is warm.
 
     The peak is the higher of both ways to run it.
     """
-    warm: list[Reached[T]] = []
+    warm: list[KernelRate[T]] = []
     series: list[Series] = []
     slower: list[str] = []
     for number, each in enumerate(reached):

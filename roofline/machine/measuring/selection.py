@@ -14,7 +14,7 @@ from roofline.machine.kernels import compiler
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.measuring.crew import Array, Crew, allocate, extent_bytes
+from roofline.machine.measuring.pinned_threads import Array, PinnedThreads, allocate, extent_bytes
 from roofline.machine.measuring.rounds import Candidate
 from roofline.machine.measuring.trials import (
     Cursor,
@@ -190,7 +190,7 @@ def stream_candidates(
 
 
 def calibrate(
-    candidates: Sequence[Candidate[Trial]], crew: Crew, report: Callable[[str], None]
+    candidates: Sequence[Candidate[Trial]], workers: PinnedThreads, report: Callable[[str], None]
 ) -> None:
     """Finds how much work makes a burst, once for each kind."""
     known: dict[str, Trial] = {}
@@ -200,5 +200,5 @@ def calibrate(
                 trial.calibrate_like(known[candidate.kind])
             else:
                 report(f"sizing {trial.label}")
-                trial.calibrate(crew)
+                trial.calibrate(workers)
                 known[candidate.kind] = trial

@@ -1,4 +1,4 @@
-"""Trials: a compiled kernel with its data, ready to run bursts on a crew."""
+"""Trials: a compiled kernel with its data, ready to run bursts on pinned threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
 from roofline.machine.kernels.compiler import TIMES, CompiledKernel, Plan, clocks
 from roofline.machine.kernels.compute import ComputeKernel
 from roofline.machine.kernels.stream import StreamKernel, random_state, stream_state
-from roofline.machine.measuring.crew import Array, Crew, lay_out
 from roofline.machine.measuring.estimation import (
     BURST_S,
     CALL_LIMIT_S,
@@ -21,6 +20,7 @@ from roofline.machine.measuring.estimation import (
     repeats_for,
     team_bursts,
 )
+from roofline.machine.measuring.pinned_threads import Array, PinnedThreads, lay_out
 from roofline.machine.system.activity import minor_faults
 
 _FACTOR = 2.0**-10
@@ -55,7 +55,7 @@ class Cursor:
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """A kernel on the first workers of a crew, one for each state, at a memory level.
+    """A kernel at a memory level on pinned threads, one for each state.
 
     The level is None where it stays in registers. ``shape`` gives the burst for a number of
     repeats; ``buffers`` keeps the memory alive whose addresses are in the states. ``cursor`` is
@@ -122,15 +122,15 @@ class Trial:
         slices = shape.period // shape.length
         return slices - 1 if slices > 1 else None
 
-    def calibrate(self, crew: Crew) -> None:
+    def calibrate(self, workers: PinnedThreads) -> None:
         """Finds the repeats that make a burst of `BURST_S`, and how long it really takes."""
 
         def run(repeats: int) -> float:
             self.repeats = repeats
-            return self._shortest_s(crew)
+            return self._shortest_s(workers)
 
         self.repeats = repeats_for(run, BURST_S, most=self.most_repeats)
-        self.burst_s = self._shortest_s(crew)
+        self.burst_s = self._shortest_s(workers)
         self.page_faults = 0
 
     def calibrate_like(self, other: Trial) -> None:
@@ -140,14 +140,14 @@ class Trial:
         self.repeats = max(1, min(self.most_repeats, wanted))
         self.burst_s = other.burst_s * (self.repeats * mine) / (other.repeats * its)
 
-    def _shortest_s(self, crew: Crew) -> float:
+    def _shortest_s(self, workers: PinnedThreads) -> float:
         """CPU seconds of the shortest of a few bursts: what others do on the CPU does not count."""
         for _ in range(_ATTEMPTS):
-            if bursts := self.run(crew, 2):
+            if bursts := self.run(workers, 2):
                 return min(burst.cpu_s for burst in bursts)
         return BURST_S
 
-    def run(self, crew: Crew, bursts: int) -> list[Burst]:
+    def run(self, workers: PinnedThreads, bursts: int) -> list[Burst]:
         """Runs that many bursts, after one that brings the data to its level and is not counted."""
         shape = self.shape(self.repeats)
         address, wall_clock, cpu_clock = clocks()
@@ -159,7 +159,7 @@ class Trial:
             times = np.zeros((rows, TIMES), dtype=np.int64)
             plan = Plan(
                 state=self.states[i].ctypes.data,
-                team=crew.team_address,
+                team=workers.team_address,
                 threads=self.threads,
                 bursts=rows,
                 passes=shape.passes,
@@ -176,7 +176,7 @@ class Trial:
             done = self.compiled.bench(plan)
             return times[1:done].tolist(), minor_faults() - before
 
-        outcomes = crew.each(work, self.threads)
+        outcomes = workers.each(work, self.threads)
         self.page_faults += sum(page_faults for _, page_faults in outcomes)
         self.cursor.fraction = (first + rows) / slices % 1.0
         return team_bursts([readings for readings, _ in outcomes])

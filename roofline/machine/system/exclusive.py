@@ -18,7 +18,7 @@ from pathlib import Path
 from roofline.core.progress import Say
 
 
-def end_with(pipe: int) -> None:
+def exit_with_parent(pipe: int) -> None:
     """Ends this process, and its session if it leads one, once the other end of a pipe is closed.
 
     The system closes that with the process that holds it, which must be one alone. On Windows the
@@ -53,7 +53,7 @@ _held: list[int] = []
 
 
 @contextlib.contextmanager
-def alone_on_this_machine(
+def exclusive_measurement(
     say: Say,
     *,
     folder: Path | None = None,

@@ -15,9 +15,9 @@ from roofline.machine.gpu.device import (
     Argument,
     Call,
     DeviceError,
-    DeviceFacts,
     DeviceLostError,
     DeviceMemoryError,
+    DeviceProperties,
     Direction,
     HostMemory,
     Product,
@@ -25,7 +25,7 @@ from roofline.machine.gpu.device import (
 )
 from roofline.machine.gpu.ptx import Program
 
-H200 = DeviceFacts(
+H200 = DeviceProperties(
     name="NVIDIA H200",
     capability=(9, 0),
     multiprocessors=132,
@@ -72,7 +72,7 @@ def flop_of_loop(text: str) -> tuple[str, float]:
 class FakeDevice:
     """`rates` are flop per second by a part of the instruction's name or of the product's label."""
 
-    facts: DeviceFacts = H200
+    facts: DeviceProperties = H200
     rates: dict[str, float] = field(default_factory=dict[str, float])
     flop_per_s: float = 50e12
     l2_bytes_per_s: float = 9e12

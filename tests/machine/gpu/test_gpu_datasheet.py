@@ -9,7 +9,7 @@ from fake_gpu import H200
 
 from roofline.core.dtypes import dtype
 from roofline.machine.gpu.datasheet import DataSheet
-from roofline.machine.gpu.device import DeviceFacts, Product
+from roofline.machine.gpu.device import DeviceProperties, Product
 
 GB = 10**9
 
@@ -95,7 +95,7 @@ def test_what_is_not_known_is_none() -> None:
     new = named("of the future", capability=(15, 0))
     assert new.compute("float32", "cuda-core", "fma") is None
     assert new.compute("bfloat16", "tensor-core", "mma") is None
-    unknown = DeviceFacts(
+    unknown = DeviceProperties(
         name="?", capability=(8, 0), multiprocessors=1, memory_bytes=GB, l2_bytes=GB
     )
     assert DataSheet(unknown).memory() is None

@@ -116,13 +116,15 @@ def test_links_and_overheads_come_back(profile: HardwareProfile) -> None:
 
 def test_every_figure_of_the_data_sheet_has_its_measurement(profile: HardwareProfile) -> None:
     sheet = tomllib.loads(Path("hwprofiles/h200.toml").read_text(encoding="utf-8"))
-    on_paper = {(each["dtype"], each["unit"]): each["peak_flop_per_s"] for each in sheet["compute"]}
+    theoretical_peaks = {
+        (each["dtype"], each["unit"]): each["peak_flop_per_s"] for each in sheet["compute"]
+    }
     measured = {
         (str(each.dtype), each.unit): each.theoretical
         for each in profile.compute
         if each.kind == "hardware" and each.kernel in ("fma", "mma", "gemm")
     }
-    for key, rate in on_paper.items():
+    for key, rate in theoretical_peaks.items():
         theoretical = measured[key]
         assert theoretical is not None and theoretical.per_s == rate
         assert theoretical.provenance.source == "datasheet"

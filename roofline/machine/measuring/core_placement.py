@@ -21,7 +21,7 @@ from roofline.machine.measuring.estimation import duration
 
 Drift = Literal["", "two phases", "slowed down", "sped up"]
 
-HOP_TURNS = 200
+CORE_TO_CORE_TURNS = 200
 """Of each thread in a burst that times hops: 20 to 80 µs."""
 
 _LEAST_RATES = 12
@@ -104,13 +104,13 @@ def _cut(ordered: Sequence[float]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proximity:
+class CorePlacement:
     """Seconds of hops (NaN: not known), and bounds of the placement that was met more often.
 
     Both bounds are None where there was only one placement.
     """
 
-    hops_s: tuple[float, ...]
+    core_to_core_s: tuple[float, ...]
     low_s: float | None = None
     high_s: float | None = None
 
@@ -119,7 +119,7 @@ class Proximity:
         """Whether the CPUs were near each other at times and apart at others."""
         return self.low_s is not None or self.high_s is not None
 
-    def prevails(self, core_to_core_latency_s: float) -> bool:
+    def is_usual(self, core_to_core_latency_s: float) -> bool:
         """Whether the CPUs were where they mostly were when a hop took so long."""
         if not self.moved:
             return True
@@ -128,31 +128,35 @@ class Proximity:
         return not math.isnan(core_to_core_latency_s) and above and below
 
     @property
-    def prevailing_s(self) -> list[float]:
+    def usual_s(self) -> list[float]:
         """The hops of the placement that was met more often."""
-        return [each for each in self.hops_s if not math.isnan(each) and self.prevails(each)]
+        return [
+            each for each in self.core_to_core_s if not math.isnan(each) and self.is_usual(each)
+        ]
 
 
-def proximity(hops_s: Sequence[float]) -> Proximity:
+def find_core_placement(core_to_core_s: Sequence[float]) -> CorePlacement:
     """What hops that were timed over a while say about where the CPUs were."""
-    hops_s = tuple(hops_s)
-    known = sorted(each for each in hops_s if not math.isnan(each))
+    core_to_core_s = tuple(core_to_core_s)
+    known = sorted(each for each in core_to_core_s if not math.isnan(each))
     cut = _cut(known)
     near, far = known[:cut], known[cut:]
     rare = min(len(near), len(far)) < max(2, _LEAST_SHARE * len(known))
     if rare or statistics.median(far) <= _APART * statistics.median(near):
-        return Proximity(hops_s=hops_s)
+        return CorePlacement(core_to_core_s=core_to_core_s)
     if len(near) > len(far):
-        return Proximity(hops_s=hops_s, high_s=near[-1])
-    return Proximity(hops_s=hops_s, low_s=near[-1])
+        return CorePlacement(core_to_core_s=core_to_core_s, high_s=near[-1])
+    return CorePlacement(core_to_core_s=core_to_core_s, low_s=near[-1])
 
 
-def proximity_condition(found: Proximity) -> str:
+def placement_condition(found: CorePlacement) -> str:
     """That the host moved the CPUs, in words; ``""``: it did not, as far as can be told."""
     if not found.moved:
         return ""
-    mostly = found.prevailing_s
-    otherwise = [each for each in found.hops_s if not math.isnan(each) and not found.prevails(each)]
+    mostly = found.usual_s
+    otherwise = [
+        each for each in found.core_to_core_s if not math.isnan(each) and not found.is_usual(each)
+    ]
     share = format_percent(len(mostly) / (len(mostly) + len(otherwise)))
     where = ["near each other", "apart"]
     if found.low_s is not None:
@@ -165,18 +169,18 @@ def proximity_condition(found: Proximity) -> str:
     )
 
 
-def hop_overhead(found: Proximity) -> Overhead | None:
+def core_to_core_overhead(found: CorePlacement) -> Overhead | None:
     """The hop, where the CPUs mostly were; None: not known."""
-    times_s = found.prevailing_s
+    times_s = found.usual_s
     if not times_s:
         return None
     return Overhead(
-        name="hop of a cache line",
+        name="core-to-core latency",
         threads=2,
         time=duration(
             times_s,
             "5th percentile (fast) and median of bursts in which two threads hand a cache line"
             " to and fro",
-            f"{len(times_s)} bursts of {2 * HOP_TURNS} hops",
+            f"{len(times_s)} bursts of {2 * CORE_TO_CORE_TURNS} hops",
         ),
     )

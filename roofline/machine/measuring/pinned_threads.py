@@ -120,7 +120,7 @@ def extent_bytes(total_bytes: int, streams: int) -> int:
 T = TypeVar("T")
 
 
-class Crew:
+class PinnedThreads:
     """A context manager with `threads` worker threads; worker i is pinned to ``cpus[i]``.
 
     The caller's thread only waits, so its own affinity never changes. Leaving the context, also by
@@ -175,7 +175,7 @@ class Crew:
     def stop(self) -> None:
         self._team[STOP_BYTE // 8] = 1
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> PinnedThreads:
         try:
             for number, worker in enumerate(self._workers, start=1):
                 try:

@@ -1,4 +1,4 @@
-"""Kernels of plain instructions: the clock, the hop of a cache line, and the pointer chase.
+"""Kernels of plain instructions: the clock, the core-to-core latency, and the pointer chase.
 
 Like all kernels they have the signature ``void kernel(ptr state, i64 offset, i64 length)``;
 `offset` means nothing to them.
@@ -83,11 +83,11 @@ def clock_kernel(architecture: Architecture) -> PlainKernel:
 
 
 TURN_BYTE, FAILED_BYTE = 8, 16
-HOP_STATE_BYTE = 64
+CORE_TO_CORE_STATE_BYTE = 64
 
 _PATIENCE = 1 << 17  # looks at the line before a thread gives up: some hundred microseconds
 
-_HOP = f"""
+_CORE_TO_CORE = f"""
 define void @kernel(ptr %state, i64 %offset, i64 %length) {{
 entry:
   %line = load ptr, ptr %state
@@ -131,7 +131,7 @@ def _scalar(architecture: Architecture) -> VectorUnit:
     return SCALAR if architecture == "x86_64" else ARM_SCALAR
 
 
-def hop_kernel(architecture: Architecture) -> PlainKernel:
+def core_to_core_kernel(architecture: Architecture) -> PlainKernel:
     """Two threads in turn: each waits for its number on the line, and writes the next.
 
     The length is how often a thread gives the line away; work is journeys to and fro of both. The
@@ -139,10 +139,10 @@ def hop_kernel(architecture: Architecture) -> PlainKernel:
     it gave up: a thread that lost its CPU must not keep the other one waiting for ever.
     """
     return PlainKernel(
-        label="hop",
+        label="core-to-core",
         unit=_scalar(architecture),
         contract=LoopContract(loads=1, stores=1, others=12),
-        text=_HOP,
+        text=_CORE_TO_CORE,
         per_length=2,
     )
 

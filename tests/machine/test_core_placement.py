@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.machine.measuring.proximity import (
+from roofline.machine.measuring.core_placement import (
+    core_to_core_overhead,
     drift,
-    hop_overhead,
-    proximity,
-    proximity_condition,
+    find_core_placement,
+    placement_condition,
 )
 
 NEAR, FAR = 45e-9, 205e-9
@@ -77,38 +77,50 @@ def test_the_unit_of_the_rates_does_not_matter(rates: list[float]) -> None:
 
 
 def test_one_placement_is_all_that_there_is() -> None:
-    found = proximity([NEAR, 1.1 * NEAR, 0.9 * NEAR, NEAR])
+    found = find_core_placement([NEAR, 1.1 * NEAR, 0.9 * NEAR, NEAR])
     assert not found.moved
-    assert found.prevails(FAR)
-    assert proximity_condition(found) == ""
-    overhead = hop_overhead(found)
+    assert found.is_usual(FAR)
+    assert placement_condition(found) == ""
+    overhead = core_to_core_overhead(found)
     assert overhead is not None
     assert (overhead.threads, overhead.time.median_s) == (2, NEAR)
 
 
 def test_two_placements_are_told_apart() -> None:
-    found = proximity([NEAR, FAR, 1.1 * FAR, FAR, NEAR])
-    assert [found.prevails(each) for each in found.hops_s] == [False, True, True, True, False]
-    said = proximity_condition(found)
+    found = find_core_placement([NEAR, FAR, 1.1 * FAR, FAR, NEAR])
+    assert [found.is_usual(each) for each in found.core_to_core_s] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    said = placement_condition(found)
     assert "60.0 % of the time they were apart (a cache line took 205 ns" in said
     assert "else near each other (45.0 ns)" in said
-    overhead = hop_overhead(found)
+    overhead = core_to_core_overhead(found)
     assert overhead is not None
     assert overhead.time.median_s == FAR
-    found = proximity([NEAR, FAR, NEAR, FAR, 1.2 * NEAR])
-    assert [found.prevails(each) for each in found.hops_s] == [True, False, True, False, True]
-    assert "of the time they were near each other (a cache line" in proximity_condition(found)
+    found = find_core_placement([NEAR, FAR, NEAR, FAR, 1.2 * NEAR])
+    assert [found.is_usual(each) for each in found.core_to_core_s] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert "of the time they were near each other (a cache line" in placement_condition(found)
 
 
 def test_what_is_not_known_belongs_to_no_placement() -> None:
-    found = proximity([NEAR, math.nan, NEAR, FAR, FAR, NEAR])
-    assert not found.prevails(math.nan)
-    assert found.prevailing_s == [NEAR] * 3
-    assert hop_overhead(proximity([math.nan])) is None
+    found = find_core_placement([NEAR, math.nan, NEAR, FAR, FAR, NEAR])
+    assert not found.is_usual(math.nan)
+    assert found.usual_s == [NEAR] * 3
+    assert core_to_core_overhead(find_core_placement([math.nan])) is None
 
 
 @pytest.mark.parametrize(
-    "hops_s", [[NEAR, NEAR, FAR, NEAR], [*[NEAR] * 200, FAR, FAR], [math.nan, math.nan], []]
+    "core_to_core_s", [[NEAR, NEAR, FAR, NEAR], [*[NEAR] * 200, FAR, FAR], [math.nan, math.nan], []]
 )
-def test_a_few_long_hops_are_no_placement(hops_s: list[float]) -> None:
-    assert not proximity(hops_s).moved
+def test_a_few_long_hops_are_no_placement(core_to_core_s: list[float]) -> None:
+    assert not find_core_placement(core_to_core_s).moved

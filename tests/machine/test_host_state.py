@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from roofline.machine.system.situation import (
+from roofline.machine.system.host_state import (
     Frequency,
-    circumstances,
     core_conditions,
     frequency_conditions,
+    host_conditions,
     read_frequency,
 )
 from roofline.machine.system.topology import CoreKind
@@ -19,13 +19,13 @@ from tests.machine.host_trees import Tree
 
 
 def test_a_plain_host_has_nothing_to_say() -> None:
-    assert circumstances(SITUATION) == []
+    assert host_conditions(SITUATION) == []
 
 
 def test_siblings_affinity_and_memory_are_said() -> None:
     narrow = replace(TOPOLOGY, hidden_siblings=1, online_cpus=8)
     limited = replace(SITUATION, topology=narrow, memory_limit_bytes=256 << 20)
-    affinity, siblings, memory = circumstances(limited)
+    affinity, siblings, memory = host_conditions(limited)
     assert affinity == "affinity: this process may use 2 of the host's 8 CPUs"
     assert siblings == "one thread per physical core: 1 SMT sibling is left out"
     assert memory == "the container may use 256 MiB of memory"
@@ -66,7 +66,7 @@ def test_a_quota_below_one_thread_is_said_to_stop_it(quota: float, less: bool) -
 
 def test_a_host_without_instruction_sets_says_so() -> None:
     bare = replace(HOST, architecture="riscv64", instruction_sets=())
-    (said,) = circumstances(replace(SITUATION, host=bare))
+    (said,) = host_conditions(replace(SITUATION, host=bare))
     assert said.startswith("instruction sets are unknown on riscv64")
 
 

@@ -1,4 +1,4 @@
-"""The crew: results in order, errors passed on, no thread left behind; and its memory."""
+"""The workers: results in order, errors passed on, no thread left behind; and its memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import MeasurementError
-from roofline.machine.measuring.crew import (
-    Crew,
+from roofline.machine.measuring.pinned_threads import (
+    PinnedThreads,
     allocate,
     extent_bytes,
     fill,
@@ -33,10 +33,10 @@ def crew_threads() -> list[str]:
 
 
 def test_results_come_in_order_from_different_threads() -> None:
-    with Crew(3) as crew:
-        found = crew.each(lambda i: (i, threading.current_thread().name))
+    with PinnedThreads(3) as workers:
+        found = workers.each(lambda i: (i, threading.current_thread().name))
         assert found == [(i, f"roofline-{i}") for i in range(3)]
-        assert crew.each(lambda i: i * 10, workers=2) == [0, 10]
+        assert workers.each(lambda i: i * 10, workers=2) == [0, 10]
     assert crew_threads() == []
 
 
@@ -44,18 +44,18 @@ def test_results_come_in_order_from_different_threads() -> None:
 def test_workers_are_pinned_and_the_caller_is_not() -> None:
     before = os.sched_getaffinity(0)
     cpu = max(before)
-    with Crew(1, (cpu,)) as crew:
-        assert crew.each(lambda i: os.sched_getaffinity(0)) == [{cpu}]
-        assert crew.pinned
+    with PinnedThreads(1, (cpu,)) as workers:
+        assert workers.each(lambda i: os.sched_getaffinity(0)) == [{cpu}]
+        assert workers.pinned
         assert os.sched_getaffinity(0) == before
     assert os.sched_getaffinity(0) == before
 
 
 def test_a_crew_that_cannot_be_pinned_works_and_says_so() -> None:
-    with Crew(1) as unpinned:
+    with PinnedThreads(1) as unpinned:
         assert not unpinned.pinned
         assert unpinned.pinning.startswith("threads could not be pinned to cores")
-    with Crew(1, (1 << 14,)) as refused:
+    with PinnedThreads(1, (1 << 14,)) as refused:
         assert not refused.pinned
         assert refused.each(lambda i: i) == [0]
         assert refused.refused == (1 << 14,)
@@ -85,12 +85,12 @@ def test_cpus_that_are_refused_are_named(
 
     monkeypatch.setattr(os, "sched_setaffinity", pin)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: masks[threading.get_ident()])
-    with Crew(2, (3, 7)) as crew:
-        assert crew.each(lambda i: i) == [0, 1]
-        assert crew.refused == refused
-        assert not crew.pinned
+    with PinnedThreads(2, (3, 7)) as workers:
+        assert workers.each(lambda i: i) == [0, 1]
+        assert workers.refused == refused
+        assert not workers.pinned
         cpus = ", ".join(map(str, refused))
-        assert f"pinned to CPU {cpus}: not permitted, or offline by now" in crew.pinning
+        assert f"pinned to CPU {cpus}: not permitted, or offline by now" in workers.pinning
 
 
 @pytest.mark.parametrize("started", [0, 2])
@@ -107,7 +107,7 @@ def test_threads_that_may_not_start_are_one_clear_line(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(MeasurementError) as caught, Crew(3):
+    with pytest.raises(MeasurementError) as caught, PinnedThreads(3):
         pytest.fail("entered without its threads")
     assert str(caught.value).startswith(
         f"the system refused thread {started + 1} of 3 (can't start new thread); raise the limit"
@@ -120,13 +120,13 @@ def test_one_that_fails_releases_the_others() -> None:
     def task(i: int) -> None:
         if i == 0:
             raise ValueError("broken")
-        while not crew.stopped:
+        while not workers.stopped:
             pass
 
-    with Crew(2) as crew:
+    with PinnedThreads(2) as workers:
         with pytest.raises(ValueError, match="broken"):
-            crew.each(task)
-        assert crew.each(lambda i: i) == [0, 1]
+            workers.each(task)
+        assert workers.each(lambda i: i) == [0, 1]
     assert crew_threads() == []
 
 
@@ -135,12 +135,12 @@ def test_an_interrupt_stops_and_joins_everyone() -> None:
 
     def task(i: int) -> None:
         started.set()
-        while not crew.stopped:
+        while not workers.stopped:
             pass
 
-    with pytest.raises(KeyboardInterrupt), Crew(2) as crew:
+    with pytest.raises(KeyboardInterrupt), PinnedThreads(2) as workers:
         # The caller is interrupted while its workers are at work.
-        crew._inboxes[1].put(lambda: task(1))
+        workers._inboxes[1].put(lambda: task(1))
         started.wait()
         raise KeyboardInterrupt
     assert crew_threads() == []

@@ -1,4 +1,4 @@
-"""Situation of the host before measuring, its clock frequencies, and both in words."""
+"""HostState of the host before measuring, its clock frequencies, and both in words."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def frequency_conditions(frequency: Frequency) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class HostState:
     """This host as the system reports it.
 
     ``memory_limit_bytes`` is the container's (None: no limit); ``huge_pages`` is ``always``,
@@ -109,15 +109,15 @@ class Situation:
     huge_pages: str
 
 
-def read_situation(
+def read_host_state(
     root: Path = ROOT, compiler_features: CompilerFeatures | None = None
-) -> Situation:
+) -> HostState:
     """This host now; `root` stands for ``/`` (a fake one in tests). Takes a few milliseconds."""
     topology = describe_topology(root)
     # The word in brackets of "always [madvise] never".
     text = read(root / "sys/kernel/mm/transparent_hugepage/enabled")
     huge_pages = text.partition("[")[2].partition("]")[0]
-    return Situation(
+    return HostState(
         host=describe_host(root, compiler_features),
         topology=topology,
         frequency=read_frequency(root, topology.cores),
@@ -129,14 +129,14 @@ def read_situation(
     )
 
 
-def circumstances(situation: Situation) -> list[str]:
+def host_conditions(host_state: HostState) -> list[str]:
     """CPUs in use and why, their limits, and what the system does not tell."""
-    limit = situation.memory_limit_bytes
+    limit = host_state.memory_limit_bytes
     memory = [f"the container may use {format_capacity(limit)} of memory"] if limit else []
     return [
-        *core_conditions(situation.topology),
-        *unknown_conditions(situation.host, situation.topology),
-        *frequency_conditions(situation.frequency),
+        *core_conditions(host_state.topology),
+        *unknown_conditions(host_state.host, host_state.topology),
+        *frequency_conditions(host_state.frequency),
         *memory,
     ]
 
