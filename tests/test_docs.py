@@ -41,3 +41,15 @@ def test_every_picture_is_shown() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     pictures = [each.name for each in sorted((ROOT / "docs" / "images").iterdir())]
     assert [each for each in pictures if each not in text] == []
+
+
+def test_the_architecture_is_one_short_page() -> None:
+    assert (ROOT / "docs" / "architecture.md").stat().st_size <= 6000
+
+
+@pytest.mark.parametrize(
+    "record", sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")), ids=named
+)
+def test_a_decision_has_its_four_parts(record: Path) -> None:
+    headings = re.findall(r"^## (.+)$", record.read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == ["Context", "Decision", "Evidence", "Consequences"]
