@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
@@ -190,7 +191,8 @@ class Result:
         Raises:
             InputError: a format that this kind of result has not.
         """
-        view = view or View()
+        # Files keep every detail.
+        view = replace(view or View(), verbose=True)
         match format if format in self.formats() else "":
             case "json":
                 return self.to_json()

@@ -35,7 +35,7 @@ from roofline.analysis.words import (
     sum_of_flop,
     work_facts,
 )
-from roofline.core.blocks import Block, KeyValueBlock, View, notes
+from roofline.core.blocks import Block, KeyValueBlock, View, warning_notes
 from roofline.core.sampling import (
     Sample,
     digits_of,
@@ -286,7 +286,7 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     yield from advice_notes(analysis)
     yield KeyValueBlock(lines=(("Coverage", coverage_text(analysis)),))
     said = (*fit_warnings(analysis), *analysis.warnings, *measurement_warnings(analysis))
-    yield from notes("Warnings", (*said, *above_roof(analysis)), urgent=True)
+    yield from warning_notes((*said, *above_roof(analysis)), view)
 
 
 def headline(analysis: Analysis) -> str:

@@ -249,5 +249,5 @@ def export(model: str, run: dict[str, Any], opset: int | None, output: Output) -
     with working("Exporting") as progress:
         progress(0.0, str(model))
         result = export(model, files=files, opset=opset, overwrite=output.force, **run)
-    present_result(result, stdout_format=output.format, view=View())
+    present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     say_written(files)

@@ -139,7 +139,7 @@ def _measure(
         text = samples_text(measured.series, name=measured.profile.name)
         write_atomically(path, text, overwrite=output.force)
     result = hardware_change(before, measured.profile) if before else measured.profile
-    present_result(result, stdout_format=output.format, view=View())
+    present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     written = (each for path in output.files for each in (path, samples.get(path)))
     say_written([each for each in (measured.file, *written) if each])
     if measured.note:
@@ -187,7 +187,7 @@ def _measure_links(others: list[str], output: Output) -> None:
     profile = measure_links(say=tell)
     # Files first: what is printed may end early, in a pipe that closes.
     profile.save(*output.files, overwrite=output.force)
-    present_result(profile, stdout_format=output.format, view=View())
+    present_result(profile, stdout_format=output.format, view=View(verbose=output.verbose))
     say_written((catalog.host_file(), *output.files))
 
 

@@ -28,6 +28,7 @@ OPTIONS = {
     "inputs": "--input",
     "sharded": "--sharded-optimizer",
     "time_limit_s": "--time-limit",
+    "verbose": "-v",
 }
 """Options that are not called like the arguments that they set."""
 

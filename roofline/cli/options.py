@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -378,6 +378,7 @@ class Output:
     outputs: tuple[Path, ...]
     force: bool
     format: str | None = None
+    verbose: bool = False
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -396,7 +397,7 @@ class Output:
             result,
             self.files,
             stdout_format=self.format,
-            view=view or View(),
+            view=replace(view or View(), verbose=self.verbose),
             force=self.force,
             **picture,
         )
@@ -435,6 +436,13 @@ def output_pack(suffixes: str, *, measures: bool = False, formats: Sequence[str]
                 to="format",
                 title=REPORT,
                 type=click.Choice(known),
+            ),
+            option(
+                "-v",
+                "--verbose",
+                is_flag=True,
+                title=REPORT,
+                help="Add details and minor notes to the report.",
             ),
         ),
         Output,

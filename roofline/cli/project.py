@@ -78,7 +78,7 @@ def check(
         )
     # Files first: what is printed may end early, in a pipe that closes.
     result.write(output.files, View(), overwrite=output.force)
-    present_result(result, stdout_format=output.format, view=View())
+    present_result(result, stdout_format=output.format, view=View(verbose=output.verbose))
     if update and against is not None:
         if fail_if:
             tell("--update: conditions are not judged against the baseline that is written")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, TypedDict, TypeVar
 
-from roofline.core.text import printable
+from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -31,30 +31,33 @@ _DEPTH = 2
 
 
 class ViewOptions(TypedDict, total=False):
-    """The fields of `View`, to be handed on by name."""
+    """Keyword arguments that select a `View`."""
 
     by: By
     top: int | None
     depth: int | None
     fused: bool
+    verbose: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How a result is looked at.
+    """Selection and detail of a report.
 
     Args:
         by: rows are operators, modules, or sums by type or phase.
-        top: number of rows; None: 10, of a tree of modules all.
+        top: number of rows; None: 10, all rows of a tree of modules.
         depth: levels of the tree of modules; None: 2.
         fused: add the traffic of fused kernels.
-        today: the day that ages are counted to; None: dates alone, as in a file that lasts.
+        verbose: add details and minor notes; reports in files have them.
+        today: reference date of ages; None: dates only, as in files.
     """
 
     by: By = "operator"
     top: int | None = None
     depth: int | None = None
     fused: bool = False
+    verbose: bool = False
     today: date | None = None
 
     def __post_init__(self) -> None:
@@ -236,6 +239,20 @@ def notes(title: str, lines: Iterable[str], *, urgent: bool = False) -> list[Not
     """Return notes as blocks: none where there are no lines."""
     found = tuple(lines)
     return [Notes(title=title, lines=found, urgent=urgent)] if found else []
+
+
+def warning_notes(lines: Iterable[str], view: View) -> list[Notes]:
+    """Return warnings as blocks; minor notes (`NOTE`) in full if verbose, else their count."""
+    distinct = list(dict.fromkeys(lines))
+    minor = [each.removeprefix(NOTE) for each in distinct if each.startswith(NOTE)]
+    warnings = (each for each in distinct if not each.startswith(NOTE))
+    found = notes("Warnings", warnings, urgent=True)
+    if view.verbose:
+        return [*found, *notes("Notes", minor)]
+    if minor:
+        title = f"{counted(len(minor), 'minor note')}: {argument('verbose', True)}"
+        found.append(Notes(title=title, lines=(), urgent=False))
+    return found
 
 
 def safe(report: Report) -> Report:

@@ -1,6 +1,9 @@
-"""Words of reports: what others wrote made safe to show, and numbers with their nouns."""
+"""Text of reports: escaped control characters, counts with their nouns, minor notes."""
 
 from __future__ import annotations
+
+NOTE = "note: "
+"""Prefix of a minor note: a warning that changes no printed figure by more than 2 %."""
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    table,
+    warning_notes,
+)
 from roofline.core.rows import fields_of
 from roofline.core.units import MISSING, format_shape, format_si
 from roofline.result import Result
@@ -163,7 +172,6 @@ class Crosscheck(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return the numbers and the reasons of each measure, then what has no number."""
-        del view
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
             yield KeyValueBlock(lines=(("input", given),))
@@ -180,7 +188,7 @@ class Crosscheck(Result):
             for each in self.counters
             if each.not_explained and each.no_rule_for
         )
-        yield from notes("Warnings", (*lacking, *self.warnings), urgent=True)
+        yield from warning_notes((*lacking, *self.warnings), view)
 
     def _numbers(self, counters: Iterable[CountedBy], measure: Measure) -> Grid:
         ours = self.ours(measure)

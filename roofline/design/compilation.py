@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
 from roofline.analysis.words import hardware_fact, model_fact, run_fact
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    right,
+    warning_notes,
+)
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_bytes
 from roofline.result import Result
@@ -169,7 +178,7 @@ class Compilation(Result):
             )
         yield from notes("Graphs end because of", dict.fromkeys(compiled.breaks))
         yield from notes("Notes", dict.fromkeys(compiled.notes))
-        yield from notes("Warnings", dict.fromkeys(warnings), urgent=True)
+        yield from warning_notes(warnings, view)
 
     def _facts(self, view: View) -> Iterable[tuple[str, str]]:
         compiled = self.compiled

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
+from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, right, warning_notes
 from roofline.core.rows import fields_of
 from roofline.core.units import MISSING, format_bytes, format_flop, format_shape, format_si
 from roofline.result import Result
@@ -92,7 +92,6 @@ class Export(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return the files as they were read again, and the operators that differ in each."""
-        del view
         if self.inputs:
             given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in self.inputs)
             yield KeyValueBlock(lines=(("input", given),))
@@ -122,7 +121,7 @@ class Export(Result):
             ),
         )
         yield from (_changes(each) for each in self.files if each.changes)
-        yield from notes("Warnings", self.warnings, urgent=True)
+        yield from warning_notes(self.warnings, view)
 
 
 def _changes(file: ExportedFile) -> Grid:

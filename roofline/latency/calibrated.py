@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.rows import fields_of
 from roofline.core.text import counted
 from roofline.core.units import format_percent
@@ -99,7 +99,6 @@ class Calibrated(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return counts, errors by setting, and warnings."""
-        del view
         minutes, rest = divmod(round(self.seconds), 60)
         took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
         families = counted(self.families, "family", "families")
@@ -124,7 +123,7 @@ class Calibrated(Result):
             )
         yield from notes("Skipped", self.skipped, urgent=True)
         kept = "interrupted: measured runs are kept; `roofline calibrate` continues there"
-        yield from notes("Warnings", (*self.warnings, *[kept] * self.interrupted), urgent=True)
+        yield from warning_notes((*self.warnings, *[kept] * self.interrupted), view)
 
 
 def no_calibration(hardware: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.rows import Key, fields_of, grouped
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_ratio, format_s
@@ -140,7 +140,7 @@ class Validation(Result):
             )
         skipped = (f"{each.model} ({each.setting}): {each.problem}" for each in self.skipped)
         yield from notes("Skipped", skipped, urgent=True)
-        yield from notes("Warnings", (*_warnings(self), *self.warnings), urgent=True)
+        yield from warning_notes((*_warnings(self), *self.warnings), view)
 
     def draw(self, figure: Figure, *, labels: int = 10) -> None:
         """Draw predicted against measured times, and errors by family.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import hardware_fact, sum_of_flop, sum_of_intensity
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import interval_cell
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -79,7 +79,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             grid, title=f"{each.stage.capitalize()}: {grid.title[:1].lower()}{grid.title[1:]}"
         )
     yield from notes("Notes", dict.fromkeys(_notes(language)))
-    yield from notes("Warnings", dict.fromkeys(language.warnings), urgent=True)
+    yield from warning_notes(language.warnings, view)
 
 
 def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from roofline.analysis import fit_warnings
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import interval_cell, rounds_title
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -226,7 +226,7 @@ def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Bloc
     warnings = (*quantization.warnings, *fit_warnings(analysis), *analysis.warnings)
     yield from notes("Not quantized", dict.fromkeys(what_if.unquantized))
     yield from notes("Notes", dict.fromkeys(said))
-    yield from notes("Warnings", dict.fromkeys(warnings), urgent=True)
+    yield from warning_notes(warnings, view)
 
 
 def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
 from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.text import counted
 from roofline.core.units import (
     MISSING,
@@ -242,7 +242,7 @@ class Scaling(Result):
         yield self._buckets_table()
         yield self._memory_table()
         yield from notes("Notes", self.notes)
-        yield from notes("Warnings", self.warnings, urgent=True)
+        yield from warning_notes(self.warnings, view)
 
     def _facts(self, view: View) -> Iterable[tuple[str, str]]:
         analysis, point = self.analysis, self.point

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
 from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
-from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table
+from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import rounds_title
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -75,7 +75,7 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
         warnings += (*fit_warnings(side), *side.warnings)
     launches = _launches(found)
     said = dict.fromkeys(each for each in warnings if each != launches)
-    yield from notes("Warnings", said, urgent=True)
+    yield from warning_notes(said, view)
 
 
 def _figures(found: Optimization) -> Grid:

@@ -19,7 +19,16 @@ from roofline.analysis.words import (
     saving_text,
 )
 from roofline.core import files
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    right,
+    warning_notes,
+)
 from roofline.core.rows import fields_of
 from roofline.core.text import counted
 from roofline.core.units import MISSING, format_percent, format_s
@@ -117,7 +126,7 @@ class Advice(Result):
         if self.tried:
             yield KeyValueBlock(lines=(("Also looked at", "; ".join(self.tried)),))
         warnings = (*fit_warnings(analysis), *analysis.warnings)
-        yield from notes("Warnings", warnings, urgent=True)
+        yield from warning_notes(warnings, view)
 
 
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:

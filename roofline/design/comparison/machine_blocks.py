@@ -29,9 +29,9 @@ from roofline.core.blocks import (
     Grid,
     KeyValueBlock,
     View,
-    notes,
     right,
     table,
+    warning_notes,
 )
 from roofline.core.sampling import interval_cell
 from roofline.core.text import printable
@@ -80,7 +80,7 @@ def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
         yield unknown_grid(unknown, bounds=False)
     yield from machines_advice_notes(comparison.machine_names, comparison.analyses)
     yield KeyValueBlock(lines=(("Coverage", coverage_text(first)),))
-    yield from notes("Warnings", _warnings(comparison), urgent=True)
+    yield from warning_notes(_warnings(comparison), view)
 
 
 def machines_grid(comparison: Comparison) -> Grid:

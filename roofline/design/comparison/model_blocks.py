@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, Run
 from roofline.analysis.tables import prediction_cell
 from roofline.analysis.words import MODEL_ITSELF, fit_cell, run_words
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, View, notes, right
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    right,
+    warning_notes,
+)
 from roofline.core.sampling import interval_cell
 from roofline.core.text import counted, printable
 from roofline.core.units import (
@@ -64,7 +73,7 @@ def model_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     yield from notes("In short", lines)
     said = (line for each in comparison.analyses for line in each.warnings)
     warnings = dict.fromkeys(map(printable, (*comparison.notes, *said)))
-    yield from notes("Warnings", warnings, urgent=True)
+    yield from warning_notes(warnings, view)
 
 
 _LONG = 28  # How many characters a name may have before all names become letters

@@ -340,9 +340,9 @@ class Comparison(Result):
             case "machines":
                 return machine_blocks.machine_blocks(self, view)
             case "sweep":
-                return sweep_blocks.sweep_blocks(self)
+                return sweep_blocks.sweep_blocks(self, view)
             case "balance":
-                return sweep_blocks.balance_blocks(self)
+                return sweep_blocks.balance_blocks(self, view)
 
     def page(self, view: View) -> str:
         """Return an HTML page; of one model on several machines, the interactive one."""

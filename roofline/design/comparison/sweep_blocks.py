@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import unknown_capacity
 from roofline.analysis.tables import prediction_cell
-from roofline.core.blocks import Block, Column, Grid, KeyValueBlock, notes, right
+from roofline.core.blocks import (
+    Block,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    right,
+    warning_notes,
+)
 from roofline.core.units import MISSING, format_intensity, format_s, format_si
 from roofline.design.comparison.axes import axis_names, point_text, text_of
 from roofline.design.comparison.balance import Place, places
@@ -37,7 +46,7 @@ _MOST_TABLES = 24
 _MOST_CHANGES = 20
 
 
-def sweep_blocks(result: Comparison) -> Iterator[Block]:
+def sweep_blocks(result: Comparison, view: View) -> Iterator[Block]:
     """Yield what follows from a sweep, who wins where, and where that changes."""
     marks = tuple(map(letter, range(len(result.designs))))
     machines = ", ".join(each.name for each in result.hardware)
@@ -57,7 +66,7 @@ def sweep_blocks(result: Comparison) -> Iterator[Block]:
     else:
         yield from _matrices(result, marks)
         yield from _changes(result)
-    yield from notes("Warnings", result.warnings, urgent=True)
+    yield from warning_notes(result.warnings, view)
 
 
 def _named(result: Comparison, marks: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -176,7 +185,7 @@ _WHAT_MACHINES_ARE = (
 _MARK = "!: the peak memory of this design exceeds the memory of that machine"
 
 
-def balance_blocks(result: Comparison) -> Iterator[Block]:
+def balance_blocks(result: Comparison, view: View) -> Iterator[Block]:
     """Yield what follows, the hypothetical machines, and the known ones."""
     assert result.balance is not None
     (base,), every = result.hardware, places(result)
@@ -208,7 +217,7 @@ def balance_blocks(result: Comparison) -> Iterator[Block]:
         said.append(f"memory capacity not known: {', '.join(unknown)}")
     if result.balance.left_out:
         said.append(f"not on the axis: {', '.join(result.balance.left_out)}")
-    yield from notes("Warnings", said, urgent=bool(result.warnings))
+    yield from warning_notes(said, view)
 
 
 def _machines(result: Comparison, title: str, shown: Sequence[Place]) -> Grid:

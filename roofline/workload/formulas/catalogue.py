@@ -12,7 +12,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
-from roofline.core.blocks import Block, Choice, Code, Column, Grid, KeyValueBlock, View, notes
+from roofline.core.blocks import (
+    Block,
+    Choice,
+    Code,
+    Column,
+    Grid,
+    KeyValueBlock,
+    View,
+    notes,
+    warning_notes,
+)
 from roofline.core.rows import fields_of
 from roofline.core.text import counted, printable
 from roofline.core.units import format_bytes, format_shape
@@ -90,7 +100,6 @@ class Missing(Result):
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return the operators, those that move most first, and the beginnings of formulas."""
-        del view
         if self.missing:
             yield Grid(
                 title="Operators of unknown FLOP (their bytes are counted)",
@@ -112,7 +121,7 @@ class Missing(Result):
                     for each in self.missing
                 ),
             )
-        yield from notes("Warnings", self.warnings, urgent=True)
+        yield from warning_notes(self.warnings, view)
         if stubs := self.stubs:
             yield Code(text=stubs.rstrip("\n"))
 
