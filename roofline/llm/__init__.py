@@ -1,1 +1,1 @@
-"""Language models: what their stages ask for, what they keep, and what a machine makes of that."""
+"""Language models: work and minimum time of prefill and decode, KV cache, memory."""

@@ -1,7 +1,7 @@
-"""The sizes of a language model, out of its configuration: what its work and memory follow from.
+"""Sizes of a language model, read from its configuration.
 
-Nothing is built: a configuration is plain data, as transformers writes it into ``config.json``.
-Keys differ from family to family; `keys` knows by which names each size goes.
+Nothing is built: a configuration is plain data, as in transformers' ``config.json``. Model families
+use different keys for one size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "width": ("hidden_size", "n_embd", "d_model"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "key-value heads": (
+    "KV heads": (
         *("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
         "attn_config.kv_n_heads",
     ),
@@ -30,7 +30,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
     "window": ("sliding_window", "sliding_window_size", "attention_window"),
     "chunk": ("attention_chunk_size",),
-    "key-value rank": ("kv_lora_rank",),
+    "KV rank": ("kv_lora_rank",),
     "query rank": ("q_lora_rank",),
     "plain size": ("qk_nope_head_dim",),
     "rotary size": ("qk_rope_head_dim",),
@@ -50,42 +50,41 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "dense before": ("first_k_dense_replace", "moe_layer_start_index"),
     "sparse every": ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step"),
 }
-"""Each size by the keys that families have for it, the usual one first; a dot leads inwards."""
+"""Keys of each size in model families, the most common first; dots separate levels."""
 
 _MOST = 2**40
-"""No size of a model is as large."""
+"""Upper limit of all sizes."""
 
 
 class _Keys:
-    """The sizes of a configuration, by our names for them."""
+    """Sizes of a configuration by the names in `_NAMES`."""
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
         self._configuration = configuration
 
     def name(self, what: str) -> str:
-        """The key under which the configuration has a size; the usual one where it has none."""
+        """Return the configuration's key of a size; the most common key if there is none."""
         return self._found(what)[0]
 
     def size(self, what: str) -> int:
-        """A size that every configuration has, at least 1."""
+        """Return a required size, at least 1."""
         found = self.optional(what)
         if found is None:
             keys = " or ".join(_NAMES[what][:2])
             raise InputError(
-                f"the configuration has no {keys}, so the number of its {what} is not known;"
-                f" give it: --config {_NAMES[what][0]}=N"
+                f"configuration without {keys} ({what}); add --config {_NAMES[what][0]}=N"
             )
         return found
 
     def optional(self, what: str) -> int | None:
-        """A size, at least 1; None where the configuration has none."""
+        """Return an optional size, at least 1; None if missing."""
         found = self.count(what)
         if found == 0:
             raise InputError(f"{self.name(what)}=0: must be a whole number from 1")
         return found
 
     def count(self, what: str) -> int | None:
-        """A number that may be 0; None where the configuration has none."""
+        """Return an optional number, at least 0; None if missing."""
         key, value = self._found(what)
         if value is None:
             return None
@@ -95,23 +94,23 @@ class _Keys:
         return value
 
     def get(self, key: str) -> Any:
-        """What stands under a key; None: nothing."""
+        """Return the value of a key; None if missing."""
         return self._configuration.get(key)
 
     def listed(self, key: str, layers: int | None = None) -> list[Any] | None:
-        """A list, with one entry for each of `layers` if that is given; None: there is none."""
+        """Return a list, with `layers` entries if given; None if missing."""
         value = self.get(key)
         if not isinstance(value, (list, tuple)):
             return None
         if layers is not None and len(value) != layers:
             raise InputError(
-                f"{key} has {len(value)} entries, and {self.name('layers')} is {layers}; give as"
-                f" many, or leave {key} out"
+                f"{key} has {len(value)} entries, but {self.name('layers')}={layers}; the numbers"
+                f" must be equal, or {key} absent"
             )
         return list(value)
 
     def _found(self, what: str) -> tuple[str, Any]:
-        """The first of its keys that the configuration has a value for, and that."""
+        """Return the first key of a size with a value, and the value."""
         for key in _NAMES[what]:
             value: Any = self._configuration
             for part in key.split("."):
@@ -125,13 +124,11 @@ _ALL = frozenset(("full_attention", "global", "global_attention", "attention"))
 _WINDOW = frozenset(("sliding_attention", "sliding_window", "local_sliding"))
 _CHUNK = frozenset(("chunked_attention",))
 _NO_WINDOW = frozenset(("gpt_neo",))
-"""Types whose windows are masks: what they keep does not end with them."""
+"""Model types whose windows are masks, without effect on the KV cache."""
 
 
 def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
-    """For each layer how many tokens it sees at most, its own included (None: all), and whether
-    these are a chunk: tokens see those of their own chunk alone.
-    """
+    """Return the attention window of each layer in tokens (None: all), and True for chunks."""
     is_free = keys.get("model_type") in _NO_WINDOW
     kinds = keys.listed("layer_types", None if is_free else layers)
     if kinds is None:
@@ -147,18 +144,18 @@ def _windows_of(keys: _Keys, layers: int) -> list[tuple[int | None, bool]]:
             found.append((keys.size("chunk"), True))
         else:
             raise InputError(
-                f"layer_types: what a layer of type '{printable(kind)}' keeps is not known here;"
-                " known are full_attention, sliding_attention and chunked_attention"
+                f"layer_types: unknown type '{printable(kind)}'; known are full_attention,"
+                " sliding_attention and chunked_attention"
             )
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSizes:
-    """The experts of a layer: of ``count`` each token takes ``per_token``.
+    """Experts of a layer: each token uses ``per_token`` of ``count``.
 
-    ``width`` is the inner width of one; ``shared_width`` that of what every token goes through
-    besides, 0 where there is nothing.
+    ``width`` is the inner width of one expert, ``shared_width`` that of the shared experts (0:
+    none).
     """
 
     count: int
@@ -169,15 +166,15 @@ class ExpertSizes:
     def __post_init__(self) -> None:
         if self.per_token > self.count:
             raise InputError(
-                f"a token takes {self.per_token} experts, and there are {self.count}; give"
-                " num_experts_per_tok at most as many"
+                f"{self.per_token} experts per token of {self.count} experts; num_experts_per_tok"
+                " must not exceed the number of experts"
             )
 
 
 def _expert_sizes_of(keys: _Keys) -> ExpertSizes | None:
-    """The experts of a configuration; None: it has none."""
+    """Return the experts of a configuration; None for dense models."""
     count = keys.count("experts")
-    # Families whose dense models share the configuration name one expert, or none, or switch it.
+    # Dense models of mixture families name one expert, none, or a switch.
     is_one = count == 1 and keys.count("experts per token") in (None, 0, 1)
     if not count or is_one or keys.get("is_moe") is False:
         return None
@@ -194,13 +191,13 @@ def _expert_sizes_of(keys: _Keys) -> ExpertSizes | None:
         count=count,
         per_token=keys.optional("experts per token") or 1,
         width=width,
-        # Its layers of experts have one more that all tokens take, and no key says so.
+        # Its expert layers have one shared expert, without a key.
         shared_width=width if is_llama4 else shared,
     )
 
 
 def _expert_layers_of(keys: _Keys, layers: int, experts: ExpertSizes | None) -> tuple[bool, ...]:
-    """For each layer whether its products are experts."""
+    """Return True for each layer with experts."""
     if experts is None:
         return (False,) * layers
     kinds = keys.listed("mlp_layer_types", layers)
@@ -212,7 +209,7 @@ def _expert_layers_of(keys: _Keys, layers: int, experts: ExpertSizes | None) -> 
     dense = set(keys.listed("mlp_only_layers") or ())
     first = keys.count("dense before") or 0
     step = keys.optional("sparse every") or 1
-    # DeepSeek counts the layers of its step from 0, all others from 1.
+    # DeepSeek counts layers from 0, other families from 1.
     start = 0 if keys.name("sparse every") == "moe_layer_freq" else 1
     return tuple(
         layer >= first and layer not in dense and (layer + start) % step == 0
@@ -227,25 +224,25 @@ _TWO_PRODUCTS = frozenset(
         *("apertus", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt_bigcode"),
         *("gpt2", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat"),
         *("nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
-        # Decoders of models that have an encoder too, where they are built alone.
+        # Decoders of encoder-decoder models, built alone.
         *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp"),
         *("pegasus", "plbart", "trocr", "whisper"),
     )
 )
-"""Types whose layers end in two products; those of all others in three, of which one is a gate."""
+"""Model types with two feed-forward products per layer; others have three (gated)."""
 
 
 _OF_STATES = ("mamba_", "ssm_")
-"""How settings of layers begin that keep states."""
+"""Prefixes of settings of state-space layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentSizes:
-    """Latent attention: keys and values of all heads are made of one vector a token.
+    """Multi-head latent attention: keys and values of all heads come from one vector per token.
 
-    ``key_value_rank`` is the length of that vector, ``rotary_size`` of what stands beside it for
-    the position, ``plain_size`` and ``value_size`` of a head's key without it and of its value;
-    ``query_rank`` of the vector that queries are made of (None: they are made of the token itself).
+    ``key_value_rank`` is the length of that vector, ``rotary_size`` that of the rotary key,
+    ``plain_size`` and ``value_size`` those of a head's other key elements and of its value.
+    ``query_rank`` is the length of the latent query (None: queries are projected directly).
     """
 
     key_value_rank: int
@@ -256,23 +253,22 @@ class LatentSizes:
 
     @property
     def key_size(self) -> int:
-        """Elements of a head's key, its position included."""
+        """Elements of a head's key, rotary part included."""
         return self.plain_size + self.rotary_size
 
     @property
     def kept(self) -> int:
-        """Elements that a token leaves in the cache of a layer."""
+        """Elements per token in the KV cache of a layer."""
         return self.key_value_rank + self.rotary_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """The sizes of a language model that continues text.
+    """Sizes of a decoder-only language model.
 
-    ``windows`` has for each layer how many tokens it looks back at most (None: all), ``chunked``
-    whether no further than to where its chunk of so many begins, ``sparse`` whether its products
-    are experts. ``inner_width`` is that of layers without experts, ``is_gated`` whether they have
-    three products. ``positions`` is the longest context that the configuration names.
+    By layer, ``windows`` are attention windows in tokens (None: all), ``chunked`` is true for
+    chunked attention, ``sparse`` for experts. ``inner_width`` is the feed-forward width of dense
+    layers; ``is_gated``: these have three products. ``positions`` is the maximum context.
     """
 
     model_type: str
@@ -296,43 +292,40 @@ class Architecture:
             raise InputError(f"{self.heads} heads and {self.key_value_heads} KV heads: at least 1")
         if self.latent is None and self.heads % self.key_value_heads:
             raise InputError(
-                f"{self.heads} heads cannot share {self.key_value_heads} key-value heads evenly;"
+                f"{self.key_value_heads} KV heads do not divide {self.heads} heads;"
                 f" {_divisors(self.heads)}"
             )
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> Architecture:
-        """The architecture that a configuration of transformers describes.
-
-        That of the text, where a model takes images as well, may lie in ``text_config``.
-        """
+        """Return the architecture of a transformers configuration or of its ``text_config``."""
         if configuration.get("is_encoder_decoder"):
             name = printable(str(configuration.get("model_type", "the model")))
             raise InputError(
-                f"{name} has an encoder beside its decoder; stages are of models that only"
-                " continue text, such as hf:llama"
+                f"{name} is an encoder-decoder model; prefill and decode require a decoder-only"
+                " model, such as hf:llama"
             )
         inner = configuration.get("text_config")
         if isinstance(inner, Mapping):
             configuration = {**configuration, **inner}
         if state := next((key for key in configuration if key.startswith(_OF_STATES)), ""):
             raise InputError(
-                f"{state} is of layers that keep a state beside keys and values, and how they work"
-                " is not known here; stages are of models whose layers keep nothing else, such as"
-                " hf:llama"
+                f"{state}: state-space layers are not supported; choose a model with attention"
+                " layers only, such as hf:llama"
             )
         keys = _Keys(configuration)
         layers, width, heads = (keys.size(what) for what in ("layers", "width", "heads"))
         model_type = str(configuration.get("model_type") or "")
-        is_shared = keys.get("multi_query") is True
-        is_shared = is_shared and keys.get("new_decoder_architecture") is not True
+        is_shared = (
+            keys.get("multi_query") is True and keys.get("new_decoder_architecture") is not True
+        )
         latent, experts = _latent_of(keys), _expert_sizes_of(keys)
         windows = _windows_of(keys, layers)
         return Architecture(
             model_type=model_type,
             width=width,
             heads=heads,
-            key_value_heads=1 if is_shared else keys.optional("key-value heads") or heads,
+            key_value_heads=1 if is_shared else keys.optional("KV heads") or heads,
             head_size=_head_size(keys, width, heads, is_latent=latent is not None),
             inner_width=keys.optional("inner width") or 4 * width,
             is_gated=model_type not in _TWO_PRODUCTS,
@@ -348,12 +341,12 @@ class Architecture:
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self.windows)
 
     @property
     def attention(self) -> AttentionKind:
-        """How heads share keys and values."""
+        """Kind of attention."""
         if self.latent is not None:
             return "latent"
         if self.key_value_heads == self.heads:
@@ -384,7 +377,7 @@ def _head_size(keys: _Keys, width: int, heads: int, *, is_latent: bool) -> int:
 
 
 def _latent_of(keys: _Keys) -> LatentSizes | None:
-    rank = keys.optional("key-value rank")
+    rank = keys.optional("KV rank")
     if rank is None:
         return None
     return LatentSizes(
@@ -397,6 +390,6 @@ def _latent_of(keys: _Keys) -> LatentSizes | None:
 
 
 def _divisors(of: int) -> str:
-    """What would divide, in words: the few largest."""
+    """Return the four largest divisors in words."""
     found: Sequence[int] = [each for each in range(1, min(of, 256) + 1) if of % each == 0]
-    return f"{', '.join(map(str, found[-4:]))} would"
+    return f"divisors are {', '.join(map(str, found[-4:]))}"

@@ -1,4 +1,4 @@
-"""The report on a language model: facts, stages, parts, KV cache, experts, weight bits, sweep."""
+"""Report of `llm`: facts, stages, parts, KV cache, experts, weight bits, sweep."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from roofline.core.units import (
     format_s,
     format_si,
 )
+from roofline.llm.bounds import PlacedPart, PlacedStage
 from roofline.llm.memory import Footprint
 from roofline.llm.parts import Stage
-from roofline.llm.placing import PlacedPart, PlacedStage
 from roofline.llm.stages import Rate, StageResult, rate_text
 from roofline.llm.sweep import MOST_BATCH, StageSweep, SweepCell
 from roofline.llm.weight_bits import BitsWhatIf, StageInBits
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _FITS = {
     "fits": "yes",
-    "fits at the least": "yes, without copies that transformers may make",
-    "only without copies": "only without the copies that transformers makes",
+    "minimum fits": "yes, without copies in transformers",
+    "only without copies": "only without copies in transformers",
     "does not fit": "no",
 }
 
@@ -46,7 +46,7 @@ _Row = dict[str, str]
 
 
 def language_blocks(language: Language, view: View) -> Iterable[Block]:
-    """Return what the report says below the summary; ``view.top`` adds operators of each stage."""
+    """Return the blocks of the report; ``view.top`` adds operators of each stage."""
     yield KeyValueBlock(lines=tuple(_facts(language, view)))
     yield _table(
         f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
@@ -64,7 +64,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
         )
     if language.weight_bits:
         yield _table(
-            "Weight-only quantization (vocabulary in floats; dequantization not included)",
+            "Weight-only quantization (vocabulary in floats, without dequantization time)",
             (_bits_row(of, each) for of in language.weight_bits for each in of.stages),
             left=("bits", "stage", "dequantization time"),
             narrow=("reduction", "minimum of transformers", "dequantization time"),
@@ -87,7 +87,7 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     elements = 8 * weight_bytes // language.dtype.bits
     yield (
         "Model",
-        f"{language.model} · about {format_si(elements, '')} parameters in {language.dtype}"
+        f"{language.model} · {format_si(elements, '')} parameters in {language.dtype}"
         f" ({format_bytes(weight_bytes)})",
     )
     products = "3 products (gated)" if of.is_gated else "2 products"
@@ -110,14 +110,14 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
         shared = f", {sizes.shared_width:,} shared" if sizes.shared_width else ""
         yield (
             "Experts",
-            f"{sum(of.sparse)} layers with {sizes.count} experts of inner width"
-            f" {sizes.width:,}{shared}; {sizes.per_token} per token",
+            f"{sum(of.sparse)} layers with {sizes.count} experts, {sizes.per_token} per token ·"
+            f" inner width {sizes.width:,}{shared}",
         )
     yield hardware_fact(language.stages[0].analysis, view.today)
     footprint = language.footprint
     memory = (
         f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"
-        f" {format_bytes(footprint.cache_bytes)} + activations at least"
+        f" {format_bytes(footprint.cache_bytes)} + activations ≥"
         f" {format_bytes(footprint.activation_bytes)}"
     )
     if footprint.peak_bytes is not None:
@@ -129,14 +129,14 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
 def _fits(footprint: Footprint) -> str:
     memory = footprint.memory
     if memory.size_bytes is None:
-        return f"not known: {memory.source}"
+        return f"unknown: {memory.source}"
     verdict = f"{_FITS[footprint.fit]}: {format_bytes(memory.size_bytes)} ({memory.source})"
     if footprint.weight_bytes > memory.size_bytes:
-        return f"{verdict} · the weights alone take more"
-    room = f"room for {counted(footprint.max_sequences or 0, 'sequence')} of"
-    longest = "and for any context, as all layers have windows"
+        return f"{verdict} · weights alone exceed it"
+    room = f"up to {counted(footprint.max_sequences or 0, 'sequence')} of"
+    longest = "any context (all layers have windows)"
     if footprint.max_context is not None:
-        longest = f"or for {footprint.max_context:,} tokens at batch {footprint.batch}"
+        longest = f"or {footprint.max_context:,} tokens at batch {footprint.batch}"
     return f"{verdict} · {room} {footprint.context:,} tokens · {longest}"
 
 
@@ -148,7 +148,7 @@ def _table(
     narrow: Sequence[str] = (),
     sums: Iterable[_Row] = (),
 ) -> Grid:
-    """Return a table of rows by heading, as the first row has them; what a row lacks is empty."""
+    """Return a table of rows by heading; headings are those of the first row."""
     items = list(rows)
     columns = {heading: lambda row, of=heading: row.get(of, "") for heading in items[0]}
     cells = (tuple(row.get(heading, "") for heading in columns) for row in sums)
@@ -233,7 +233,7 @@ def _parts(stage: StageResult) -> Grid:
 
 
 def _cache(language: Language) -> Grid:
-    """One row for layers that keep alike, and what transformers was given where that differs."""
+    """Return a row per attention window, and the cache of transformers if it differs."""
     cache, context, batch = language.cache, language.context, language.batch
 
     def sizes(byte: float) -> _Row:
@@ -305,7 +305,7 @@ def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
 
 
 def _change(before: float | None, after: float | None, form: Callable[[float | None], str]) -> str:
-    """Return ``"2.69 MB → 295 kB"``, or one of both where they read the same."""
+    """Return ``"2.69 MB → 295 kB"``, or one number if both look the same."""
     return " → ".join(dict.fromkeys((form(before), form(after))))
 
 
@@ -320,8 +320,8 @@ def _rates(sweep: StageSweep, stage: Stage) -> Grid:
         | {f"batch {each:,}": cell(sweep.cell(stage, each, context)) for each in sweep.batches}
         for context in sweep.contexts
     )
-    legend = "* compute-bound, others memory-bound; ! does not fit"
-    of = "max tokens/s of all sequences, by the architecture"
+    legend = "* compute-bound, else memory-bound; ! does not fit"
+    of = "max tokens/s of all sequences (architecture)"
     return _table(f"{stage.capitalize()}: {of} ({legend})", rows)
 
 
@@ -329,7 +329,7 @@ def _crossovers(sweep: StageSweep) -> Grid:
     intensity, ends = "AI of attention (FLOP/B of KV cache)", (sweep.batches[0], sweep.batches[-1])
 
     def batch(least: int | None) -> str:
-        return f"none up to {MOST_BATCH:,}" if least is None else f"{least:,}"
+        return f"> {MOST_BATCH:,}" if least is None else f"{least:,}"
 
     rows = (
         {
@@ -347,28 +347,28 @@ def _crossovers(sweep: StageSweep) -> Grid:
         }
         for each in sweep.crossovers
     )
-    title = "Batch from which stages are compute-bound"
+    title = "Memory-to-compute-bound crossover: smallest compute-bound batch"
     return _table(title, rows, left=("stage",), narrow=("memory", intensity))
 
 
 def _notes(language: Language) -> Iterable[str]:
     yield from language.notes
     yield (
-        "transformers: eager minimum time of its operators; architecture: model minimum time of any"
-        " implementation (weights and KV cache once per pass, without norms, rotary embeddings and"
-        " activations); minimum times of prefill and decode are those of TTFT and TPOT"
+        "transformers: eager minimum time of its operators. architecture: model minimum time"
+        " (weights and KV cache once per pass, without norms, rotary embeddings and activations)."
+        " Prefill gives the minimum TTFT, decode the minimum TPOT."
     )
     if any(each.predicted_rate is None for each in language.stages):
-        yield "no prediction for this machine and data type: run `roofline calibrate` on it"
+        yield "no prediction for this machine and data type; run `roofline calibrate` on it"
     if any(each.spread for each in language.stages):
         yield (
-            "distinct experts depend on the text: uniform routing gives the largest mean of"
-            " independent tokens, real routers prefer some experts"
+            "distinct experts depend on the text: uniform routing is an upper limit of the mean,"
+            " real routers prefer some experts"
         )
     if language.weight_bits:
         yield (
-            "dequantization was not measured and is in none of these times: a kernel with slow"
-            " dequantization is slower than the model in floats"
+            "times do not include dequantization, which was not measured: slow dequantization can"
+            " cost more than it saves"
         )
     for each in language.weight_bits:
         yield from each.notes

@@ -1,4 +1,4 @@
-"""The pictures of a language model: its stages under the roofline, its sweep."""
+"""Plots of `llm`: stages under the roofline, and sweeps."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -43,7 +43,7 @@ _LOOK = {"prefill": Style(VERMILION, "s"), "decode": Style(BLUE, "o")}
 
 
 def draw_stages(figure: Figure, language: Language, labels: int) -> None:
-    """Draw the parts of all stages, as the architecture has them, under one roofline."""
+    """Draw the architecture's parts of all stages under one roofline."""
     analysis = language.stages[0].analysis
     points = [point for each in language.stages for point in points_of(each)]
     handles = draw_roofline(
@@ -63,14 +63,14 @@ def draw_stages(figure: Figure, language: Language, labels: int) -> None:
         machine_words(
             analysis,
             f"batch {language.batch}, {language.context:,} tokens",
-            "parts of each stage by the architecture",
+            "parts of the architecture",
         ),
     )
     foot_figure(figure, handles, [provenance_words(language.hardware)])
 
 
 def points_of(stage: StageResult) -> list[Point]:
-    """Return the parts of a stage that have a place on the axes, sized by their share of it."""
+    """Return the parts of a stage with FLOP, bytes and time, sized by their time share."""
     whole_s = stage.asked.parts_s
     return [
         Point(
@@ -93,7 +93,7 @@ def points_of(stage: StageResult) -> list[Point]:
 
 
 def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
-    """Draw tokens/s over batch, or over context where that alone is swept."""
+    """Draw tokens/s over batch, or over context if only that is swept."""
     by_batch = len(sweep.batches) > 1
     axis, other = ("batch", "context") if by_batch else ("context", "batch")
     values = sweep.batches if by_batch else sweep.contexts
@@ -157,7 +157,7 @@ def _draw_line(
 
 
 def _draw_crossovers(axes: Axes, sweep: StageSweep) -> None:
-    """Mark batches from which stages are compute-bound, within the axes."""
+    """Mark the smallest compute-bound batches within the axes."""
     low, high = sweep.batches[0], sweep.batches[-1]
     found: dict[tuple[str, int], list[str]] = {}
     for each in sweep.crossovers:

@@ -1,4 +1,4 @@
-"""Memory of a language model: weights, KV cache, activations, and whether they fit."""
+"""Memory of a language model: weights, KV cache, activations, and available memory."""
 
 from __future__ import annotations
 
@@ -12,33 +12,29 @@ from roofline.errors import InputError
 from roofline.llm.architecture import Architecture, AttentionKind
 from roofline.llm.parts import Stage
 
-Fit = Literal["fits", "fits at the least", "only without copies", "does not fit", "unknown"]
-"""``fits at the least``: weights, cache and activations fit; the peak of transformers, which makes
-copies, is not known. ``only without copies``: that peak does not fit."""
+Fit = Literal["fits", "minimum fits", "only without copies", "does not fit", "unknown"]
+"""``minimum fits``: weights, cache and activations fit, the peak of transformers (with copies) is
+unknown. ``only without copies``: that peak does not fit."""
 
 _ENDLESS = 2**40
-"""A context beyond all: what fits with it fits with any."""
+"""Context beyond which memory is taken as unlimited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLayers:
-    """Layers that keep alike: ``count`` of them, each ``window`` tokens at most (None: all)."""
+    """``count`` layers with an attention window of ``window`` tokens (None: all)."""
 
     count: int
     window: int | None
 
     def tokens(self, context: int) -> int:
-        """Return how many tokens of a context such a layer keeps."""
+        """Return the number of tokens in the cache of a layer."""
         return context if self.window is None else min(context, self.window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The KV cache of a model.
-
-    ``elements`` are of a token in one layer: keys and values of all KV heads, or with latent
-    attention one vector and its position.
-    """
+    """KV cache of a model; ``elements`` are those of one token in one layer."""
 
     ALSO_WRITTEN: ClassVar = ("token_bytes",)
 
@@ -50,7 +46,7 @@ class Cache:
 
     def __post_init__(self) -> None:
         if self.dtype.kind not in ("float", "int", "uint"):
-            raise InputError(f"a cache of {self.dtype} cannot be; take bfloat16 or int8")
+            raise InputError(f"KV cache in {self.dtype}: not supported; use bfloat16 or int8")
 
     @property
     def token_bytes_of_layer(self) -> int:
@@ -59,17 +55,17 @@ class Cache:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of a token in all layers, as long as no window is full."""
+        """Bytes of a token in all layers, without full windows."""
         return sum(each.count for each in self.layers) * self.token_bytes_of_layer
 
     def byte(self, context: int, batch: int = 1) -> int:
-        """Return the bytes of `batch` sequences of `context` tokens; windows keep fewer tokens."""
+        """Return the bytes of `batch` sequences of `context` tokens."""
         tokens = sum(each.count * each.tokens(context) for each in self.layers)
         return batch * tokens * self.token_bytes_of_layer
 
 
 def cache_of(architecture: Architecture, dtype: DType) -> Cache:
-    """Return the cache of an architecture whose keys and values are kept in a type."""
+    """Return the KV cache of an architecture in a data type."""
     heads, latent = architecture.key_value_heads, architecture.latent
     of_heads = heads * (architecture.key_size + architecture.value_size)
     return Cache(
@@ -86,7 +82,7 @@ def cache_of(architecture: Architecture, dtype: DType) -> Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Available memory: ``size_bytes`` (None: not known), and the source of that number."""
+    """Available memory: ``size_bytes`` (None: unknown), and the source of that number."""
 
     size_bytes: int | None
     source: str
@@ -94,11 +90,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
-    """Minimum activations: bytes of each token that goes through the layers, or of the logits of a
-    sequence.
+    """Minimum activations: bytes per token in the layers, and of the logits per sequence.
 
-    ``takes_context``: all tokens of a context go through the layers at once; else one of each
-    sequence.
+    ``takes_context``: all tokens of a context pass the layers together; else one per sequence.
     """
 
     token_bytes: int
@@ -112,10 +106,7 @@ class Activations:
 
 
 def activations_of(architecture: Architecture, stage: Stage, dtype: DType) -> Activations:
-    """Return the activations of a stage in which every sequence takes one step.
-
-    Each layer reads and writes what goes through it; the last token becomes logits.
-    """
+    """Return the minimum activations: input and output of one layer, or the logits."""
     return Activations(
         token_bytes=dtype.byte(2 * architecture.width),
         sequence_bytes=dtype.byte(architecture.width + architecture.vocabulary),
@@ -125,15 +116,15 @@ def activations_of(architecture: Architecture, stage: Stage, dtype: DType) -> Ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Memory of ``batch`` sequences of ``context`` tokens.
+    """Memory footprint of ``batch`` sequences of ``context`` tokens.
 
     Attributes:
-        weight_bytes: of parameters and buffers.
-        cache_bytes: of keys and values of all sequences.
-        activation_bytes: the minimum of activations.
-        peak_bytes: the peak of the passes of transformers; None: they were not run.
-        max_sequences: of this context that fit; None: memory is not known.
-        max_context: that fits at this batch; None: memory is not known, or any context fits.
+        weight_bytes: parameters and buffers.
+        cache_bytes: KV cache of all sequences.
+        activation_bytes: minimum activations.
+        peak_bytes: peak memory of transformers; None if unknown.
+        max_sequences: number of sequences of this context that fit; None if unknown.
+        max_context: longest context that fits at this batch; None if unknown or unlimited.
     """
 
     ALSO_WRITTEN: ClassVar = ("total_bytes", "fit")
@@ -150,24 +141,24 @@ class Footprint:
 
     @property
     def total_bytes(self) -> int:
-        """Minimum memory."""
+        """Minimum memory in bytes."""
         return self.weight_bytes + self.cache_bytes + self.activation_bytes
 
     @property
     def fit(self) -> Fit:
-        """Whether it fits."""
+        """Verdict on the available memory."""
         return fit_of(self.total_bytes, self.peak_bytes, self.memory.size_bytes)
 
 
 def fit_of(min_bytes: int, peak_bytes: int | None, memory_bytes: int | None) -> Fit:
-    """Return whether something fits into memory; a peak or a memory of None is not known."""
+    """Return the verdict on available memory; None stands for unknown."""
     least_fits, peak_fits = fits(min_bytes, memory_bytes), fits(peak_bytes, memory_bytes)
     if least_fits is None:
         return "unknown"
     if not least_fits:
         return "does not fit"
     if peak_fits is None:
-        return "fits at the least"
+        return "minimum fits"
     return "fits" if peak_fits else "only without copies"
 
 
@@ -181,7 +172,7 @@ def footprint_of(
     memory: Memory,
     peak_bytes: int | None = None,
 ) -> Footprint:
-    """Return the footprint of a batch of sequences; the arguments are fields of `Footprint`."""
+    """Return the footprint; arguments are fields of `Footprint`."""
     max_sequences = max_context = None
     if memory.size_bytes is not None:
         room = max(0, memory.size_bytes - weight_bytes)
@@ -203,7 +194,7 @@ def footprint_of(
 def _most_context(
     cache: Cache, activations: Activations, batch: int, room_bytes: int
 ) -> int | None:
-    """Return the longest context that fits into `room_bytes`; None: any does."""
+    """Return the longest context that fits into `room_bytes`; None if unlimited."""
 
     def fits(context: int) -> bool:
         return cache.byte(context, batch) + activations.byte(context, batch) <= room_bytes

@@ -1,9 +1,7 @@
-"""What a stage of a language model asks for at least, part by part, without a machine.
+"""Minimum work of prefill and decode by part, independent of the machine.
 
-Only products and attention are counted, and of bytes weights, keys and values. Norms and rotations
-may be done on the way, and what one part hands to the next may stay on chip. So every
-implementation does at least this: weights once a pass, the cache once, each new key and value
-written once.
+Counted are matrix products and attention, and the bytes of weights and KV cache, each once per
+pass. Norms, rotary embeddings and intermediate results may stay on chip and are left out.
 """
 
 from __future__ import annotations
@@ -17,20 +15,19 @@ from typing import Literal
 from roofline.core.dtypes import DType
 from roofline.llm.architecture import Architecture
 
-# Each token takes k of E experts. Under uniform routing every choice of k is as likely as any
-# other, and tokens choose independently: the formulas are exact. Real routers prefer some experts,
-# so that fewer are touched.
+# Each token uses k of E experts. Under uniform routing all choices are equally likely and tokens
+# are independent: the formulas are exact. Real routers prefer some experts, so fewer are read.
 
 _LEAST_VARIANCE = 1e-60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSpread:
-    """The distinct experts that tokens touch in one layer, and the bytes of their weights.
+    """Distinct experts per layer and pass, and the bytes of their weights.
 
-    ``least`` if all tokens choose alike, ``most`` if they avoid each other; ``expected`` under
-    uniform routing, with the standard deviation ``deviation``. ``layers`` have experts;
-    ``expert_bytes`` is one of them, ``shared_bytes`` what every token goes through besides.
+    ``least`` with identical routing of all tokens, ``most`` with disjoint routing, ``expected``
+    with uniform routing, whose standard deviation is ``deviation``. ``layers`` is the number of
+    layers with experts; ``expert_bytes`` one expert, ``shared_bytes`` the shared ones.
     """
 
     tokens: int
@@ -46,28 +43,27 @@ class ExpertSpread:
 
     @property
     def typical(self) -> int:
-        """The whole number nearest to the mean of uniform routing."""
+        """Rounded mean of uniform routing."""
         return round(self.expected)
 
 
 def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, float]:
     """Return mean and standard deviation of the distinct experts under uniform routing.
 
-    An expert is left out by one token with the chance (E - k) / E, by all with its power; two are
-    left out together with (E - k)(E - k - 1) / E(E - 1). Both follow, as the number of those left
-    out is a sum over experts.
+    A token leaves out one expert with probability (E - k) / E, and two with (E - k)(E - k - 1) /
+    E(E - 1). The number of unused experts is a sum over experts.
     """
     free = count - per_token
     alone = (free / count) ** tokens
     pair = (free * (free - 1) / (count * (count - 1))) ** tokens if count > 1 else 0.0
     left = count * alone
     variance = count * (count - 1) * pair + left - left**2
-    # Beyond any meaning, and smaller than numbers in files may be.
+    # Meaningless, and below the smallest number in files.
     return count - left, math.sqrt(variance) if variance > _LEAST_VARIANCE else 0.0
 
 
 def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> ExpertSpread | None:
-    """Return the experts that tokens touch; None: no layer has any."""
+    """Return the distinct experts of `tokens` tokens; None without experts."""
     sizes = architecture.experts
     layers = sum(architecture.sparse)
     if sizes is None or not layers:
@@ -104,10 +100,10 @@ PartName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSize:
-    """How large a stage is: ``batch`` sequences, ``context`` tokens each.
+    """Size of a stage: ``batch`` sequences of ``context`` tokens.
 
-    Prefill takes all of a context in and gives the logits of its last token. Decode takes one
-    token a sequence in, behind a cache of ``context`` tokens.
+    Prefill processes a whole context and returns the logits of its last token. Decode processes one
+    token per sequence, with ``context`` tokens in the KV cache.
     """
 
     stage: Stage
@@ -116,17 +112,17 @@ class StageSize:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that prefill takes in or decode gives, of all sequences."""
+        """Tokens of all sequences that prefill reads or decode generates."""
         return self.batch * (self.context if self.stage == "prefill" else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One kind of work in ``count`` layers alike; all numbers are of one of them.
+    """One kind of work in ``count`` equal layers; numbers are per layer.
 
-    ``macs`` takes the whole rectangle of attention, ``min_flop`` only what may be seen.
-    ``weights`` are elements read once, ``cache_elements`` those of keys and values before, which
-    are read, ``new_elements`` those that are written.
+    ``macs`` counts the full attention rectangle, ``min_flop`` only unmasked positions. ``weights``
+    are elements read once; ``cache_elements`` and ``new_elements`` are read from and written to the
+    cache.
     """
 
     name: PartName
@@ -142,10 +138,7 @@ class Part:
 def parts_of(
     architecture: Architecture, size: StageSize, distinct: int | None = None
 ) -> tuple[Part, ...]:
-    """Return the parts of one pass of a stage, in order.
-
-    `distinct` is how many experts a layer touches; None: as few as there can be.
-    """
+    """Return the parts of a pass, in order; `distinct` experts per layer (None: the minimum)."""
     of, tokens, sparse = architecture, size.new_tokens, sum(architecture.sparse)
     products = (3 if of.is_gated else 2) * of.width
     windows = Counter(zip(of.windows, of.chunked, strict=True))
@@ -186,7 +179,7 @@ def _product(
 
 
 def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
-    """Queries, keys, values and what leaves attention: a product each."""
+    """Yield the query, key, value and output projections."""
     heads, latent = of.heads, of.latent
     if latent is None:
         sizes = [
@@ -196,19 +189,19 @@ def _projections(of: Architecture, tokens: int) -> Iterable[Part]:
     else:
         queries, rank = heads * latent.key_size, latent.query_rank
         sizes = [(of.width, queries)] if rank is None else [(of.width, rank), (rank, queries)]
-        # In prefill the last makes keys and values; in decode the same weights are applied to
-        # queries and to what was summed instead, and keys of the cache are never made.
+        # In prefill the last expands keys and values; in decode the same weights are absorbed into
+        # queries and outputs, and cached keys are never expanded.
         expanded = heads * (latent.plain_size + latent.value_size)
         sizes += [(of.width, latent.kept), (latent.key_value_rank, expanded)]
     for read, written in (*sizes, (heads * of.value_size, of.width)):
         yield _product("attention projections", of.layers, tokens, read, written)
 
 
-def seen_tokens(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
-    """Pairs of a query and a key that it may look at, in one sequence.
+def attended_pairs(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
+    """Return the number of unmasked pairs of query and key in one sequence.
 
-    Of a `window` a query sees so many tokens, itself included; of a chunk none before that in which
-    it stands.
+    With a `window` a query attends to that many tokens, itself included; in chunks only to those of
+    its own chunk.
     """
     context = size.context
     if size.stage == "decode":
@@ -238,13 +231,13 @@ def _attention(
     if latent is not None:
         kept = latent.kept
         if decoding:
-            # On what is kept. Keys and values that were made of it before would be fewer FLOP and
-            # more bytes: the bound takes the least of both.
+            # On latent vectors. Expanded keys and values need fewer FLOP and more bytes: the
+            # minimum takes the smaller of each.
             key, value = latent.kept, latent.key_value_rank
-    seen = seen_tokens(size, window, is_chunk=is_chunk)
-    rectangle = seen_tokens(size, window) if decoding else size.context**2
-    # Of a prompt, those are kept that the next token will see.
-    left = seen_tokens(replace(size, stage="decode"), window, is_chunk=is_chunk) - 1
+    seen = attended_pairs(size, window, is_chunk=is_chunk)
+    rectangle = attended_pairs(size, window) if decoding else size.context**2
+    # The cache keeps the tokens that the next one attends to.
+    left = attended_pairs(replace(size, stage="decode"), window, is_chunk=is_chunk) - 1
     return Part(
         name="attention",
         count=count,
@@ -256,18 +249,18 @@ def _attention(
 
 
 def product_weights(architecture: Architecture) -> int:
-    """Return the weights of all products in elements, all experts among them; no embeddings."""
+    """Return the weights of all products and experts in elements, without embeddings."""
     return sum(each.count * each.weights for each in _with_all_experts(architecture))
 
 
 def weights_of(architecture: Architecture) -> int:
-    """Return the elements of all products and of the embeddings; norms and biases left out."""
+    """Return the weights of products and embeddings in elements, without norms and biases."""
     table = 0 if architecture.is_tied else architecture.vocabulary * architecture.width
     return product_weights(architecture) + table
 
 
 def quantized_weights(architecture: Architecture) -> int:
-    """Return the elements of products that are quantized where weights have few bits."""
+    """Return the elements of weights that weight-only quantization applies to."""
     parts = _with_all_experts(architecture)
     return sum(each.count * each.weights for each in parts if each.is_quantized)
 

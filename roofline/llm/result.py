@@ -1,4 +1,4 @@
-"""Language models: prefill and decode on a machine, KV cache, and memory."""
+"""Result of `llm`: prefill and decode on a machine, KV cache and memory."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _ASKED = {
     "bound": "string",
     **dict.fromkeys(("compute_share", "model_min_time_s", "tokens_per_s"), "Float64"),
 }
-"""Columns of the architecture, which begin with ``asked_``; the others are of transformers, and
-missing in cells of a sweep."""
+"""Columns of the architecture, prefixed ``asked_``. Others are of transformers, missing in sweeps.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Language(Result):
-    """A language model on a machine: its stages, its KV cache, its memory.
+    """Language model on a machine: stages, KV cache and memory.
 
     Attributes:
-        configuration: as plain data.
-        dtype: of most parameters.
+        configuration: of the model, as plain data.
+        dtype: data type of most parameters.
         stages: prefill, decode, or both in this order.
-        weight_bits: the same with weights in fewer bits.
-        sweep: over batch and context; None: not asked for.
+        weight_bits: weight-only quantization what-ifs.
+        sweep: over batch and context; None without one.
 
     Raises:
-        ValueError: no stage, or one of another batch or context.
+        ValueError: without stages, or with one of another batch or context.
     """
 
     kind: ClassVar = "language model"
@@ -85,17 +85,17 @@ class Language(Result):
             raise ValueError(f"stages: not all of batch {self.batch}, context {self.context}")
 
     def stage(self, name: Stage) -> StageResult | None:
-        """Return the stage of that name; None: not asked for."""
+        """Return the stage of that name; None if it is missing."""
         return next((each for each in self.stages if each.stage == name), None)
 
     @property
     def hardware(self) -> HardwareProfile:
-        """The machine of all stages."""
+        """Machine of all stages."""
         return self.stages[0].analysis.hardware
 
     @property
     def has_curves(self) -> bool:
-        """Whether there is a sweep of several values, each with a rate, to draw."""
+        """True for a sweep of several values with known rates."""
         sweep = self.sweep
         return (
             sweep is not None
@@ -105,7 +105,7 @@ class Language(Result):
 
     @property
     def summary(self) -> str:
-        """Tokens/s and limiter of each stage, and the memory."""
+        """Verdict: tokens/s and limiter of each stage, and memory."""
         parts = [*map(_verdict, self.stages), _memory_words(self.footprint)]
         return f"{self.model} on {self.hardware.name} (eager transformers): {'; '.join(parts)}"
 
@@ -118,7 +118,7 @@ class Language(Result):
     def _stage_row(self, stage: StageResult) -> dict[str, Any]:
         totals, run = stage.analysis.totals, stage.analysis.prediction
         rate, predicted = stage.bound_rate, stage.predicted_rate
-        # Sums that leave something out are no numbers of the whole.
+        # Incomplete sums are not reported as totals.
         is_whole = not totals.unknown_operators
         of, activations = self.footprint, activations_of(self.architecture, stage.stage, self.dtype)
         byte = of.weight_bytes + of.cache_bytes + activations.byte(self.context, self.batch)
@@ -166,7 +166,7 @@ class Language(Result):
             draw_stages(figure, self, labels)
 
     def page(self, view: View) -> str:
-        """Return an HTML page with all pictures: the sweep if any, the stages, and the report."""
+        """Return an HTML page with all plots and the report."""
         from roofline.render.pages import page_html
 
         drawn = (
@@ -178,7 +178,7 @@ class Language(Result):
 
 
 def _cells(of: object, names: Iterable[str], before: str = "") -> dict[str, Any]:
-    """Return attributes by name, `before` in front of it; None where there is no object."""
+    """Return attributes by prefixed name; None without an object."""
     return {f"{before}{name}": None if of is None else getattr(of, name) for name in names}
 
 
@@ -206,11 +206,11 @@ def _verdict(stage: StageResult) -> str:
 
 def _memory_words(footprint: Footprint) -> str:
     takes, memory = format_bytes(footprint.total_bytes), format_bytes(footprint.memory.size_bytes)
-    peak = f"not the peak of {format_bytes(footprint.peak_bytes)} in transformers"
+    peak = f"the peak of {format_bytes(footprint.peak_bytes)} in transformers does not"
     return {
         "fits": f"{takes} fit into {memory}",
-        "fits at the least": f"{takes} without copies fit into {memory}",
-        "only without copies": f"{takes} fit into {memory}, but {peak}",
+        "minimum fits": f"minimum {takes} fit into {memory}",
+        "only without copies": f"minimum {takes} fit into {memory}, {peak}",
         "does not fit": f"{takes} do not fit into {memory}",
         "unknown": f"{takes} of memory",
     }[footprint.fit]

@@ -1,4 +1,4 @@
-"""A stage by the operators of transformers and by the architecture: times and tokens/s."""
+"""Prefill and decode, by operators of transformers and by architecture: times and tokens/s."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from roofline.analysis import Analysis
 from roofline.core.dtypes import DType, dtype
 from roofline.core.units import MISSING, format_bytes, format_si
 from roofline.llm.architecture import Architecture
+from roofline.llm.bounds import ModelOnMachine, PlacedStage
 from roofline.llm.memory import Cache
 from roofline.llm.parts import ExpertSpread, Stage, StageSize
-from roofline.llm.placing import ModelOnMachine, PlacedStage
 from roofline.placement import Bound
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import Residency, storage_sizes
 from roofline.workload.tensors import Role, TensorSpec
 
-# A pass that is captured gets its cache from a caller who keeps it. In a loop nobody but the model
-# holds the cache: as soon as a layer has copied its keys beside the new one, the old ones are gone.
-# So memory is fullest with the whole cache, and once more what grows at that moment.
+# In a captured pass the caller keeps the KV cache. In a generation loop only the model holds it:
+# each layer frees its old keys and values after copying them. The peak has the whole cache, and one
+# grown tensor twice.
 
 
-def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -> Residency:
-    """Where and how full memory is when a decode pass is one of many; else as `reuse`, which takes
-    the caller to keep the cache.
+def residency_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -> Residency:
+    """Return `reuse` with the activation peak of a decode pass in a generation loop.
 
-    The peak is bytes beyond those of the inputs: what grows in the place of an old cache that is
-    gone does not count twice.
+    The peak excludes inputs: a grown tensor in place of a freed old one is not counted twice.
     """
     grown = {
         spec.storage
@@ -37,7 +35,7 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
         for spec in record.inputs
         if is_cache(spec)
     }
-    # For each old cache that is copied into a new one, the operator that touches it last.
+    # The last operator that touches each copied cache tensor.
     last = {
         spec.storage: index
         for index, record in enumerate(records)
@@ -62,13 +60,13 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
 
 
 def is_cache(spec: TensorSpec) -> bool:
-    """Whether an operand is of the cache that a pass was given: tokens are whole numbers."""
+    """Return True for a tensor of the KV cache: a floating-point input."""
     return spec.role is Role.INPUT and spec.dtype.kind == "float"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Tokens per second of all sequences; ``low`` and ``high`` are the ends of an interval."""
+    """Tokens/s of all sequences, with a prediction interval."""
 
     tokens_per_s: float
     low_per_s: float | None = None
@@ -76,13 +74,13 @@ class Rate:
 
     @property
     def words(self) -> str:
-        """``"12.3"``; of a prediction its interval: ``"8.1 to 10"``."""
+        """Rate as text: ``"12.3"``; of a prediction ``"8.1 to 10"``."""
         if self.low_per_s is None or self.high_per_s is None:
             return rate_text(self.tokens_per_s)
         return f"{rate_text(self.low_per_s, 2)} to {rate_text(self.high_per_s, 2)}"
 
     def of_one(self, batch: int) -> Rate:
-        """Return the rate of a single sequence of a batch."""
+        """Return the rate of one sequence of the batch."""
         return Rate(
             tokens_per_s=self.tokens_per_s / batch,
             low_per_s=None if self.low_per_s is None else self.low_per_s / batch,
@@ -91,7 +89,7 @@ class Rate:
 
 
 def rate_text(per_s: float | None, digits: int = 3) -> str:
-    """Return tokens per second without prefix: ``"21,900"``, ``"8.13"``."""
+    """Return tokens/s without SI prefix: ``"21,900"``, ``"8.13"``."""
     if per_s is None:
         return MISSING
     rounded = float(f"{per_s:.{digits - 1}e}")
@@ -102,7 +100,7 @@ def rate_text(per_s: float | None, digits: int = 3) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedBound:
-    """The architecture's minimum where each layer touches ``distinct`` experts."""
+    """Minimum time of the architecture with ``distinct`` experts per layer."""
 
     distinct: int
     weight_bytes: int
@@ -115,13 +113,13 @@ class StageResult:
     """One stage on a machine.
 
     Attributes:
-        analysis: of the operators that transformers calls.
-        asked: by the architecture, with as many experts as uniform routing touches.
-        spread: of experts; None: no layer has any.
-        routed: with the fewest experts, those of uniform routing, and the most.
+        analysis: of the operators of transformers.
+        asked: minimum work of the architecture, with the experts of uniform routing.
+        spread: distinct experts; None without experts.
+        routed: with identical, uniform and disjoint routing.
 
     Raises:
-        ValueError: parts that are of another size or routing.
+        ValueError: parts of another size or routing.
     """
 
     ALSO_WRITTEN: ClassVar = ("tokens", "bound_rate", "predicted_rate", "asked_rate")
@@ -142,12 +140,12 @@ class StageResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens taken in by prefill, tokens given by decode, in one pass."""
+        """Tokens per pass: read by prefill, generated by decode."""
         return self.asked.size.new_tokens
 
     @property
     def given_cache_bytes(self) -> int | None:
-        """Bytes of the cache that the pass was given; None: it was given none."""
+        """Bytes of the KV cache input of the pass; None without one."""
         byte: dict[int, int] = {}
         for row in self.analysis.operators:
             for spec in row.inputs:
@@ -158,12 +156,12 @@ class StageResult:
 
     @property
     def eager_min_time_s(self) -> float | None:
-        """Minimum time of the operators of transformers; None: no ceilings."""
+        """Eager minimum time of transformers in seconds; None without ceilings."""
         return self.analysis.totals.eager_min_time_s
 
     @property
     def shares(self) -> dict[Bound, float]:
-        """Shares of `eager_min_time_s` by limiter, the largest first; empty: there is no time."""
+        """Shares of `eager_min_time_s` by limiter, largest first; empty without a time."""
         times = dict.fromkeys((Bound.COMPUTE, Bound.MEMORY, Bound.UNKNOWN), 0.0)
         for row in self.analysis.operators:
             if row.bound in times:
@@ -174,22 +172,22 @@ class StageResult:
 
     @property
     def limiter(self) -> Bound:
-        """The limiter of the largest share."""
+        """Limiter of the largest share."""
         return next(iter(self.shares), Bound.UNKNOWN)
 
     @property
     def bound_rate(self) -> Rate | None:
-        """The most tokens per second with these operators."""
+        """Maximum tokens/s of transformers."""
         return _rate(self.tokens, self.eager_min_time_s)
 
     @property
     def asked_rate(self) -> Rate | None:
-        """The most tokens per second with any operators."""
+        """Maximum tokens/s of any implementation."""
         return _rate(self.tokens, self.asked.model_min_time_s)
 
     @property
     def predicted_rate(self) -> Rate | None:
-        """Tokens per second as predicted, with the 10-90 % interval; None: nothing was learned."""
+        """Predicted tokens/s with an 80 % interval; None without a prediction."""
         run = self.analysis.prediction
         if run is None or not run.predicted_s:
             return None
@@ -205,7 +203,7 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
 
 
 def stage_of(model: ModelOnMachine, size: StageSize, analysis: Analysis) -> StageResult:
-    """Return one stage, as it is run and as it is asked for."""
+    """Return a stage of transformers and of the architecture."""
     spread, routed = model.spread(size), list[RoutedBound]()
     for distinct in (spread.least, spread.typical, spread.most) if spread else ():
         placed = model.placed(size, distinct)
@@ -231,35 +229,34 @@ def stage_of(model: ModelOnMachine, size: StageSize, analysis: Analysis) -> Stag
 def warnings_of(
     stages: Sequence[StageResult], architecture: Architecture, cache: Cache, noted: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return contradictions and the warnings of the passes, each once, without those in `noted`."""
+    """Return contradictions and distinct warnings of the passes, without those in `noted`."""
     doubted = (line for each in stages for line in _doubts(each, architecture, cache))
     said = (line for each in stages for line in each.analysis.warnings)
     return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def _doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
-    """Yield a warning where an architecture, as read, contradicts the pass of transformers."""
+    """Yield a warning if the architecture contradicts the pass of transformers."""
     found: list[str] = []
     called, asked = stage.analysis.totals.macs, stage.asked.macs
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
         found.append(f"{format_si(asked, '')} MACs, transformers {format_si(called, '')}")
     given = stage.given_cache_bytes
     most = cache.byte(stage.context, stage.batch)
-    # A layer with a window keeps one token less than it sees.
+    # A layer with a window caches one token less than it attends to.
     least = stage.asked.cache_bytes - stage.batch * cache.token_bytes
     if stage.stage == "decode" and given is not None and not least <= given <= most:
         found.append(f"a KV cache of {format_bytes(most)}, transformers {format_bytes(given)}")
     if found:
         yield (
-            f"{stage.stage}: the architecture read from the configuration has"
-            f" {' and '.join(found)}: models of type '{architecture.model_type}' differ from known"
-            " types; rely on the rows of transformers alone, not on the architecture, its parts, KV"
-            " cache, sweep or weight bits"
+            f"{stage.stage}: architecture and transformers differ for model type"
+            f" '{architecture.model_type}': the configuration gives {' and '.join(found)}; use the"
+            " rows of transformers only"
         )
 
 
 def dtype_of(analysis: Analysis) -> DType:
-    """Return the data type of most bytes of a model's parameters; float32 where it has none."""
+    """Return the data type of most parameter bytes; float32 without parameters."""
     byte: dict[str, int] = {}
     seen: set[int] = set()
     for row in analysis.operators:

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import fits
+from roofline.llm.bounds import ModelOnMachine, PlacedStage
 from roofline.llm.memory import Fit, activations_of, cache_of, fit_of
 from roofline.llm.parts import Stage, StageSize
-from roofline.llm.placing import ModelOnMachine, PlacedStage
 from roofline.placement import Bound
 
 MOST_BATCH = 2**16
-"""Up to which batch a crossover is looked for."""
+"""Largest batch in the search for a crossover."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCell:
-    """A stage at one batch and one context, as the architecture asks for it.
+    """Stage of the architecture at one batch and one context.
 
-    ``bound`` says whether arithmetic or bytes set ``model_min_time_s``; ``compute_share`` is how
-    much compute-bound parts take of all parts one by one. Rates are the largest: of all sequences,
-    and of one. ``footprint_bytes`` is what weights, cache and activations take.
+    ``bound`` is the limiter of ``model_min_time_s``; ``compute_share`` the share of compute-bound
+    parts in the sum of parts; ``tokens_per_s`` the maximum of all sequences. ``footprint_bytes``
+    are weights, KV cache and activations.
     """
 
     stage: Stage
@@ -40,17 +40,16 @@ class SweepCell:
 
     @property
     def intensity_flop_per_byte(self) -> float | None:
-        """FLOP per byte of traffic."""
+        """Arithmetic intensity in FLOP per byte of traffic."""
         return self.flop / self.traffic_bytes if self.traffic_bytes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossover:
-    """From which batch on compute-bound parts take most of a stage's bound, at one context.
+    """Smallest compute-bound batch of a stage at one context.
 
-    ``batch`` is None where no batch up to `MOST_BATCH` gets there, ``weights_batch`` where the
-    products with weights alone do not. ``cache_flop_per_byte`` is what attention does with each
-    byte of the cache, at any batch.
+    ``batch`` is that of all parts, ``weights_batch`` that of products with weights; None above
+    `MOST_BATCH`. ``cache_flop_per_byte`` is the arithmetic intensity of attention at any batch.
     """
 
     stage: Stage
@@ -63,7 +62,7 @@ class Crossover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSweep:
-    """Cells by stage, context and batch, in that order, and the crossovers of each context."""
+    """Cells by stage, context and batch, and the crossovers of each context."""
 
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -85,13 +84,13 @@ class StageSweep:
         return tuple(found)
 
     def cell(self, stage: Stage, batch: int, context: int) -> SweepCell:
-        """The cell at a place of the grid."""
+        """Return the cell of a stage, batch and context."""
         place = (stage, batch, context)
         return next(each for each in self.cells if (each.stage, each.batch, each.context) == place)
 
 
 def _footprint_bytes(model: ModelOnMachine, size: StageSize) -> int:
-    """Bytes of weights, cache and activations of a stage."""
+    """Return the bytes of weights, KV cache and activations of a stage."""
     cache = cache_of(model.architecture, model.types.cache)
     activations = activations_of(model.architecture, size.stage, model.types.compute)
     needed = cache.byte(size.context, size.batch) + activations.byte(size.context, size.batch)
@@ -101,7 +100,7 @@ def _footprint_bytes(model: ModelOnMachine, size: StageSize) -> int:
 def sweep_of(
     model: ModelOnMachine, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
 ) -> StageSweep:
-    """All stages at all batches and contexts, each of which is at least 1."""
+    """Return all stages at all batches and contexts."""
     batches, contexts = tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(contexts))
     cells = [
         _cell(model, StageSize(stage=stage, batch=batch, context=context))
@@ -134,7 +133,7 @@ def _cell(model: ModelOnMachine, size: StageSize) -> SweepCell:
 
 
 def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover:
-    """From which batch on a stage is compute-bound at a context."""
+    """Return the smallest compute-bound batch of a stage at a context."""
 
     def placed(batch: int) -> PlacedStage:
         return model.placed(StageSize(stage=stage, batch=batch, context=context))
@@ -148,7 +147,7 @@ def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover
         compute_s = sum(each.min_time_s or 0.0 for each in parts if each.bound is Bound.COMPUTE)
         return whole_s > 0 and compute_s > 0.5 * whole_s
 
-    batch = least_batch(is_compute)
+    batch = smallest_batch(is_compute)
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)
     footprint_bytes = None
     if batch is not None:
@@ -158,7 +157,7 @@ def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover
         stage=stage,
         context=context,
         batch=batch,
-        weights_batch=least_batch(are_weights_compute),
+        weights_batch=smallest_batch(are_weights_compute),
         cache_flop_per_byte=attention.flop / attention.cache_bytes
         if attention is not None and attention.cache_bytes
         else None,
@@ -166,11 +165,11 @@ def crossover_of(model: ModelOnMachine, stage: Stage, context: int) -> Crossover
     )
 
 
-def least_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | None:
-    """The least batch from which on something holds; None: of the largest it does not.
+def smallest_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | None:
+    """Return the smallest batch from which `holds` is true; None if false for the largest.
 
-    Looked for from above among the powers of two, as what holds of a batch that a cache has room
-    for may not hold of the next, and then between the last that fails and the one after it.
+    The search goes down the powers of two, because caches can make `holds` true for small batches,
+    then bisects between the largest failure and the next power.
     """
     tried = [1]
     while tried[-1] < most:

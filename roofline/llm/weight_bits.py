@@ -1,7 +1,7 @@
-"""Weight-only quantization: w8a16, w4a16.
+"""Weight-only quantization (W8A16, W4A16) what-ifs.
 
-Kernels read codes and dequantize them. Dequantized weights are counted; their time is not known and
-in no minimum time.
+Kernels read integer codes and dequantize them. The time of dequantization is unknown and in no
+minimum time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from roofline.analysis import Analysis, MinTimes, minimum_times_of
 from roofline.core.dtypes import DType
 from roofline.core.text import printable
 from roofline.errors import InputError
+from roofline.llm.bounds import ModelOnMachine, PlacedStage, Types
 from roofline.llm.parts import Stage, parts_of, quantized_weights
-from roofline.llm.placing import ModelOnMachine, PlacedStage, Types
 from roofline.llm.stages import StageResult
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits, structure_of
 from roofline.quantization.result import WhatIf
@@ -29,7 +29,7 @@ _ACTIVATIONS = (16, 32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightBits:
-    """How many bits weights have, and the activations that meet them."""
+    """Bit widths of weights and activations."""
 
     weights: int
     activations: int
@@ -38,12 +38,12 @@ class WeightBits:
         check_bits("weights", self.weights)
         if self.activations not in _ACTIVATIONS:
             raise InputError(
-                f"{self.words}: activations stay floats here, of 16 or 32 bits, such as"
-                f" w{self.weights}a16; for fewer there is roofline quantize"
+                f"{self.words}: activations must have 16 or 32 bits, such as w{self.weights}a16;"
+                " for fewer use roofline quantize"
             )
         if self.weights >= self.activations:
             raise InputError(
-                f"{self.words}: weights must have fewer bits than activations, such as w8a16"
+                f"{self.words}: weights must have fewer bits than activations; write w8a16"
             )
 
     @property
@@ -52,17 +52,17 @@ class WeightBits:
         return f"w{self.weights}a{self.activations}"
 
     @staticmethod
-    def parsed(text: str) -> WeightBits:
-        """The bits written as ``w4a16``."""
+    def parse(text: str) -> WeightBits:
+        """Return the bit widths written as ``w4a16``."""
         match = _FORM.fullmatch(text.strip().lower())
         if match is None:
             raise InputError(
-                f"weight bits '{printable(text)[:40]}' are not of the form w8a16 or w4a16"
+                f"weight bits '{printable(text)[:40]}': expected a form such as w8a16 or w4a16"
             )
         return WeightBits(weights=int(match[1]), activations=int(match[2]))
 
     def types(self, dtype: DType, half: DType | None) -> Types:
-        """The types of a model of `dtype` in these bits; `half`: the machine's 16-bit floats."""
+        """Return the types of a `dtype` model in these bits; `half`: 16-bit type of the machine."""
         compute = dtype
         if half is not None and self.activations == half.bits < dtype.bits:
             compute = half
@@ -70,23 +70,22 @@ class WeightBits:
         return Types(compute=compute, weights=weights, cache=compute)
 
     def notes(self, dtype: DType, types: Types) -> tuple[str, ...]:
-        """What to say where it is computed in other floats than were asked for."""
+        """Return a note if arithmetic is not in the requested width."""
         if types.compute.bits == self.activations:
             return ()
         why = f"the model is in {dtype}"
         if self.activations < dtype.bits:
-            why = f"this machine has no ceiling for floats of {self.activations} bits"
-        return (f"{self.words} is counted with arithmetic in {types.compute}: {why}",)
+            why = f"the machine has no ceiling for {self.activations}-bit floats"
+        return (f"{self.words}: arithmetic counted in {types.compute}, because {why}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageInBits:
-    """A stage with its weights in few bits.
+    """Stage with quantized weights.
 
-    ``asked_before`` and ``asked_after`` are what the architecture asks for; ``bound_*_s`` are those
-    of the operators that the library calls, with weights of their layers in these bits, None where
-    nothing could be quantized in them. ``minimum_before`` are the minimum times of these operators
-    as they are. ``unpacked_weights`` are the codes that become floats in one pass.
+    ``asked_before`` and ``asked_after`` are stages of the architecture. ``eager_min_time_*_s`` are
+    those of transformers' operators, None if nothing could be quantized; ``minimum_before`` their
+    minimum times in floats. ``unpacked_weights`` are the weights dequantized per pass.
     """
 
     stage: Stage
@@ -102,16 +101,15 @@ class StageInBits:
 
     @property
     def minimum_after(self) -> MinTimes:
-        """The minimum times after: the eager one alone, as in `WhatIf`."""
+        """Minimum times with quantized weights: the eager one only."""
         return MinTimes(eager_min_time_s=self.eager_min_time_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BitsWhatIf:
-    """A language model with its weights in few bits, the vocabulary's product left in floats.
+    """Language model with quantized weights; the vocabulary product stays in floats.
 
-    ``weight_byte_*`` are all weights as they lie in memory; scales are left out there. ``notes``
-    say where it is another than was asked for.
+    ``weight_bytes_*`` are all weights in memory, without scales.
     """
 
     bits: WeightBits
@@ -121,8 +119,10 @@ class BitsWhatIf:
     notes: tuple[str, ...] = ()
 
 
-def in_bits(model: ModelOnMachine, bits: WeightBits, stages: Sequence[StageResult]) -> BitsWhatIf:
-    """Return a model in floats of one type with its weights in few bits."""
+def what_if_in_bits(
+    model: ModelOnMachine, bits: WeightBits, stages: Sequence[StageResult]
+) -> BitsWhatIf:
+    """Return the what-if of a model with quantized weights."""
     floats = model.types.compute
     types = bits.types(floats, Widths(model.roof.profile, model.roof.threads).half)
     quantized = quantized_weights(model.architecture)
@@ -139,7 +139,7 @@ def in_bits(model: ModelOnMachine, bits: WeightBits, stages: Sequence[StageResul
 
 
 def _stage_in_bits(stage: StageResult, bits: WeightBits, after: ModelOnMachine) -> StageInBits:
-    """A stage in few bits: as the architecture asks for it, and as the library calls it."""
+    """Return a stage with quantized weights, of the architecture and of transformers."""
     analysis, size = stage.analysis, stage.asked.size
     before_s, after_s = analysis.totals.eager_min_time_s, None
     try:
@@ -172,10 +172,10 @@ def _stage_in_bits(stage: StageResult, bits: WeightBits, after: ModelOnMachine) 
 
 
 def _unfused_s(found: WhatIf, analysis: Analysis) -> float | None:
-    """The bound of all operators in few bits, none of them inside of another.
+    """Return the eager minimum time with quantized weights, without operator fusion.
 
-    A what-if takes activation functions into the layer before them; that is no gain of fewer bits,
-    so those layers gain at most what is left of it when their functions stand apart again.
+    The what-if fuses activation functions into the layer before, which is no gain of lower bit
+    width and is subtracted.
     """
     if found.eager_min_time_after_s is None:
         return None

@@ -1,6 +1,6 @@
-"""analyze_language: the stages of a language model, its cache, its memory, and what they come to.
+"""Entry point `analyze_language`: prefill, decode, KV cache and memory of a language model.
 
-What torch calls is counted on fake tensors; everything else follows from the configuration.
+Operators are counted on fake tensors; everything else follows from the configuration.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from roofline.core.rows import finite
 from roofline.core.units import format_bytes, parse_bytes
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.llm.architecture import Architecture
+from roofline.llm.bounds import ModelOnMachine, Types
 from roofline.llm.memory import Memory, activations_of, cache_of, footprint_of
 from roofline.llm.parts import STAGES, Stage, StageSize, weights_of
-from roofline.llm.placing import ModelOnMachine, Types
 from roofline.llm.result import Language
 from roofline.llm.stages import (
     dtype_of,
-    held_while_generating,
     is_cache,
+    residency_while_generating,
     stage_of,
     warnings_of,
 )
 from roofline.llm.sweep import sweep_of
-from roofline.llm.weight_bits import WeightBits, in_bits
+from roofline.llm.weight_bits import WeightBits, what_if_in_bits
 from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.analyses import known_machines, placed_on
 from roofline.pipeline.machines import Hardware, means_host
@@ -40,11 +40,7 @@ from roofline.workload.operators import OperatorRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageModel:
-    """What a name and a configuration come to.
-
-    ``configuration`` is all of it as plain data, as JSON has it, the library's defaults included;
-    ``notes`` say which sizes these were, and what else is to be known.
-    """
+    """Name and full configuration of a model, as plain data with defaults, and notes."""
 
     name: str
     configuration: Mapping[str, object]
@@ -52,10 +48,10 @@ class LanguageModel:
 
 
 def language_model(name: str, *, config: str | None) -> LanguageModel:
-    """The configuration of a language model, without its weights and without a download.
+    """Return the configuration of a language model, without weights or downloads.
 
-    `config` are its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
-    folder, or ``"key=value,key=value"``, also behind one of the first two.
+    `config` gives its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
+    folder, or ``"key=value,key=value"``, also after one of the first two.
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_models import is_transformers_model
@@ -65,7 +61,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
     source = load(name, config=config)
     if not is_transformers_model(source.module):
         raise ModelError(
-            f"model '{name}': is no language model of transformers; name one, such as hf:llama"
+            f"model '{name}': no language model of transformers; choose one such as hf:llama"
         )
     check_kind(source.module, name)
     return LanguageModel(
@@ -84,7 +80,7 @@ def stage_workload(
     context: int,
     on: str = "cpu",
 ) -> Workload:
-    """A language model in one of its stages, ready to be captured, or to be run for real."""
+    """Return a stage of a language model as a workload to capture or run."""
     run = options.run(on)
     from roofline.workload.models.libraries.transformers_stages import staged_source
     from roofline.workload.models.sources import load
@@ -112,16 +108,15 @@ def analyze_stage(
     progress: Progress | None = None,
     predict: bool = True,
 ) -> Analysis:
-    """Every operator of a prefill or a decode pass, counted and placed under a machine's ceilings.
+    """Return the analysis of a prefill or decode pass, captured on fake tensors.
 
-    The pass runs on tensors without memory. In decode, the cache is an input of the pass: the bytes
-    of it that attention reads, and that growing it copies, are those of the operators.
+    In decode, the KV cache is an input of the pass: operators read and copy its bytes.
 
     Args:
-        options: ``dtype`` is that of weights and cache; None: as the configuration says.
-        stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one
-            where the model can leave out the others; ``"decode"``: one token of each sequence,
-            behind a cache of `context` tokens.
+        options: ``dtype`` is that of weights and cache; None: that of the configuration.
+        stage: ``"prefill"``: `context` tokens per sequence, with the logits of the last one if the
+            model can leave out the others; ``"decode"``: one token per sequence, with `context`
+            tokens in the cache.
     """
     (known,) = known_machines([options.hardware], options.threads)
     asked = stage_workload(
@@ -130,17 +125,13 @@ def analyze_stage(
     captured = asked.captured()
     records = captured.capture.records
     if stage == "decode":
-        captured = replace(captured, reuse=held_while_generating(records, captured.reuse))
+        captured = replace(captured, reuse=residency_while_generating(records, captured.reuse))
     captured = replace(captured, notes=(*captured.notes, *_notes_of_pass(records, stage)))
     return placed_on(captured, known, options, progress, predict=predict)
 
 
 def cache_growth(records: Iterable[OperatorRecord]) -> tuple[int, int]:
-    """Return the bytes that a decode pass moves to add a token to its cache, beside reading it.
-
-    First those that concatenations of the cache with the new token read and write, as eager
-    transformers has it; then those of writing the token into a cache that has room for it.
-    """
+    """Return the bytes of growing the KV cache by a token: concatenated, and in a static cache."""
     copied = static = 0
     for record in records:
         if record.op == "aten.cat" and any(map(is_cache, record.inputs)):
@@ -150,72 +141,70 @@ def cache_growth(records: Iterable[OperatorRecord]) -> tuple[int, int]:
 
 
 def _notes_of_pass(records: Sequence[OperatorRecord], stage: Stage) -> Iterator[str]:
-    """What a reader of the numbers of a pass must know: cache growth, and routing."""
+    """Yield notes on cache growth and expert routing."""
     copied, static = cache_growth(records)
     if copied and stage == "decode":
         yield (
-            f"KV cache growth moves {format_bytes(copied)} (transformers concatenates); a static"
-            f" cache would move {format_bytes(static)}; peak memory has the cache once and the"
-            " growing tensor twice"
+            f"KV cache growth moves {format_bytes(copied)} (concatenation in transformers), a"
+            f" static cache {format_bytes(static)}"
         )
     product = next((each for each in records if each.op == "aten._grouped_mm"), None)
     if product is not None:
         experts, rows = product.inputs[1].shape[0], product.inputs[0].shape[0]
         yield (
-            "routing is not known from shapes: traffic counts the weights of"
-            f" {min(experts, rows)} of {experts} experts per layer (maximum of {rows} choices),"
-            " minimum times those of one; FLOP do not depend on routing"
+            f"expert routing is unknown: traffic counts {min(experts, rows)} of {experts} experts"
+            f" per layer (maximum of {rows} choices), minimum times count one"
         )
 
 
 DEFAULT_CONTEXT = 128
-"""As many tokens as other transformers models are given."""
+"""Default sequence length, that of other transformers models."""
 
 _MOST = 2**24
-"""No context and no batch is as large."""
+"""Upper limit of context and batch."""
 
 
 def check_size(name: str, value: object) -> int:
-    """A number of tokens or sequences."""
+    """Return a number of tokens or sequences."""
     if type(value) is not int or not 1 <= value <= _MOST:
         raise InputError(f"{argument(name, value)}: must be a whole number from 1 to {_MOST:,}")
     return value
 
 
-def axis_of(
+def sweep_axis(
     name: str, values: Sequence[int], *, usual: int, other: Sequence[int]
 ) -> tuple[int, ...]:
-    """The values of one axis of a sweep, each once; `usual` where only the other is given."""
+    """Return the distinct values of a sweep axis; `usual` if only the other axis is given."""
     if isinstance(values, (str, int)):
-        raise InputError(f"{argument(name, values)}: give several sizes, such as 1,2,4,8")
+        raise InputError(f"{argument(name, values)}: must be a list such as 1,2,4,8")
     if not values:
         return (usual,) if other else ()
     return tuple(sorted({check_size(name, each) for each in values}))
 
 
-def memory_of(memory: object) -> Memory | None:
-    """The memory that was named; None: none was."""
+def given_memory(memory: object) -> Memory | None:
+    """Return the memory given as an argument; None without one."""
     if memory is None:
         return None
     if isinstance(memory, str):
         return Memory(size_bytes=parse_bytes(memory), source=argument("memory"))
     if type(memory) is not int or memory < 1:
-        raise InputError(f"{argument('memory', memory)}: must be bytes, or a size such as 80GiB")
+        raise InputError(f"{argument('memory', memory)}: must be a size such as 80GiB")
     return Memory(size_bytes=memory, source=argument("memory"))
 
 
-def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
-    """What a machine has: what its profile knows, of this one what is free."""
+def machine_memory(analysis: Analysis, hardware: Hardware | None) -> Memory:
+    """Return the memory of a machine: that of its profile; of this one free memory."""
     profile = analysis.hardware
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
     if is_host:
-        return Memory(size_bytes=available_memory_bytes(), source="free on this machine now")
+        return Memory(size_bytes=available_memory_bytes(), source="free on this machine")
     capacity = profile.memory_capacity_bytes
     if capacity is not None:
         return Memory(size_bytes=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     return Memory(
         size_bytes=None,
-        source=f"{profile.name} has no memory capacity; give {argument('memory')}, such as 80GiB",
+        source=f"no capacity in profile {profile.name}; add {argument('memory', '80GiB')}",
     )
 
 
@@ -233,47 +222,42 @@ def analyze_language(
     progress: Progress | None = None,
     **run: Unpack[StageKeywords],
 ) -> Language:
-    """What prefill and decode of a language model ask for, and what a machine makes of that.
+    """Analyze prefill and decode of a language model: tokens/s, KV cache, memory.
 
-    Nothing is downloaded and no weights are allocated. Each stage is one pass of transformers'
-    model on fake tensors; beside its bound stands that of the architecture, which no implementation
-    can beat.
+    Nothing is downloaded and no weights are allocated. Each stage is one pass of transformers on
+    fake tensors, next to the minimum time of the architecture, a limit of any implementation.
 
     Args:
-        model: ``"hf:llama"`` or another type or class of transformers that continues text.
-        config: sizes: ``"hidden_size=4096,num_hidden_layers=32"``, the name of one of the bundled
-            configurations, or a local ``config.json``; None: the library's defaults.
+        model: ``"hf:llama"`` or another decoder-only type or class of transformers.
+        config: ``"hidden_size=4096,num_hidden_layers=32"``, a bundled name, or a local
+            ``config.json``; None: the library's defaults.
         stage: ``"prefill"`` or ``"decode"``; None: both.
-        context: tokens of each sequence: those that prefill takes in, those in the cache of decode;
-            None: 128.
-        weight_bits: what fewer bits of weights would be worth: ``"w8a16"``, ``"w4a16"``.
-        sweep_batch, sweep_context: values at which the stages are placed besides; where only one is
-            given, the other is what was asked for.
-        memory: what weights and cache must fit into: bytes, or ``"80GiB"``; None: what the
-            hardware's profile knows, on this machine what is free.
-        progress: as for `analyze`. `batch` is the number of sequences, by default 1; `dtype` that
-            of parameters, by default that of the configuration.
+        context: tokens per sequence, read by prefill or in the KV cache of decode; None: 128.
+        weight_bits: weight-only quantization to compare: ``"w8a16"``, ``"w4a16"``.
+        sweep_batch, sweep_context: values to sweep; one alone is swept at the other's value.
+        memory: available memory in bytes, or ``"80GiB"``; None: that of the hardware profile, on
+            this machine free memory.
+        progress: as for `analyze`. `batch` is the number of sequences [default: 1], `dtype` that
+            of parameters [default: the configuration's].
 
     Raises:
-        ModelError: the model is unknown, or no language model.
-        InputError: an option is wrong, or a size of the configuration is impossible.
-        HardwareError: unknown hardware, or it does not have so many threads.
+        ModelError: unknown model, or no language model.
+        InputError: invalid option or configuration.
+        HardwareError: unknown hardware, or too many threads.
     """
     options = RunOptions.of(**run)
     stages = STAGES
     if stage is not None:
         if stage not in STAGES:
             hint = did_you_mean(str(stage), STAGES)
-            raise InputError(
-                f"{argument('stage', stage)}: choose prefill or decode; without it both{hint}"
-            )
+            raise InputError(f"{argument('stage', stage)}: must be prefill or decode{hint}")
         stages = (stage,)
     context = check_size("context", DEFAULT_CONTEXT if context is None else context)
     batch = check_size("batch", 1 if options.batch is None else options.batch)
-    bits = dict.fromkeys(map(WeightBits.parsed, weight_bits))
-    batches = axis_of("sweep_batch", sweep_batch, usual=batch, other=sweep_context)
-    contexts = axis_of("sweep_context", sweep_context, usual=context, other=sweep_batch)
-    given = memory_of(memory)
+    bits = dict.fromkeys(map(WeightBits.parse, weight_bits))
+    batches = sweep_axis("sweep_batch", sweep_batch, usual=batch, other=sweep_context)
+    contexts = sweep_axis("sweep_context", sweep_context, usual=context, other=sweep_batch)
+    given = given_memory(memory)
     written = None if config is None else str(config)
     known = language_model(model, config=written)
     architecture = Architecture.of(known.configuration)
@@ -285,14 +269,14 @@ def analyze_language(
     }
     first = analyses[stages[0]]
     floats, totals = dtype_of(first), first.totals
-    # The model may have been built in part.
+    # Only a part of the model may have been built.
     built = totals.parameter_size_bytes + totals.buffer_size_bytes
     placed = ModelOnMachine(
         architecture=architecture,
         roof=Roof(first.hardware, first.threads),
         types=Types.all_of(floats),
         weight_bytes=max(built, floats.byte(weights_of(architecture))),
-        memory=given or memory_there(first, options.hardware),
+        memory=given or machine_memory(first, options.hardware),
     )
     found = [
         stage_of(placed, StageSize(stage=each, batch=batch, context=context), analyses[each])
@@ -301,7 +285,7 @@ def analyze_language(
     cache = cache_of(architecture, floats)
     return Language(
         model=known.name,
-        # JSON has no infinity, which a configuration may name.
+        # JSON has no infinity.
         configuration=finite(known.configuration),
         architecture=architecture,
         dtype=floats,
@@ -313,13 +297,13 @@ def analyze_language(
             context=context,
             batch=batch,
             weight_bytes=placed.weight_bytes,
-            # Prefill, where it is asked for, has more alive: it comes first.
+            # Prefill comes first and has the larger activations.
             activations=activations_of(architecture, stages[0], floats),
             memory=placed.memory,
             peak_bytes=max(each.totals.peak_memory_bytes for each in analyses.values()),
         ),
         stages=tuple(found),
-        weight_bits=tuple(in_bits(placed, each, found) for each in bits),
+        weight_bits=tuple(what_if_in_bits(placed, each, found) for each in bits),
         sweep=sweep_of(placed, stages, batches, contexts) if batches else None,
         notes=(*known.notes, *_notes(architecture, context)),
         warnings=warnings_of(found, architecture, cache, known.notes),
@@ -327,15 +311,12 @@ def analyze_language(
 
 
 def _notes(architecture: Architecture, context: int) -> Iterator[str]:
-    """What a reader of the numbers must know of the model."""
+    """Yield notes on context length and latent attention."""
     positions = architecture.positions
     if positions is not None and context > positions:
-        yield (
-            f"a context of {context:,} tokens is beyond the {positions:,} positions of the"
-            " configuration"
-        )
+        yield (f"context {context:,} exceeds the maximum of the configuration ({positions:,})")
     if architecture.latent is not None:
         yield (
-            "latent attention: the architecture keeps one vector per token and decodes on it;"
-            " operators of transformers may make keys and values of all heads in every pass"
+            "latent attention: the architecture caches and reads one vector per token; operators of"
+            " transformers may expand keys and values of all heads in every pass"
         )

@@ -118,7 +118,7 @@ def test_activations_are_those_of_a_prompt_or_the_logits() -> None:
     [
         (10, 20, 20, "fits"),
         (10, 10, 10, "fits"),
-        (10, None, 10, "fits at the least"),
+        (10, None, 10, "minimum fits"),
         (10, 21, 20, "only without copies"),
         (11, 21, 10, "does not fit"),
         (11, 21, None, "unknown"),
@@ -145,4 +145,4 @@ def test_llama_2_7b_in_sixteen_gigabyte() -> None:
     )
     assert found.max_context == 4812
     assert found.max_sequences == 1
-    assert found.fit == "fits at the least"
+    assert found.fit == "minimum fits"

@@ -17,7 +17,7 @@ from roofline.llm.parts import (
     parts_of,
     product_weights,
     quantized_weights,
-    seen_tokens,
+    attended_pairs,
 )
 from tests.llm.language_examples import DEEPSEEK_V3, LLAMA_2_7B, LLAMA_3_8B, TINY
 
@@ -101,7 +101,7 @@ def test_pairs_are_those_that_a_mask_leaves(
     pairs = sum(seen(query, key) for query in queries for key in range(query + 1))
     size = StageSize(stage=stage, batch=3, context=context)
     limit = None if kind == "all" else window
-    assert seen_tokens(size, limit, is_chunk=kind == "chunk") == pairs
+    assert attended_pairs(size, limit, is_chunk=kind == "chunk") == pairs
 
 
 def test_layers_of_chunks_read_their_own_chunk() -> None:

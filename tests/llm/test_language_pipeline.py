@@ -154,7 +154,9 @@ def test_a_sweep_has_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_context_beyond_the_positions_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(monkeypatch, stage="decode", context=65)
-    assert any("65 tokens is beyond the 64 positions" in each for each in found.notes)
+    assert any(
+        "context 65 exceeds the maximum of the configuration (64)" in each for each in found.notes
+    )
 
 
 def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,18 +194,18 @@ def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stage": "decoding"}, "stage='decoding': choose prefill or decode"),
+        ({"stage": "decoding"}, "stage='decoding': must be prefill or decode"),
         ({"context": 0}, "context=0: must be a whole number from 1"),
         ({"batch": -1}, "batch=-1: must be"),
         ({"batch": True}, "batch=True: must be"),
-        ({"weight_bits": ["4"]}, "weight bits '4' are not of the form"),
-        ({"weight_bits": ["w4a4"]}, "activations stay floats here"),
+        ({"weight_bits": ["4"]}, "weight bits '4': expected a form"),
+        ({"weight_bits": ["w4a4"]}, "activations must have 16 or 32 bits"),
         ({"weight_bits": ["w20a16"]}, "20 bits"),
         ({"weight_bits": ["w16a16"]}, "weights must have fewer bits"),
         ({"sweep_batch": [0]}, "sweep_batch=0: must be"),
-        ({"sweep_batch": "1,2"}, "give several sizes"),
+        ({"sweep_batch": "1,2"}, "must be a list"),
         ({"memory": "lots"}, "size 'lots' is not of the form"),
-        ({"memory": 0}, "memory=0: must be bytes"),
+        ({"memory": 0}, "memory=0: must be a size"),
     ],
 )
 def test_wrong_options_get_one_line(
@@ -224,11 +226,11 @@ def test_an_architecture_that_asks_for_more_than_is_computed_is_doubted(
     found = roofline.analyze_language(
         "hf:llama", stage="prefill", context=8, hardware=machine(), sweep_batch=[1, 2]
     )
-    (line,) = (each for each in found.warnings if "rely on the rows of transformers" in each)
-    assert line.startswith("prefill: the architecture")
-    assert "models of type 'llama' differ" in line
+    (line,) = (each for each in found.warnings if "use the rows of transformers" in each)
+    assert line.startswith("prefill: architecture")
+    assert "differ for model type 'llama'" in line
     right = analysed(monkeypatch, stage="prefill", context=8)
-    assert not any("rely on" in each for each in right.warnings)
+    assert not any("use the rows" in each for each in right.warnings)
 
 
 def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,8 +243,7 @@ def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPat
     asked: dict[str, Any] = {"stage": "decode", "weight_bits": ["w8a16", "w4a32"]}
     without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).weight_bits
     assert without.notes == (
-        "w8a16 is counted with arithmetic in float32: this machine has no ceiling for floats of 16"
-        " bits",
+        "w8a16: arithmetic counted in float32, because the machine has no ceiling for 16-bit floats",
     )
     assert full.notes == ()
     with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).weight_bits

@@ -10,8 +10,8 @@ from roofline.core.dtypes import dtype
 from roofline.llm.architecture import Architecture
 from roofline.llm.memory import Memory
 from roofline.llm.parts import Stage, StageSize
-from roofline.llm.placing import ModelOnMachine, Types
-from roofline.llm.sweep import crossover_of, least_batch, sweep_of
+from roofline.llm.bounds import ModelOnMachine, Types
+from roofline.llm.sweep import crossover_of, smallest_batch, sweep_of
 from roofline.placement import Bound, Roof
 from tests.llm.language_examples import TINY, machine
 
@@ -46,7 +46,7 @@ def test_every_cell_is_the_stage_at_its_place() -> None:
 def test_cells_say_what_does_not_fit() -> None:
     # 8 tokens of 192 B, and 264 B of logits: two sequences take 3,600 B.
     found = sweep_of(model(memory=40_000 + 3599), ("decode",), (1, 2), (8,))
-    assert [each.fit for each in found.cells] == ["fits at the least", "does not fit"]
+    assert [each.fit for each in found.cells] == ["minimum fits", "does not fit"]
 
 
 @pytest.mark.parametrize("stage", ["prefill", "decode"])
@@ -81,11 +81,11 @@ def test_products_cross_where_flop_take_as_long_as_bytes() -> None:
 
 @given(first=st.integers(1, 5000), most=st.integers(1, 5000))
 def test_the_least_batch_is_found(first: int, most: int) -> None:
-    found = least_batch(lambda batch: batch >= first, most)
+    found = smallest_batch(lambda batch: batch >= first, most)
     assert found == (first if first <= most else None)
 
 
 def test_what_holds_of_small_batches_alone_is_no_crossover() -> None:
     """A small model in a cache computes; with more sequences it does not, until it does again."""
-    assert least_batch(lambda batch: batch < 5 or batch >= 300) == 300
-    assert least_batch(lambda batch: batch < 5) is None
+    assert smallest_batch(lambda batch: batch < 5 or batch >= 300) == 300
+    assert smallest_batch(lambda batch: batch < 5) is None

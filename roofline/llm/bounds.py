@@ -1,10 +1,8 @@
-"""The stages of a language model under the ceilings of a machine: minimum times.
+"""Minimum times of prefill and decode under the ceilings of a machine.
 
-That of a stage is its model minimum (`roofline.minimum`): all of its arithmetic, or all of its
-bytes from one memory level, for one part may compute while the next is read. Each part stands under
-the ceilings on its own as well. Weights and cache are touched once a pass, so that between two
-passes everything else that lasts is touched: what does not fit into a cache beside all of it comes
-from beyond. What one part hands to the next is left out.
+A stage's model minimum (`roofline.minimum`) is all of its arithmetic, or all of its bytes from one
+memory level: a part may compute while the next is read. Weights and KV cache are touched once per
+pass; their reuse distance is all persistent bytes. Activations are left out.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Types:
-    """The types of a model: of what it computes in, of its weights, and of its cache.
+    """Data types of arithmetic, of quantized weights and of the KV cache.
 
-    ``weights`` are those of quantized parts; the others are kept in ``compute``.
+    Weights of other parts are in ``compute``.
     """
 
     compute: DType
@@ -46,23 +44,22 @@ class Types:
 
     @staticmethod
     def all_of(dtype: DType) -> Types:
-        """One type for everything."""
+        """Return one type for all."""
         return Types(compute=dtype, weights=dtype, cache=dtype)
 
     def of_weights(self, part: Part) -> DType:
-        """The type that the weights of a part are kept in."""
+        """Return the type of a part's weights."""
         return self.weights if part.is_quantized else self.compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPart:
-    """A part under the roof, its numbers those of all ``count`` layers together.
+    """Part under the roofline; numbers are sums over its ``count`` layers.
 
-    It has no minimum time of its own: a run may hold one part in caches, and read more of others.
-    ``flop`` counts the whole rectangle of attention, ``min_flop`` what must be done.
-    ``weight_bytes`` and ``cache_bytes`` (read and written) are its traffic.
-    ``level``, ``ceiling``, ``bound`` and ``intensity_flop_per_byte`` as in `Placement`;
-    ``min_time_s`` and ``compute_s`` are None where the machine has no ceilings.
+    ``flop`` counts the full attention rectangle, ``min_flop`` only unmasked positions.
+    ``weight_bytes`` and ``cache_bytes`` (read and written) are its traffic. ``level``, ``ceiling``,
+    ``bound`` and ``intensity_flop_per_byte`` as in `Placement`. ``min_time_s`` is the time at its
+    ceiling, None without ceilings; a part may stay in caches, so it is no minimum time of its own.
     """
 
     name: PartName
@@ -81,16 +78,16 @@ class PlacedPart:
 
     @property
     def traffic_bytes(self) -> int:
-        """Bytes of its operands, each once."""
+        """Bytes of weights and KV cache."""
         return self.weight_bytes + self.cache_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStage:
-    """A stage on a machine, as the architecture asks for it.
+    """Stage of an architecture on a machine.
 
-    ``distinct_experts`` is how many a layer touches; None: there are none. ``minimum`` is the least
-    time of a pass; None where the machine has no ceilings.
+    ``distinct_experts`` is the number per layer; None without experts. ``minimum`` is the model
+    minimum of a pass; None without ceilings.
     """
 
     size: StageSize
@@ -107,38 +104,38 @@ class PlacedStage:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds of all parts."""
+        """MACs of all parts."""
         return sum(each.macs for each in self.parts)
 
     @property
     def traffic_bytes(self) -> int:
-        """Bytes of the operands of all parts."""
+        """Bytes of weights and KV cache of all parts."""
         return sum(each.traffic_bytes for each in self.parts)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of weights that are read."""
+        """Bytes of weights read."""
         return sum(each.weight_bytes for each in self.parts)
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of keys and values that are read and written."""
+        """Bytes of KV cache read and written."""
         return sum(each.cache_bytes for each in self.parts)
 
     @property
     def model_min_time_s(self) -> float | None:
-        """Seconds that a pass takes at least; None where the machine has no ceilings."""
+        """Model minimum time of a pass in seconds; None without ceilings."""
         return None if self.minimum is None else self.minimum.time_s
 
     @property
     def parts_s(self) -> float | None:
-        """Seconds that the parts take at least one by one; None: no ceilings."""
+        """Sum of the parts' times at their ceilings in seconds; None without ceilings."""
         known = [each.min_time_s for each in self.parts if each.min_time_s is not None]
         return sum(known) if len(known) == len(self.parts) else None
 
     @property
     def compute_share(self) -> float | None:
-        """How much of `parts_s` compute-bound parts take; None: it is not known."""
+        """Share of compute-bound parts in `parts_s`; None if unknown."""
         whole = self.parts_s
         if not whole or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return None
@@ -147,23 +144,20 @@ class PlacedStage:
 
     @property
     def bound(self) -> Bound:
-        """Whether arithmetic or bytes set the least time."""
+        """Limiter of the model minimum time."""
         if self.minimum is None or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return Bound.UNKNOWN
         return self.minimum.bound
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens of all sequences per second at the bound."""
+        """Maximum tokens/s of all sequences."""
         return self.size.new_tokens / self.model_min_time_s if self.model_min_time_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOnMachine:
-    """A model in its types, on a machine with its memory.
-
-    ``weight_bytes`` are all weights as they lie in memory.
-    """
+    """Model with its data types on a machine; ``weight_bytes`` are all weights in memory."""
 
     architecture: Architecture
     roof: Roof
@@ -172,11 +166,11 @@ class ModelOnMachine:
     memory: Memory
 
     def spread(self, size: StageSize) -> ExpertSpread | None:
-        """Return the experts that a stage touches; None: no layer has any."""
+        """Return the distinct experts of a stage; None without experts."""
         return expert_spread(self.architecture, size.new_tokens, self.types.weights)
 
     def placed(self, size: StageSize, distinct: int | None = None) -> PlacedStage:
-        """Return a stage; `distinct` None: with as many experts as uniform routing touches."""
+        """Return a stage under the roofline; `distinct` None: experts of uniform routing."""
         if distinct is None and (spread := self.spread(size)) is not None:
             distinct = spread.typical
         parts, roof, types = parts_of(self.architecture, size, distinct), self.roof, self.types
@@ -192,7 +186,7 @@ class ModelOnMachine:
 
 
 def _work(parts: Sequence[Part], types: Types) -> ModelWork:
-    """All products of a stage in the type that it computes in, and all bytes that it touches."""
+    """Return the products of a stage in its compute type, and its bytes."""
     cache = types.cache.byte
     return ModelWork(
         products=tuple(
@@ -208,7 +202,7 @@ def _work(parts: Sequence[Part], types: Types) -> ModelWork:
 
 
 def _lasting_bytes(part: Part, types: Types) -> tuple[int, int]:
-    """Bytes of weights, and of the cache, in one layer."""
+    """Return the bytes of weights and of KV cache in one layer."""
     cache = types.cache.byte(part.cache_elements) + types.cache.byte(part.new_elements)
     return types.of_weights(part).byte(part.weights), cache
 
@@ -237,7 +231,7 @@ def _placed(part: Part, roof: Roof, types: Types, lasting_bytes: int) -> PlacedP
 
 
 def _record(part: Part, types: Types) -> OperatorRecord:
-    """One layer of a part as an operator, so that it stands under the roof as all others do."""
+    """Return one layer of a part as an operator, to be placed under the roofline."""
     inputs = [
         _spec(0, part.weights, types.of_weights(part), Role.PARAMETER),
         _spec(1, part.cache_elements, types.cache, Role.INPUT),
@@ -268,13 +262,13 @@ def _spec(storage: int, elements: int, dtype: DType, role: Role) -> TensorSpec:
 
 
 def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
-    """Return parts of one name as one, which stands where the longest of them does."""
+    """Return the sum of parts of one name, with the limiter of the longest."""
     decisive = max(parts, key=lambda each: each.min_time_s or 0.0)
     summed = ("macs", "flop", "min_flop", "weight_bytes", "cache_bytes")
     whole = {name: sum(getattr(each, name) for each in parts) for name in summed}
 
     def mean(name: str) -> float | None:
-        """The FLOP of all parts over the sum of their bytes or seconds."""
+        """Return all FLOP over the sum of bytes or seconds."""
         each = [(part.flop, getattr(part, name)) for part in parts]
         over = sum(flop / rate for flop, rate in each if rate)
         return whole["flop"] / over if over and all(rate for _, rate in each) else None
