@@ -116,7 +116,7 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     from roofline.workload.capture.passes import capture
     from roofline.workload.inputs import inputs_for
     from roofline.workload.models.sources import load
-    from roofline.workload.residency import residency
+    from roofline.workload.residency import trace_residency
     from roofline.workload.torch_dtypes import dtype_for
 
     source = load(name)
@@ -149,7 +149,7 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
 
     def placed() -> None:
         found = capture(source.module, inputs, name=name)
-        reuse = residency(found.records)
+        reuse = trace_residency(found.records)
         passed = CapturedPass(name=name, inputs=(), capture=found, reuse=reuse, notes=())
         assemble(passed, roof, notes=())
 

@@ -241,13 +241,13 @@ def _costs(
     from roofline.pipeline.optimization_machine import costs_on, machine_for
     from roofline.run import Run
     from roofline.substitution.graphs.counting import records
-    from roofline.workload.residency import residency
+    from roofline.workload.residency import trace_residency
 
     def count(graph: Any, /, *, around_bytes: int = 0) -> Any:
         return records(graph, operators, around_bytes=around_bytes)
 
     machine = machine_for(None, cost=basis, fused=False, threads=1, run=Run(), progress=None)
-    peak_bytes = residency(count(graphs[0]).records).peak_activation_bytes
+    peak_bytes = trace_residency(count(graphs[0]).records).peak_activation_bytes
     with costs_on(
         machine,
         count,

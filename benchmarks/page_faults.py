@@ -27,7 +27,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import inputs_for
 from roofline.workload.models import sources
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.page_faults import count_page_faults, settling
+from roofline.workload.page_faults import count_page_faults, fault_free_settings
 
 RESULTS = Path(__file__).with_suffix(".json")
 
@@ -131,7 +131,7 @@ def settle(models: list[str]) -> None:
     """Runs each model as the simulation proposes it."""
     results = read()
     for model in models:
-        found = settling(records_of(model, 1))
+        found = fault_free_settings(records_of(model, 1))
         sizes = (found.mmap_threshold_bytes, found.trim_threshold_bytes)
         tunables = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold={}".format(*sizes)
         results["settled"] += [[*each, *sizes] for each in run([(model, 1, 1)], tunables)]

@@ -73,7 +73,7 @@ from roofline.workload.fusion import fused_traffic
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.sources import Function, Source, load
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.rewritings import model_work
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
@@ -120,7 +120,7 @@ class Placed:
     @classmethod
     def of(cls, records: Sequence[OperatorRecord]) -> Placed:
         """In the steady state: what the pass before left in a cache is still there."""
-        return cls(tuple(records), tuple(residency(records).steady))
+        return cls(tuple(records), tuple(trace_residency(records).steady))
 
     @property
     def flop(self) -> int | None:

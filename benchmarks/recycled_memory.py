@@ -26,7 +26,7 @@ from roofline.placement import Roof, place
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 
 LENGTH = 400
@@ -83,7 +83,7 @@ def main() -> None:
         records = capture(Chain(), Inputs(shape), name="chain").records
         bounds: list[float] = []
         for taken in ([kept_apart(each) for each in records], records):
-            placed = place(taken, residency(taken), roof)
+            placed = place(taken, trace_residency(taken), roof)
             bounds.append(sum(each.eager_min_time_s or 0.0 for each in placed) / LENGTH)
         times: list[float] = []
         chain, x = Chain(), torch.randn(shape)

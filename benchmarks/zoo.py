@@ -44,7 +44,7 @@ from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.names import PREFIX, Library, names_of
 from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, OperatorRecord, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.torch_dtypes import dtype_for
 
 TRAINED = 10
@@ -259,7 +259,7 @@ def _count(job: Job, name: str) -> Outcome:
         teaching=Teaching() if job.train else None,
         rebuild=source.rebuild,
     )
-    residency(captured.records)
+    trace_residency(captured.records)
     fused_traffic(captured.records)
     count_s = time.perf_counter() - start
     return _compared(job, source, inputs, captured, count_s)

@@ -15,7 +15,7 @@ from roofline.placement import Bound, Placement, Roof
 from roofline.workload.dataflow import Dataflow
 from roofline.workload.fusion import Fused, fused_records
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.rewritings import ModelWork
 
 
@@ -92,13 +92,13 @@ def kernel_minimums(
     """The least time of every fused kernel, by the position of its first operator."""
     records = [each.record for each in placements]
     kernels = fused_records(records, fused, flow)
-    reuse = residency([kernel for _, kernel in kernels])
+    reuse = trace_residency([kernel for _, kernel in kernels])
     found: dict[int, Minimum] = {}
     for (members, kernel), reuses in zip(
         kernels, reuse.cold if cold else reuse.steady, strict=True
     ):
         traffic_bytes = sum(fused[index].traffic_bytes for index in members)
-        done = [records[index] for index in members if fused[index].is_done]
+        done = [records[index] for index in members if fused[index].is_executed]
         minimum = _kernel_minimum(done, kernel, reuses, traffic_bytes, roof)
         eager_s = sum(placements[index].eager_min_time_s or 0.0 for index in members)
         # A run that does not fuse these may be faster: results then take memory that values inside

@@ -22,7 +22,7 @@ from roofline.machine.roof import LevelRoof as LevelRoof
 from roofline.machine.roof import MachineRoof
 from roofline.machine.roof import ridge_flop_per_byte as ridge_flop_per_byte
 from roofline.run import Device
-from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, least_flop_of_algorithms
+from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, min_flop_of_algorithms
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
 from roofline.workload.tensors import TensorSpec
@@ -126,7 +126,7 @@ class Roof(MachineRoof):
     def _least_flop(self, record: OperatorRecord) -> int | None:
         """The FLOP that no kernel of the machine's library (cuDNN, MIOpen) can avoid."""
         is_cuda = self.profile.device == "cuda"
-        return least_flop_of_algorithms(record) if is_cuda else record.work.min_flop
+        return min_flop_of_algorithms(record) if is_cuda else record.work.min_flop
 
     def least_share(self, record: OperatorRecord) -> float:
         """How much of its products by the direct algorithm an operator does at least: 0 to 1."""

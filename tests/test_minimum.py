@@ -16,7 +16,7 @@ from roofline.placement import Bound, Roof, place
 from roofline.run import RunOptions
 from roofline.workload.fusion import Fused, fused_records, fused_traffic
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.rewritings import ModelWork, model_work
 from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import ceiling, level, profile, record, tensor
@@ -48,7 +48,7 @@ def times(
     records: list[OperatorRecord], machine: HardwareProfile, *, cold: bool = False
 ) -> tuple[float, MinimumTimes]:
     roof = Roof(machine, 1)
-    placements = place(records, residency(records), roof, cache="cold" if cold else "steady")
+    placements = place(records, trace_residency(records), roof, cache="cold" if cold else "steady")
     found = minimum_times(placements, fused_traffic(records), model_work(records), roof, cold=cold)
     assert found is not None
     return sum(each.eager_min_time_s or 0.0 for each in placements), found
@@ -169,7 +169,7 @@ def test_the_model_minimum_leaves_out_what_all_caches_hold_together() -> None:
 def test_a_fused_minimum_below_that_of_the_model_is_raised_to_it() -> None:
     roof = Roof(CACHED, 1)
     records = chain()
-    placements = place(records, residency(records), roof)
+    placements = place(records, trace_residency(records), roof)
     longer = ModelWork(products=(), read_bytes=7_500, written_bytes=0)
     found = minimum_times(placements, fused_traffic(records), longer, roof)
     assert found is not None
@@ -183,7 +183,7 @@ def test_there_are_no_minimum_times_without_ceilings() -> None:
     bare = profile([ceiling(1e9)], [])
     roof = Roof(bare, 1)
     records = chain()
-    placements = place(records, residency(records), roof)
+    placements = place(records, trace_residency(records), roof)
     assert minimum_times(placements, fused_traffic(records), model_work(records), roof) is None
 
 

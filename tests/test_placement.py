@@ -13,7 +13,7 @@ from roofline.errors import HardwareError
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.placement import Bound, Roof, arithmetic_dtype, place, ridge_flop_per_byte, roof_notes
 from roofline.workload.operators import State
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import ceiling, level, profile, record, tensor
 
@@ -354,7 +354,7 @@ def test_cold_charges_first_touches_to_the_farthest_level() -> None:
     """Weights of 16 bytes fit into L1: from DRAM in a first pass, from L1 in a repeated one."""
     weights = tensor(0, 4, role=Role.PARAMETER)
     records = [record([weights], [tensor(1, 1)], flop=4, freed=[1])]
-    reuse = residency(records)
+    reuse = trace_residency(records)
     roof = Roof(TWO_LEVELS, 1)
     (cold,) = place(records, reuse, roof, cache="cold")
     (steady,) = place(records, reuse, roof, cache="steady")
@@ -416,9 +416,11 @@ def test_products_of_small_integers_take_the_units_for_them() -> None:
     product = record([x, weight], [y], flop=8_192_000, macs=4_096_000)
     memory = [level("DRAM", None, {"read": {1: 1e9}})]
     with_units = profile([ceiling(1e9), ceiling(4e9, of="int8", unit="avx512-vnni")], memory)
-    (placed,) = place([product], residency([product]), Roof(with_units, 1))
+    (placed,) = place([product], trace_residency([product]), Roof(with_units, 1))
     assert placed.eager_min_time_s == 8_192_000 / 4e9
-    (placed,) = place([product], residency([product]), Roof(profile([ceiling(1e9)], memory), 1))
+    (placed,) = place(
+        [product], trace_residency([product]), Roof(profile([ceiling(1e9)], memory), 1)
+    )
     # 256 bytes of input, 4096 of weights, 256 of output, and no ceiling for the products.
     assert (placed.bound, placed.eager_min_time_s) == (Bound.MEMORY, pytest.approx(4608e-9))
     (note,) = roof_notes([placed], Roof(profile([ceiling(1e9)], memory), 1))[-1:]

@@ -23,7 +23,7 @@ from roofline.analysis.rows import (
 from roofline.core.units import sum_known
 from roofline.placement import Bound, ComputeRoof, LevelRoof
 from roofline.workload.operators import PHASES, State
-from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
 
 _ROUNDING = 1e-9
 """How far sums of the same numbers may lie apart: they may have been added in another order."""
@@ -205,7 +205,7 @@ def _contradictions_of_place(row: OperatorRow, labels: _Labels) -> Iterable[str]
 
 
 def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
-    if row.flop is not None and row.flop < FLOP_PER_FMA * (row.macs or 0):
+    if row.flop is not None and row.flop < FLOP_PER_MAC * (row.macs or 0):
         yield f"flop is {row.flop}, but each of {row.macs} macs counts for two"
     if row.flop is not None and row.flop < (row.min_flop or 0):
         yield f"flop is {row.flop}, but min_flop is {row.min_flop}"

@@ -25,7 +25,7 @@ from roofline.analysis.rows import OperatorRow, minimum_times_of
 from roofline.analysis.words import Kind, short_op, time_of
 from roofline.core.text import printable
 from roofline.errors import InputError, error_text
-from roofline.workload.dataflow import dataflow
+from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec
 
@@ -100,7 +100,7 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
 
 
 def _graph_def(known: SimpleNamespace, analysis: Analysis) -> Any:
-    flow = dataflow([row.record for row in analysis.operators])
+    flow = trace_dataflow([row.record for row in analysis.operators])
     names, device = node_names(analysis.operators), _DEVICES[analysis.run.device == "cuda"]
     graph = known.graph_def()
     graph.versions.producer = _FORMAT_VERSION

@@ -30,7 +30,7 @@ from roofline.core.blocks import View
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.workload.formulas.catalogue import Missing
+    from roofline.workload.formulas.catalog import Missing
 
 
 @command(
@@ -146,16 +146,21 @@ def operators(
     --missing MODEL lists instead the operators of MODEL without a formula, with the beginning of
     one to paste. It exits with 0 either way: analyze --min-coverage fails.
     """
-    from roofline.workload.formulas.catalogue import Operators, catalogue, matching, of_type
+    from roofline.workload.formulas.catalog import (
+        Operators,
+        catalog,
+        filter_by_name,
+        filter_by_type,
+    )
 
     output.check(Operators)
     result: Operators | Missing
     if model is None:
         _refuse(context, run, "has no effect without --missing MODEL")
-        every = catalogue()
-        entries = every if type_ is None else of_type(every, type_)
+        every = catalog()
+        entries = every if type_ is None else filter_by_type(every, type_)
         if pattern is not None:
-            entries = matching(entries, pattern)
+            entries = filter_by_name(entries, pattern)
         result = Operators(known=len(every), operators=entries)
     else:
         _refuse(context, ("pattern", "type_"), "has no effect beside --missing")

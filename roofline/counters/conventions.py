@@ -19,7 +19,7 @@ from typing import Literal
 from roofline.counters.result import Measure
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.work import FLOP_PER_MAC
 
 Portion = Literal["product", "rest"]
 
@@ -136,7 +136,7 @@ def _macs(record: OperatorRecord) -> int:
 
 
 def _two_a_mac(record: OperatorRecord) -> int:
-    return FLOP_PER_FMA * _macs(record)
+    return FLOP_PER_MAC * _macs(record)
 
 
 def _of_outputs(each: int) -> Count:

@@ -20,7 +20,7 @@ from roofline.counters.conventions import (
 )
 from roofline.counters.result import Difference, Source
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.work import FLOP_PER_MAC
 
 _PORTIONS: tuple[Portion, ...] = ("product", "rest")
 
@@ -62,7 +62,7 @@ def _ours(record: OperatorRecord, portion: Portion, convention: Convention) -> i
         return 0
     if convention.measure == "macs":
         return work.macs * convention.per_unit if portion == "product" else 0
-    product = FLOP_PER_FMA * work.macs
+    product = FLOP_PER_MAC * work.macs
     return (product if portion == "product" else work.flop - product) * convention.per_unit
 
 

@@ -16,7 +16,7 @@ from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
 from roofline.workload.operators import State
-from roofline.workload.page_faults import PageFaults, count_page_faults, settling
+from roofline.workload.page_faults import PageFaults, count_page_faults, fault_free_settings
 
 _FAULT_DEVIATION = 0.2
 """The relative deviation of what a page fault takes, from machine state to machine state: of 2.0,
@@ -96,7 +96,7 @@ class Predictor:
         # In nine of ten simulated processes: other settings gain nothing where there are none.
         if page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s:
             # With these there would be no page faults by the simulation.
-            kept = settling(records, threads=threads, lanes=self.lanes)
+            kept = fault_free_settings(records, threads=threads, lanes=self.lanes)
             run = replace(
                 run,
                 tunables=f"glibc.malloc.mmap_threshold={kept.mmap_threshold_bytes}"

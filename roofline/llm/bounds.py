@@ -28,7 +28,7 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse
 from roofline.workload.rewritings import ModelWork
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,7 @@ def _record(part: Part, types: Types) -> OperatorRecord:
         outputs=tuple(outputs),
         state=State.COUNTED,
         work=Work(
-            flop=FLOP_PER_FMA * part.macs,
+            flop=FLOP_PER_MAC * part.macs,
             macs=part.macs,
             min_flop=part.min_flop,
             **traffic_of(inputs, outputs),

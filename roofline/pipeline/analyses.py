@@ -46,7 +46,7 @@ from roofline.pipeline.measuring import check_threads_of_host
 from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.run import OnMachinesKeywords, PlacedKeywords, Run, RunOptions, each_of, takes
-from roofline.workload.dataflow import dataflow
+from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import Capture, State
 from roofline.workload.residency import Residency
@@ -273,7 +273,7 @@ def assemble(
     """
     capture, reuse = passed.capture, passed.reuse
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
-    flow = dataflow(capture.records)
+    flow = trace_dataflow(capture.records)
     fused = fused_traffic(capture.records, flow)
     predicted = predictor or Predicted()
     if not isinstance(predicted, Predicted):

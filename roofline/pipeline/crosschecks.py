@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roofline.counters.subject import Subject
     from roofline.pipeline.analyses import Model
     from roofline.run import Loss
-    from roofline.workload.formulas.catalogue import Missing
+    from roofline.workload.formulas.catalog import Missing
 
 
 class CrosscheckKeywords(ShapeKeywords, total=False):
@@ -108,7 +108,7 @@ def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywor
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
         InputError: inputs or options are wrong.
     """
-    from roofline.workload.formulas.catalogue import Missing, missing_in
+    from roofline.workload.formulas.catalog import Missing, find_missing
 
     options = RunOptions.of(inputs, **run)
     captured = workload_of(model, inputs, options).captured()
@@ -119,7 +119,7 @@ def missing_operators(model: Model, inputs: Any = None, **run: Unpack[PassKeywor
         run=captured.capture.run,
         calls=len(working),
         operators=len({each.op for each in working}),
-        missing=missing_in(working, _parameters),
+        missing=find_missing(working, _parameters),
         warnings=captured.notes,
     )
 

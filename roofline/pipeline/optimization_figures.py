@@ -21,7 +21,7 @@ from roofline.substitution.result import Figures, Proof, Substitution
 from roofline.substitution.rules.rule import Match, Rule
 from roofline.substitution.search import Application, Candidate, Found, Refusal, applied
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
     from roofline.substitution.graphs.capturing import CapturedModel
@@ -229,7 +229,7 @@ def analysis_of(
     passed = replace(
         first,
         capture=replace(first.capture, records=records, modules=modules, notes=()),
-        reuse=residency(records),
+        reuse=trace_residency(records),
     )
     return assemble(passed, machine.roof, notes=(), predictor=machine.predictor)
 

@@ -53,7 +53,7 @@ from roofline.substitution.result import Optimization
 from roofline.substitution.rules.rule import Rule, guarded, rules_named
 from roofline.substitution.search import DEFAULT_ALPHA, DEFAULT_BUDGET, Found, check
 from roofline.substitution.search import Candidate as GraphCandidate
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
     from roofline.pipeline.runs import Model
@@ -129,7 +129,7 @@ class _Optimizing:
             )
 
         before = count(model.graph)
-        activation_bytes = residency(before.records).peak_activation_bytes
+        activation_bytes = trace_residency(before.records).peak_activation_bytes
         with costs_on(
             machine,
             count,

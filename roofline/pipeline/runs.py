@@ -35,7 +35,7 @@ from roofline.core.files import write_atomically
 from roofline.errors import InputError
 from roofline.run import Run, RunOptions, libraries_are_untouched
 from roofline.workload.operators import Capture
-from roofline.workload.residency import Residency, residency
+from roofline.workload.residency import Residency, trace_residency
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ class Workload:
             name=self.name,
             inputs=self.specs,
             capture=found,
-            reuse=residency(found.records),
+            reuse=trace_residency(found.records),
             notes=(*self.notes, *found.notes),
             workload=self,
         )
@@ -149,7 +149,7 @@ def captured_pass(
         kept = read(file) if file else None
         if kept is not None:
             name, specs, notes, capture = kept
-            reuse = residency(capture.records)
+            reuse = trace_residency(capture.records)
             return CapturedPass(name=name, inputs=specs, capture=capture, reuse=reuse, notes=notes)
     if not _is_of_library(model):
         libraries_are_untouched.set(False)

@@ -31,7 +31,7 @@ from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.runs import CapturedPass, Workload
 from roofline.placement import Placement, Roof, place
 from roofline.run import Run
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
     import torch
@@ -177,7 +177,7 @@ def measure(
         name=workload.name,
         inputs=workload.specs,
         capture=capture,
-        reuse=residency(capture.records),
+        reuse=trace_residency(capture.records),
         notes=(*workload.notes, *capture.notes),
     )
     conditions = [*on.conditions, *(each for each in noticed if not each.startswith("load:"))]

@@ -12,7 +12,7 @@ from roofline.errors import InputError
 from roofline.pipeline.checking import today, versions
 from roofline.pipeline.machines import Hardware, hardware_for, threads_on
 from roofline.placement import Roof, place
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ def track(
 
 def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
     records = tracking.records
-    reuse = residency(records)
+    reuse = trace_residency(records)
     cost = Cost(
         model=name,
         run=tracking.run,

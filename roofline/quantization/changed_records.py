@@ -18,7 +18,7 @@ from typing import Literal
 from roofline.core.dtypes import DType, dtype
 from roofline.quantization.policy import FLOAT_BITS, Layer, LayerBits, Policy, structure_of
 from roofline.quantization.widths import Executable, Widths, own_bits
-from roofline.workload.dataflow import Dataflow, Value, dataflow
+from roofline.workload.dataflow import Dataflow, Value, trace_dataflow
 from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, QUANTIZE_FLOP
 from roofline.workload.fusion_kinds import Kind, aten, kind_of
 from roofline.workload.operators import OperatorRecord, State
@@ -129,7 +129,7 @@ class ChangedPass:
         widths: Widths,
         apart: Container[str] = (),
     ) -> None:
-        flow = dataflow(records)
+        flow = trace_dataflow(records)
         self.records, self.policy, self.widths = tuple(records), policy, widths
         self.structure = structure_of(records, apart)
         self.groups = self._groups_of(flow)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from roofline.errors import InputError
-from roofline.workload.dataflow import dataflow
+from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role
 
@@ -201,7 +201,7 @@ def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) 
     }
     # For each operator, who wrote each of its operands last (None: nobody in this pass), and all
     # whose results it depends on.
-    sources = [[each.latest_writer for each in read] for read in dataflow(records).read]
+    sources = [[each.latest_writer for each in read] for read in trace_dataflow(records).read]
     before: list[frozenset[int]] = []
     for read in sources:
         direct = {place for place in read if place is not None and place < len(before)}

@@ -21,7 +21,7 @@ from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT
 from roofline.workload.capture.passes import capture, one_at_a_time
 from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
-from roofline.workload.dataflow import dataflow
+from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.inputs import inputs_of
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
@@ -140,7 +140,7 @@ class Flow:
     """Who wrote what operators read, and what of it may be below zero."""
 
     def __init__(self, records: Sequence[OperatorRecord]) -> None:
-        flow = dataflow(records)
+        flow = trace_dataflow(records)
         self._records = records
         self._read = flow.read
         self.writers: list[list[int | None]] = [

@@ -44,7 +44,7 @@ from roofline.quantization.torch_calls import torch_calls
 from roofline.quantization.widths import INT8, Widths
 from roofline.workload.formulas.quantized import QUANTIZE_FLOP
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
@@ -219,7 +219,7 @@ class _PlacedChange:
         }
 
     def _level_bytes(self, records: Sequence[OperatorRecord]) -> list[Mapping[str, int]]:
-        reuse = residency(_with_ends(records))
+        reuse = trace_residency(_with_ends(records))
         by_pass = reuse.steady if self.analysis.cache == "steady" else reuse.cold
         return [
             {} if record.state is State.FREE else self.roof.level_bytes(reuses)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from roofline.core.dtypes import DType
-from roofline.workload.operators import Gradient, Trained
+from roofline.workload.operators import Gradient, TrainedParameter
 
 # A bucket is ready when its last gradient is done; transfers are serial, in bucket order. ``taken``
 # is the share of compute that a transfer occupies, from 0 (a network card moves the bytes) to 1
@@ -135,7 +135,7 @@ class Bucket:
 
 def buckets_of(
     gradients: Sequence[Gradient],
-    trained: Sequence[Trained] = (),
+    trained: Sequence[TrainedParameter] = (),
     *,
     first_byte: int = FIRST_BYTE,
     cap_bytes: int = CAP_BYTE,
@@ -168,7 +168,7 @@ def buckets_of(
 
 
 def _filled(
-    tensors: Sequence[Gradient | Trained], first_byte: int, cap_bytes: int
+    tensors: Sequence[Gradient | TrainedParameter], first_byte: int, cap_bytes: int
 ) -> list[list[int]]:
     """Return tensor indices by bucket: full buckets in filling order, then incomplete ones.
 

@@ -21,7 +21,7 @@ from roofline.scaling.settings import (
     broadcast,
     min_all_reduce_s,
 )
-from roofline.workload.operators import Gradient, Trained
+from roofline.workload.operators import Gradient, TrainedParameter
 
 _COPIED, _ADDED = 2, 3
 """Memory accesses per gradient byte: a copy reads and writes, an addition reads once more."""
@@ -51,7 +51,7 @@ class Step:
     analysis: Analysis
     gradients: tuple[Gradient, ...]
     accumulating: Peak
-    trained: tuple[Trained, ...] = ()
+    trained: tuple[TrainedParameter, ...] = ()
     slowdown: float | None = None
 
     @property

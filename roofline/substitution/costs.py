@@ -15,7 +15,7 @@ from roofline.placement import Roof, ceiling_types
 from roofline.substitution.graphs.graph import Graph
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 
 if TYPE_CHECKING:
     from roofline.latency.measuring.calls import Call
@@ -226,7 +226,7 @@ class BoundCosts(_SummedCosts):
         # Where only DRAM is known, every operand is charged there, wherever it was before.
         reuses: Sequence[tuple[Reuse, ...]] = ((),) * len(own)
         if not self._roof.profile.knows_only_dram:
-            reuses = residency(counted.records).steady
+            reuses = trace_residency(counted.records).steady
         return [
             _Kernel(
                 (record,),
@@ -303,7 +303,7 @@ class _LearnedCosts(_SummedCosts):
         self._predictor = predictor
 
     def _kernels(self, own: Sequence[OperatorRecord], counted: Counted) -> list[_Kernel]:
-        reuses = residency(counted.records).steady
+        reuses = trace_residency(counted.records).steady
         at_work = [
             (record, self._known_of(record, each), call)
             for record, each, call in zip(own, reuses, counted.calls, strict=False)

@@ -1,4 +1,4 @@
-"""What torch.compile makes of a pass: the kernels that Inductor generates, and its buffers."""
+"""A pass under torch.compile: Inductor's kernels and buffers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Literal
 from roofline.workload.operators import Phase
 
 Part = Literal["forward", "loss", "backward", "optimizer"]
-"""Of a pass, in the order in which they run."""
+"""Parts of a pass, in execution order."""
 
 KernelKind = Literal["generated", "library"]
-"""``generated``: a function that Inductor writes; ``library``: a kernel of torch that it calls."""
+"""``generated``: written by Inductor; ``library``: a kernel of torch that it calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:
-    """One launch: what its caller calls once.
+    """One launch: a single call by its caller.
 
-    ``loops`` is how many loop nests of Inductor's schedule are in it, one behind the other (1 for a
-    library's). ``operators`` are the aten operators that it does, or parts of, in the order of the
-    graph, each once for every module; ``modules`` the paths of the modules that called them.
-    ``read_bytes`` and ``written_bytes`` are those of the schedule: every buffer once for each loop
-    nest, but for what stays inside it; None where Inductor does not know them.
+    ``loops`` counts its loop nests in Inductor's schedule (1 for a library kernel). ``operators``
+    are the aten operators that it executes, at least in part, in graph order, each once per module;
+    ``modules`` the paths of the calling modules. ``read_bytes`` and ``written_bytes`` are those of
+    the schedule: every buffer once per loop nest, except internal ones; None if Inductor does not
+    know them.
     """
 
     name: str
@@ -44,7 +44,7 @@ class CompiledKernel:
 
     @property
     def traffic_bytes(self) -> int | None:
-        """Bytes read and written; None where Inductor does not know them."""
+        """Bytes read and written; None if Inductor does not know them."""
         if self.read_bytes is None or self.written_bytes is None:
             return None
         return self.read_bytes + self.written_bytes
@@ -52,12 +52,11 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraph:
-    """One graph that Inductor compiled, and how often a pass calls it.
+    """One graph that Inductor compiled, and its calls per pass.
 
-    ``kernels`` are in the order of their launches. ``buffers`` is how many intermediate buffers it
-    has, ``reused`` how many of them take the memory of one that is no longer needed;
-    ``allocated_bytes`` is what it allocates in all, ``peak_bytes`` the most of that which is alive
-    at once, results included and inputs not.
+    ``kernels`` are in launch order. ``buffers`` counts intermediate buffers, ``reused`` those in
+    the memory of an expired one; ``allocated_bytes`` is the sum of allocations, ``peak_bytes`` the
+    peak of live ones, results included and inputs not.
     """
 
     phase: Phase
@@ -78,10 +77,10 @@ class CompiledGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerCalls:
-    """An operator that a compiled pass calls outside of its graphs, as eager torch does.
+    """Operator calls of a compiled pass outside its graphs, as in eager torch.
 
-    ``part`` is when: in the ``forward`` pass (between graphs), in the ``loss``, in the ``backward``
-    pass (of what is outside in the other two), or in the ``optimizer``.
+    ``part`` is the ``forward`` pass (between graphs), the ``loss``, the ``backward`` pass (of calls
+    outside graphs in the other two), or the ``optimizer``.
     """
 
     op: str
@@ -91,11 +90,10 @@ class EagerCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPass:
-    """One pass under torch.compile, as Inductor scheduled it; `why_not` where that is not known.
+    """One pass under torch.compile, as Inductor scheduled it; `why_not` if unavailable.
 
-    ``breaks`` are the reasons for which the model became several graphs, as torch tells them;
-    ``outside`` what runs outside of graphs. ``notes`` say how it was compiled. Where ``why_not``
-    says something, everything else is empty.
+    ``breaks`` are torch's reasons for graph breaks; ``outside`` are calls outside graphs. ``notes``
+    describe the compilation. With a ``why_not``, everything else is empty.
     """
 
     compiler: str
@@ -107,26 +105,26 @@ class CompiledPass:
 
     def __post_init__(self) -> None:
         if self.why_not and self.graphs:
-            raise ValueError("what is not available has no graphs")
+            raise ValueError("an unavailable pass has no graphs")
 
     def launches(self, phase: Phase | None = None) -> int:
-        """How many kernels a pass launches from its graphs; those of one phase where given."""
+        """Kernel launches of a pass from its graphs, or of one phase."""
         return sum(calls for _, calls in self._kernels(phase))
 
     def launches_of(self, kind: KernelKind, phase: Phase | None = None) -> int:
-        """How many of the launches are of a kind."""
+        """Kernel launches of a kind."""
         return sum(calls for kernel, calls in self._kernels(phase) if kernel.kind == kind)
 
     def known_bytes(self, phase: Phase | None = None) -> int:
-        """The traffic in bytes of those launches whose bytes are known."""
+        """Traffic in bytes of launches with known bytes."""
         return sum((kernel.traffic_bytes or 0) * calls for kernel, calls in self._kernels(phase))
 
     def unknown_launches(self, phase: Phase | None = None) -> int:
-        """How many launches move an unknown number of bytes."""
+        """Launches with unknown bytes."""
         return sum(calls for kernel, calls in self._kernels(phase) if kernel.traffic_bytes is None)
 
     def called_outside(self, part: Part) -> int:
-        """How many operators a pass calls outside of its graphs, in a part of it."""
+        """Operator calls outside graphs, in a part of the pass."""
         return sum(each.calls for each in self.outside if each.part == part)
 
     def _kernels(self, phase: Phase | None) -> Iterable[tuple[CompiledKernel, int]]:
@@ -137,10 +135,10 @@ class CompiledPass:
 
 
 def peak_bytes(steps: Sequence[tuple[str, int]]) -> int:
-    """The most bytes that are alive at once, of buffers that come and go.
+    """Return the peak of live bytes, of buffers that come and go.
 
-    ``steps`` are in their order the name of a buffer and its bytes as it comes, or its name and -1
-    as it goes. One that goes and never came is no buffer of the graph, such as an input.
+    ``steps`` are, in order, the name of a buffer and its bytes when allocated, or its name and -1
+    when freed. Freed buffers that were never allocated are no buffers of the graph, such as inputs.
     """
     alive: dict[str, int] = {}
     most = now = 0

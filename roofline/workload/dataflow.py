@@ -1,4 +1,4 @@
-"""Which operator reads what which operator wrote, found by the storages that records name."""
+"""Dataflow between operators, from the storages of their records."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from roofline.workload.tensors import TensorSpec
 class Value:
     """Bytes of a storage between one write and the next.
 
-    ``readers`` are the operators that read some of it. ``must_be_stored``: it outlives the pass, or
-    someone reads it together with what others wrote, or changes a part of it.
+    ``readers`` are the operators that read some of it. ``must_be_stored``: it outlives the pass, is
+    read together with other values, or is partly overwritten.
     """
 
     writer: int
@@ -30,8 +30,8 @@ class Value:
 class Reading(NamedTuple):
     """An operand that is read.
 
-    ``value`` is what it lies in (None: in nothing that this pass wrote, or in several values),
-    ``latest_writer`` who wrote some of it last (None: nobody).
+    ``value`` is the value that contains it (None: the pass did not write it, or several values
+    contain it), ``latest_writer`` the last operator that wrote some of it (None: no operator).
     """
 
     spec: TensorSpec
@@ -40,43 +40,43 @@ class Reading(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is the same of two readings of the same bytes, as one operator left them."""
+        """Key shared by reads of the same bytes, as one operator left them."""
         return (self.spec.storage, self.spec.offset_bytes, self.spec.byte, self.latest_writer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataflow:
-    """The values of a pass, by the position of records.
+    """Values of a pass, by the position of records.
 
     ``read[i]`` are the operands that operator i reads, ``written[i]`` those that it writes, with
-    the values they become. ``after[i]`` are the operators that must come later than i, as they read
-    what it wrote, or overwrite a part of what it read or wrote. ``changes_a_part[i]``: i overwrites
-    a part of a value.
+    the resulting values. ``after[i]`` are the operators that must run later than i: they read its
+    results, or overwrite a part of its operands. ``overwrites_part[i]``: i overwrites a part of a
+    value.
     """
 
     read: tuple[tuple[Reading, ...], ...]
     written: tuple[tuple[tuple[TensorSpec, Value], ...], ...]
     after: tuple[list[int], ...]
-    changes_a_part: tuple[bool, ...]
+    overwrites_part: tuple[bool, ...]
 
 
-def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
-    """Follows every byte that a pass writes to those who read it; views are transparent."""
+def trace_dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
+    """Trace every written byte of a pass to its readers; views are transparent."""
     current: dict[int, list[Value]] = {}
     read: list[tuple[Reading, ...]] = []
     written: list[tuple[tuple[TensorSpec, Value], ...]] = []
     after: tuple[list[int], ...] = tuple([] for _ in records)
-    changes_a_part: list[bool] = []
+    overwrites_part: list[bool] = []
     for index, record in enumerate(records):
         if record.state is State.FREE:
             read.append(())
             written.append(())
-            changes_a_part.append(False)
+            overwrites_part.append(False)
             continue
         read.append(tuple(_read(each, index, current, after) for each in record.inputs))
         before = {spec.storage: list(current.get(spec.storage, ())) for spec in record.outputs}
         parts = [_overwrite(each, index, before[each.storage], after) for each in record.outputs]
-        changes_a_part.append(any(parts))
+        overwrites_part.append(any(parts))
         row: list[tuple[TensorSpec, Value]] = []
         for spec in record.outputs:
             first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
@@ -98,7 +98,10 @@ def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
             for value in values:
                 value.must_be_stored = True
     return Dataflow(
-        read=tuple(read), written=tuple(written), after=after, changes_a_part=tuple(changes_a_part)
+        read=tuple(read),
+        written=tuple(written),
+        after=after,
+        overwrites_part=tuple(overwrites_part),
     )
 
 
@@ -124,7 +127,7 @@ def _read(
 def _overwrite(
     spec: TensorSpec, index: int, values: Sequence[Value], after: Sequence[list[int]]
 ) -> bool:
-    """Whether an operand overwrites only a part of a value, whose readers must come first then."""
+    """Record an overwrite; True if it changes only a part of a value: its readers run first."""
     first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
     parts = [
         each

@@ -1,21 +1,20 @@
-"""Traffic where operators run in fused kernels, as compilers (Inductor, TensorRT) make them.
+"""Traffic of operators in fused kernels, as compilers (Inductor, TensorRT) make them.
 
-Operators become kernels. Within a kernel nothing is read twice, and a value is written only if
-another kernel reads it or it outlives the pass. What joins what is the table `Kind`; where
-compilers differ, the rule is that of the one that fuses more, as long as one kernel of the usual
-kind can do it:
+Operators become kernels. A kernel reads nothing twice, and writes a value only if another kernel
+reads it or it outlives the pass. The table `Kind` defines what can be fused. Where compilers
+differ, the rule is that of the one that fuses more, as long as one kernel of the usual kind
+suffices:
 
-* an operator joins those that make its operands, and kernels over the same elements that read the
-  same operand join each other, as long as no kernel between them needs the one and feeds the other;
-* a value made element by element is computed again by whoever reads it (a part of it, in part)
-  where its operands are no more to move than it is itself; products read what was made before, and
-  random numbers are drawn once;
-* pieces of a concatenation are written where they end up;
-* normalizations go into the weights of the product before them, and what follows from parameters
-  and buffers alone is computed before the pass; not in training, which changes them.
+* an operator joins the kernels of its producers; kernels over the same elements that read the same
+  operand join each other, unless a kernel between them depends on one and feeds the other;
+* readers recompute an elementwise value (a part of it, in part) if its operands move no more bytes
+  than the value itself; matrix products read stored values, and random numbers are drawn once;
+* pieces of a concatenation are written in place;
+* normalizations fold into the weights of the product before them, and values of parameters and
+  buffers alone are computed before the pass; not in training, which changes them.
 
-It takes for granted that a value is read in the order in which it was made: records do not tell a
-transposed view from others, and compilers can turn the loops of a kernel that has no product.
+A value is assumed to be read in the order of its computation: records do not distinguish transposed
+views, and compilers can permute the loops of a kernel without a product.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
-from roofline.workload.dataflow import Dataflow, Reading, Value, dataflow
+from roofline.workload.dataflow import Dataflow, Reading, Value, trace_dataflow
 from roofline.workload.fusion_kinds import (
     Kind,
     is_concatenation,
     is_copy,
-    is_draw,
+    is_random,
     kind_of,
     row_is_on_chip,
     rows_of,
@@ -40,20 +39,18 @@ from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
 
 _SEARCH_LIMIT = 100
-"""Kernels looked through for a way around, before two are left apart: keeps the search short."""
+"""Maximum number of kernels searched for a cycle; beyond it, two kernels stay separate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """One operator in fused kernels.
 
-    ``chain`` is the index, among the records, of the first operator of the kernel it is part of;
-    its own where that is itself. ``traffic_bytes`` is what of its operands still crosses memory.
-    ``is_folded``: its arithmetic is not part of the pass. It went into the weights of the product
-    before it, or follows from parameters and buffers alone. ``is_left_out``: it is done by those
-    who read its result, or by nobody as there is no reader.
-    ``reads`` and ``writes`` are the operands that cross, an operand computed again standing as
-    those that it is computed from.
+    ``chain`` is the index of the first operator of its kernel. ``traffic_bytes`` is the traffic of
+    its operands that still crosses memory. ``is_folded``: its arithmetic is not part of the pass,
+    because it is folded into the weights of the product before it, or depends on parameters and
+    buffers alone. ``is_left_out``: its readers recompute it, or it has none. ``reads`` and
+    ``writes`` are the operands that cross memory; a recomputed operand is replaced by its sources.
     """
 
     chain: int
@@ -64,17 +61,17 @@ class Fused:
     writes: tuple[TensorSpec, ...] = ()
 
     @property
-    def is_done(self) -> bool:
-        """Whether its kernel does its arithmetic."""
+    def is_executed(self) -> bool:
+        """True if its kernel executes its arithmetic."""
         return not (self.is_folded or self.is_left_out)
 
 
 @dataclass(slots=True, eq=False)
 class _Kernel:
-    """Operators that run as one.
+    """Operators that run as one kernel.
 
-    ``elements`` is its iteration space, ``rows`` the number of sums or other figures it makes of
-    rows of that (0: none), ``revisits`` whether the rows are still on chip when these are known.
+    ``elements`` is its iteration space, ``rows`` the number of row results it computes from that
+    (0: none), ``revisits`` True if the rows are still on chip after these.
     """
 
     members: list[int]
@@ -88,30 +85,29 @@ class _Kernel:
 def fused_traffic(
     records: Sequence[OperatorRecord], flow: Dataflow | None = None, *, only_chains: bool = False
 ) -> tuple[Fused, ...]:
-    """What every operator still moves when the pass runs in fused kernels, in order.
+    """Return the remaining traffic of every operator in fused kernels, in order.
 
-    No operator moves more than alone. Free operators move nothing and are no part of a kernel.
-    ``only_chains``: no more than chains of producers and consumers and folded normalizations, as
-    compilers of inference (TensorRT) join them: an estimate, where all rules together give the
-    least.
+    No operator moves more bytes than unfused. Free operators move nothing and belong to no kernel.
+    ``only_chains`` restricts fusion to chains of producers and consumers and folded normalizations,
+    as in inference compilers (TensorRT): an estimate, while all rules together give the minimum.
     """
-    return _Fusion(records, flow or dataflow(records), only_chains=only_chains).fused()
+    return _Fusion(records, flow or trace_dataflow(records), only_chains=only_chains).fused()
 
 
 def fused_records(
     records: Sequence[OperatorRecord], fused: Sequence[Fused], flow: Dataflow | None = None
 ) -> tuple[tuple[tuple[int, ...], OperatorRecord], ...]:
-    """The kernels of a pass in an order in which they can run, each as one operator.
+    """Return the kernels of a pass in an executable order, each as one operator.
 
-    Of each the operators, by position, and a record of what crosses memory there: its ``work`` is
-    that of the operators whose arithmetic it does, and ``freed`` what no later kernel touches;
-    gradients that are there until the pass ends are freed by the last one.
+    For each, the positions of its operators, and a record of its memory traffic: ``work`` is that
+    of the executed operators, ``freed`` the storages that no later kernel touches. The last kernel
+    frees gradients that live until the end of the pass.
     """
     members: dict[int, list[int]] = {}
     for index, (record, each) in enumerate(zip(records, fused, strict=True)):
         if record.state is not State.FREE:
             members.setdefault(each.chain, []).append(index)
-    order = _in_order(members, fused, flow or dataflow(records))
+    order = _in_order(members, fused, flow or trace_dataflow(records))
     last_touch: dict[int, int] = {}
     for position, chain in enumerate(order):
         for index in members[chain]:
@@ -132,7 +128,7 @@ def fused_records(
                 records[chain],
                 inputs=tuple(spec for index in members[chain] for spec in fused[index].reads),
                 outputs=tuple(spec for index in members[chain] for spec in fused[index].writes),
-                work=sum((records[n].work for n in members[chain] if fused[n].is_done), Work()),
+                work=sum((records[n].work for n in members[chain] if fused[n].is_executed), Work()),
                 freed=tuple(freed.get(position, ())),
             ),
         )
@@ -143,7 +139,7 @@ def fused_records(
 def _in_order(
     members: Mapping[int, Sequence[int]], fused: Sequence[Fused], flow: Dataflow
 ) -> list[int]:
-    """The chains, each after those it needs; of several that could be next, the first to begin."""
+    """Return the chains in topological order, ties by first operator."""
     needs: dict[int, set[int]] = {chain: set() for chain in members}
     for chain, inside in members.items():
         needed_by = {fused[each].chain for index in inside for each in flow.after[index]}
@@ -163,14 +159,14 @@ def _in_order(
 
 _COMPUTED_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER)
 _READS_AGAIN = (*_COMPUTED_AGAIN, Kind.REDUCTION, Kind.ROWWISE)
-"""The kinds that compute operands again instead of reading them."""
+"""Kinds that recompute operands instead of reading them."""
 
 _JOINS = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.ROWWISE, Kind.REDUCTION)
 _NOT_IN_TILES = (Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
 
 
 class _Fusion:
-    """The kernels of a pass, and what each of their operators still moves."""
+    """Kernels of a pass, and the remaining traffic of their operators."""
 
     def __init__(
         self, records: Sequence[OperatorRecord], flow: Dataflow, *, only_chains: bool
@@ -194,22 +190,22 @@ class _Fusion:
         if not only_chains:
             self._join_readers()
         self._folded = self._find_folded()
-        self._wanted: set[Value] = set()
-        """Values that a kernel other than their own reads."""
-        self._placed: dict[int, set[Value]] = {}
-        """Of concatenations that are stored: the pieces that are made in their places."""
+        self._read_elsewhere: set[Value] = set()
+        """Values that another kernel reads."""
+        self._written_in_place: dict[int, set[Value]] = {}
+        """Pieces of stored concatenations that are computed in place."""
         self._live = self._find_live()
 
     def _find_constant(self) -> frozenset[int]:
-        """The operators that follow from parameters and buffers alone: done before the pass."""
+        """Operators that depend on parameters and buffers alone; they run before the pass."""
         constant: set[int] = set()
         if not self._is_inference:
             return frozenset()
         for index, (record, kind) in enumerate(zip(self._records, self._kinds, strict=True)):
-            if kind is None or is_draw(record) or record.state is State.UNKNOWN:
+            if kind is None or is_random(record) or record.state is State.UNKNOWN:
                 continue
             is_lasting = any(spec.role.persists for spec in record.outputs)
-            if not record.outputs or is_lasting or self._flow.changes_a_part[index]:
+            if not record.outputs or is_lasting or self._flow.overwrites_part[index]:
                 continue
             if all(
                 value.writer in constant
@@ -221,19 +217,19 @@ class _Fusion:
         return frozenset(constant)
 
     def _computed_from(self) -> dict[Value, tuple[Reading, ...]]:
-        """For values that are computed again rather than read: from what."""
+        """Map recomputed values to their sources."""
         bases: dict[Value, tuple[Reading, ...]] = {}
         for index, kind in enumerate(self._kinds):
-            if kind not in _COMPUTED_AGAIN or self._flow.changes_a_part[index]:
+            if kind not in _COMPUTED_AGAIN or self._flow.overwrites_part[index]:
                 continue
-            if is_draw(self._records[index]):
+            if is_random(self._records[index]):
                 continue
             found = {
                 each.key: each
                 for reading in self._flow.read[index]
                 for each in self._expanded(reading, bases)
             }
-            # What is stored for others anyway costs its bytes once; else it is written, too.
+            # A value stored for others anyway costs its bytes once; otherwise also their write.
             from_bytes = sum(self._bytes(each.spec, each.value) for each in found.values())
             all_stored = all(self._is_stored(each.value) for each in found.values())
             for spec, value in self._flow.written[index]:
@@ -246,7 +242,7 @@ class _Fusion:
         return spec.byte * (1 if self._is_stored(value) else 2)
 
     def _is_stored(self, value: Value | None) -> bool:
-        """Whether it is in memory, however kernels are made of operators."""
+        """True if the value is in memory under any fusion."""
         if value is None or value.must_be_stored or value.writer in self._constant:
             return True
         return any(self._kinds[each] in (Kind.PRODUCT, Kind.OPAQUE) for each in value.readers)
@@ -254,7 +250,7 @@ class _Fusion:
     def _expanded(
         self, reading: Reading, bases: Mapping[Value, tuple[Reading, ...]]
     ) -> tuple[Reading, ...]:
-        """What is read instead of an operand where that is computed again; else itself."""
+        """Return the sources of a recomputed operand; else the operand."""
         spec, value, _ = reading
         if value is None or value not in bases:
             return (reading,)
@@ -264,29 +260,29 @@ class _Fusion:
             return (reading,)
         return tuple(_part_of(each, spec, value) for each in bases[value])
 
-    def _is_made_in(self, kernel: _Kernel | None, value: Value | None) -> bool:
+    def _is_made_by(self, kernel: _Kernel | None, value: Value | None) -> bool:
         return value is not None and self._kernels[value.writer] is kernel
 
     def _reads(self, index: int) -> list[Reading]:
-        """What an operator's kernel reads for it, as far as it does not make that itself."""
+        """Operands that an operator's kernel reads for it, without those it computes itself."""
         kernel, again = self._kernels[index], self._kinds[index] in _READS_AGAIN
         return [
             each
             for reading in self._flow.read[index]
-            if not self._is_made_in(kernel, reading.value)
+            if not self._is_made_by(kernel, reading.value)
             for each in (self._expanded(reading, self._bases) if again else (reading,))
-            if not self._is_made_in(kernel, each.value)
+            if not self._is_made_by(kernel, each.value)
         ]
 
-    # -- which operators become one kernel ---------------------------------------------------------
+    # -- fusion decisions --------------------------------------------------------------------------
 
     def _join_producers(self) -> None:
-        """Operators join the kernels that make what they read."""
+        """Join operators with the kernels of their producers."""
         for index, kind in enumerate(self._kinds):
             if kind is None:
                 continue
-            alone = kernel = _alone(index, self._records[index], kind)
-            if self._flow.changes_a_part[index] or index in self._constant:
+            alone = kernel = _single_operator(index, self._records[index], kind)
+            if self._flow.overwrites_part[index] or index in self._constant:
                 kernel.kind = Kind.OPAQUE
             self._kernels[index] = kernel
             if kernel.kind not in _JOINS:
@@ -295,8 +291,8 @@ class _Fusion:
                 if kernel is not alone and self._are_linked(other, kernel, index):
                     continue
                 read = self._read_from(other, index)
-                joined = _together(other, kernel, self._records[index], read)
-                if joined is not None and not self._leads_back(joined.members):
+                joined = _fuse_with_producer(other, kernel, self._records[index], read)
+                if joined is not None and not self._would_cycle(joined.members):
                     kernel = joined
                     self._place(joined)
 
@@ -305,7 +301,7 @@ class _Fusion:
             self._kernels[member] = kernel
 
     def _join_readers(self) -> None:
-        """Joins kernels over the same elements that read the same operand."""
+        """Join kernels over the same elements that read the same operand."""
         readers: dict[tuple[object, ...], list[int]] = {}
         for index, kernel in enumerate(self._kernels):
             if kernel is not None and kernel.kind in _JOINS:
@@ -314,14 +310,14 @@ class _Fusion:
         for first, *others in readers.values():
             for index in others:
                 one, other = self._kernels[first], self._kernels[index]
-                if one is None or other is None or one is other or not _is_alike(one, other):
+                if one is None or other is None or one is other or not _can_share_loop(one, other):
                     continue
-                joined = _joined(one, other)
-                if not self._leads_back(joined.members) and not self._is_fed(one, other):
+                joined = _merged(one, other)
+                if not self._would_cycle(joined.members) and not self._depends(one, other):
                     self._place(joined)
 
-    def _is_fed(self, a: _Kernel, b: _Kernel) -> bool:
-        """Whether one of two kernels needs the other, and still was not joined with it."""
+    def _depends(self, a: _Kernel, b: _Kernel) -> bool:
+        """True if one of two kernels depends on the other."""
         return any(
             not set(self._flow.after[member]).isdisjoint(other.members)
             for one, other in ((a, b), (b, a))
@@ -329,7 +325,7 @@ class _Fusion:
         )
 
     def _producers(self, index: int) -> list[_Kernel]:
-        """The kernels that make what an operator reads, the latest first: where a sum ends up."""
+        """Kernels that produce an operator's operands, latest first."""
         found: list[_Kernel] = []
         for _, value, _ in self._flow.read[index]:
             kernel = self._kernels[value.writer] if value is not None else None
@@ -346,9 +342,9 @@ class _Fusion:
         ]
 
     def _are_linked(self, a: _Kernel, b: _Kernel, index: int) -> bool:
-        """Whether one of two kernels reads from the other, not counting what `index` reads.
+        """True if one of two kernels reads from the other, except through `index`.
 
-        They were not joined when it did, for a reason that still holds.
+        They were not joined at that read, for a reason that still holds.
         """
         return any(
             member != index and self._read_from(other, member)
@@ -356,10 +352,10 @@ class _Fusion:
             for member in one.members
         )
 
-    def _leads_back(self, members: Sequence[int]) -> bool:
-        """Whether operators outside `members` need some of them and are needed by others.
+    def _would_cycle(self, members: Sequence[int]) -> bool:
+        """True if operators outside `members` depend on some of them and feed others.
 
-        Looks no further than `_SEARCH_LIMIT` kernels; where that is not enough, it says yes.
+        The search stops at `_SEARCH_LIMIT` kernels and then assumes a cycle.
         """
         inside, after = frozenset(members), self._flow.after
         latest = max(inside)
@@ -379,14 +375,14 @@ class _Fusion:
             waiting += needed
         return False
 
-    # -- what of them is done, and moved -----------------------------------------------------------
+    # -- remaining arithmetic and traffic ----------------------------------------------------------
 
     def _find_folded(self) -> dict[int, frozenset[int]]:
-        """The normalisations that vanish into constant weights, and the storages not read for them.
+        """Normalizations folded into constant weights, and the storages not read for them.
 
-        Scale and shift go into the weights and bias of the convolution or linear layer whose output
-        is read by nothing else. If that has no bias, it gets one: of the parameters one vector
-        remains. Training changes the weights in every step, so nothing can be folded into them.
+        Scale and shift fold into weights and bias of the convolution or linear layer whose only
+        reader they are. A layer without a bias gets one: one parameter vector remains. Training
+        changes the weights in every step, so nothing is folded.
         """
         folded: dict[int, frozenset[int]] = {}
         if not self._is_inference:
@@ -408,7 +404,7 @@ class _Fusion:
         return folded
 
     def _find_live(self) -> list[bool]:
-        """Which operators are done where they stand: somebody reads what they make, from there."""
+        """Operators executed in their own kernel, because their results are read from there."""
         live = [False] * len(self._records)
         used: set[Value] = set()
         taken: set[Value] = set()
@@ -417,12 +413,12 @@ class _Fusion:
             if kernel is None or index in self._constant:
                 continue
             read, written = self._flow.read[index], self._flow.written[index]
-            stored = [v for _, v in written if v.must_be_stored or v in self._wanted]
+            stored = [v for _, v in written if v.must_be_stored or v in self._read_elsewhere]
             is_needed = self._only_chains or stored or any(v in used for _, v in written)
             if not is_needed and kind not in (Kind.PRODUCT, Kind.OPAQUE):
                 continue
             live[index] = True
-            used |= {v for _, v, _ in read if v is not None and self._is_made_in(kernel, v)}
+            used |= {v for _, v, _ in read if v is not None and self._is_made_by(kernel, v)}
             if stored and kind is Kind.GATHER and is_concatenation(self._records[index]):
                 places = {
                     value
@@ -435,16 +431,16 @@ class _Fusion:
                     and spec.distinct_elements == value.elements
                 }
                 taken |= places
-                self._placed[index] = places
-                self._wanted |= places
-            self._wanted |= {v for _, v, _ in self._reads(index) if v is not None}
+                self._written_in_place[index] = places
+                self._read_elsewhere |= places
+            self._read_elsewhere |= {v for _, v, _ in self._reads(index) if v is not None}
             if kind in _READS_AGAIN:
                 again = (each for r in read for each in self._expanded(r, self._bases))
-                used |= {v for _, v, _ in again if v is not None and self._is_made_in(kernel, v)}
+                used |= {v for _, v, _ in again if v is not None and self._is_made_by(kernel, v)}
         return live
 
     def fused(self) -> tuple[Fused, ...]:
-        """One for each record."""
+        """Return one entry per record."""
         seen: dict[_Kernel, set[tuple[object, ...]]] = {}
         return tuple(
             self._fused(index, kernel, seen.setdefault(kernel, set()))
@@ -460,30 +456,35 @@ class _Fusion:
 
     def _fused(self, index: int, kernel: _Kernel, already: set[tuple[object, ...]]) -> Fused:
         is_product = self._kinds[index] is Kind.PRODUCT
-        gone, placed = self._folded.get(index, frozenset()), self._placed.get(index, set())
+        gone, placed = (
+            self._folded.get(index, frozenset()),
+            self._written_in_place.get(index, set()),
+        )
         reads: list[TensorSpec] = []
         for each in self._reads(index):
-            # Between two reads of one kernel, another may have written there; and an epilogue finds
-            # nothing of what the product read: its tiles were of another order.
+            # Between two reads of one kernel, another may have written there. An epilogue cannot
+            # reuse the operands of the product: its tiles are in another order.
             key = (*each.key, is_product)
             if each.spec.storage not in gone and each.value not in placed and key not in already:
                 already.add(key)
                 reads.append(each.spec)
         in_place_bytes = sum(value.last - value.first for value in placed)
-        # Compilers leave out what nobody reads; a library's kernel writes it all the same.
+        # Compilers omit unread results; library kernels write them.
         writes_all = self._kinds[index] in (Kind.OPAQUE, Kind.PRODUCT)
         writes = [
             _smaller(spec, spec.byte - in_place_bytes)
             for spec, value in self._flow.written[index]
             if in_place_bytes < spec.byte
             and (
-                value.must_be_stored or value in self._wanted or (writes_all and not value.readers)
+                value.must_be_stored
+                or value in self._read_elsewhere
+                or (writes_all and not value.readers)
             )
         ]
         byte = sum(spec.byte for spec in (*reads, *writes))
         return Fused(
             chain=kernel.members[0],
-            # What is read to compute an operand again may be a little more than that is.
+            # The sources of a recomputed operand may be slightly larger than the operand.
             traffic_bytes=min(byte, self._records[index].work.traffic_bytes),
             is_folded=index in self._folded,
             reads=tuple(reads),
@@ -492,7 +493,7 @@ class _Fusion:
 
 
 def _part_of(read: Reading, spec: TensorSpec, value: Value) -> Reading:
-    """What must be read to compute a part of a value: the same part of operands of its size."""
+    """Return the part of a source needed to compute a part of a value of its size."""
     base = read.spec
     if base.elements != value.elements or base.distinct_elements != base.elements:
         return read
@@ -507,7 +508,7 @@ def _part_of(read: Reading, spec: TensorSpec, value: Value) -> Reading:
 
 
 def _smaller(spec: TensorSpec, byte: int) -> TensorSpec:
-    """An operand of which only so many bytes are touched."""
+    """Return an operand with only `byte` bytes touched."""
     if byte >= spec.byte:
         return spec
     return replace(
@@ -519,14 +520,14 @@ def _is_constant(spec: TensorSpec) -> bool:
     return spec.role in (Role.PARAMETER, Role.BUFFER)
 
 
-def _is_alike(a: _Kernel, b: _Kernel) -> bool:
-    """Whether the loops of two kernels without products can be one loop."""
+def _can_share_loop(a: _Kernel, b: _Kernel) -> bool:
+    """True if two kernels without products can share a loop."""
     if a.phase != b.phase or a.elements != b.elements or {a.kind, b.kind} - set(_JOINS):
         return False
     return not (a.rows and b.rows) or a.rows == b.rows
 
 
-def _alone(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
+def _single_operator(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
     main: Sequence[TensorSpec] = record.inputs if kind is Kind.REDUCTION else record.outputs
     kernel = _Kernel([index], kind, record.phase, main[0].elements if main else 0)
     same = all(spec.elements == kernel.elements for spec in record.outputs)
@@ -538,10 +539,10 @@ def _alone(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
     return kernel
 
 
-def _together(
+def _fuse_with_producer(
     producer: _Kernel, kernel: _Kernel, record: OperatorRecord, read: Sequence[int]
 ) -> _Kernel | None:
-    """The kernel of an operator joined with one that makes what it reads; None: they stay two.
+    """Return the kernel of an operator fused with a producer; None if they stay separate.
 
     `read` are the elements of the values that it reads from there.
     """
@@ -550,31 +551,31 @@ def _together(
         return None
     space, size = producer.elements, record.outputs[0].elements
     if producer.rows == size != space and kernel.kind is Kind.ELEMENTWISE:
-        # Arithmetic on the sums of rows, which are in registers.
+        # Arithmetic on row sums in registers.
         are_sums = len(kernel.members) == 1 and all(each == size for each in read)
-        return _joined(producer, kernel) if are_sums else None
+        return _merged(producer, kernel) if are_sums else None
     if kernel.elements != space:
         return None
     if any(each != space and not (producer.revisits and each == producer.rows) for each in read):
         return None
     if Kind.PRODUCT in kinds:
-        # Tiles of a product are finished one by one: element by element, but not along rows.
+        # Tiles of a product finish one by one: elementwise epilogues, but not along rows.
         is_epilogue = kernel.kind in (Kind.ELEMENTWISE, Kind.AFFINE, Kind.PRODUCT)
         is_one = not (kernel.kind is producer.kind or producer.kind in _NOT_IN_TILES)
-        return _joined(producer, kernel) if is_epilogue and is_one and not is_copy(record) else None
+        return _merged(producer, kernel) if is_epilogue and is_one and not is_copy(record) else None
     if kernel.kind is Kind.ROWWISE and not kernel.revisits:
-        # Its rows are read more than once: what makes them would be, too.
+        # Its rows are read more than once: their producer would run as often.
         return None
     if producer.rows and kernel.rows:
-        # One more figure of the same rows comes from the same sweep.
+        # Another row result of the same rows comes from the same sweep.
         is_one_sweep = kernel.kind is Kind.REDUCTION and all(each == space for each in read)
         revisits = producer.revisits and kernel.revisits
         are_same = producer.rows == kernel.rows and (revisits or is_one_sweep)
-        return _joined(producer, kernel) if are_same else None
-    return _joined(producer, kernel)
+        return _merged(producer, kernel) if are_same else None
+    return _merged(producer, kernel)
 
 
-def _joined(producer: _Kernel, kernel: _Kernel) -> _Kernel:
+def _merged(producer: _Kernel, kernel: _Kernel) -> _Kernel:
     return _Kernel(
         members=sorted((*producer.members, *kernel.members)),
         kind=max(producer.kind, kernel.kind),

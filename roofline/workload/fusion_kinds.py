@@ -1,4 +1,4 @@
-"""How compilers can put an operator into a kernel with others, by its kind."""
+"""Fusion kinds of operators, as compilers treat them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from enum import IntEnum
 from roofline.workload.operators import OperatorRecord, State
 
 ROW_ON_CHIP_BYTE = 64 * 1024
-"""The longest row that a kernel keeps while it sums it up and goes over it again: the memory that
-a block of the smallest recent GPU has to itself (Turing, 64 KiB); CPU cores have larger caches."""
+"""Maximum row that a kernel keeps on chip for a second sweep: shared memory per block of the
+smallest recent GPU (Turing, 64 KiB); CPU cores have larger caches."""
 
 
 class Kind(IntEnum):
-    """What an operator can be joined with, from what takes part in anything to what is alone.
+    """Fusion kind of an operator, from most to least fusible.
 
-    ELEMENTWISE: each element of the result from the same element of its operands, or from none.
-    It joins what makes these, and kernels of that kind join each other.
-    AFFINE: the same with a scale and a shift for each channel: batch normalisation in inference.
-    GATHER: each element from a few others, wherever they are (pooling, resampling, embedding,
-    flips, concatenations): takes what follows; what makes its operands is another kernel, as it
-    reads them more than once or in another order.
-    REDUCTION: one sweep over its operand, which may be made on the fly.
-    ROWWISE: rows are summed up and then gone over again (softmax, layer normalisation): what makes
-    them may be done on the fly if the row stays on chip; what follows always can.
-    PRODUCT: convolutions and matrix products: a library's or a generated kernel in tiles, that can
-    do elementwise work on a tile before it leaves (an epilogue). What makes its operands is done
-    before: tiles of them are read many times.
-    OPAQUE: alone. Everything else: sorting, scans, scatters, fused attention and recurrent layers,
-    operators without a formula.
+    ELEMENTWISE: each element of the result depends on the same element of its operands, or on none.
+    It joins its producers, and kernels of that kind join each other.
+    AFFINE: elementwise with a scale and a shift per channel: batch normalization in inference.
+    GATHER: each element depends on a few others anywhere (pooling, resampling, embedding, flips,
+    concatenations). It joins its consumers. Its producers stay separate, as it reads their results
+    more than once or in another order.
+    REDUCTION: one sweep over its operand, which may be produced on the fly.
+    ROWWISE: rows are summed up and then swept again (softmax, layer normalization). Producers may
+    join if the row stays on chip; consumers always can.
+    PRODUCT: convolutions and matrix products, as library or generated kernels in tiles, with
+    elementwise epilogues. Producers stay separate: tiles of operands are read many times.
+    OPAQUE: never fused: sorting, scans, scatters, fused attention and recurrent layers, operators
+    without a formula.
     """
 
     ELEMENTWISE = 0
@@ -41,12 +40,12 @@ class Kind(IntEnum):
 
 
 def aten(text: str) -> frozenset[str]:
-    """The names of operators, without ``aten.`` and with spaces between."""
+    """Return operator names from space-separated names without ``aten.``."""
     return frozenset(f"aten.{each}" for each in text.split())
 
 
 _COPIES = aten("clone contiguous lift_fresh_copy alias_copy")
-"""In a graph of operators, these are there to change the layout, which a product's tile keeps."""
+"""Copies that only change the layout, which a product's tile keeps."""
 
 _ELEMENTWISE_MOVES = _COPIES | aten(
     "_to_copy copy where masked_fill fill zero zeros ones full zeros_like ones_like full_like"
@@ -64,7 +63,7 @@ _SINGLE_SWEEP = aten(
     "sum mean prod amax amin max min argmax argmin any all count_nonzero norm var var_mean std"
     " std_mean linalg_vector_norm aminmax nansum logsumexp"
 )
-"""Reductions of one sweep; a variance by Welford's method."""
+"""Reductions in one sweep; variances by Welford's method."""
 
 _ROWWISE = aten(
     "native_layer_norm rms_norm _fused_rms_norm native_group_norm _softmax softmax _safe_softmax"
@@ -78,7 +77,7 @@ _DRAWS = aten(
     "rand rand_like randn randn_like uniform normal exponential bernoulli native_dropout randint"
     " randint_like random"
 )
-"""Every element on its own, by generators that need no state (Philox)."""
+"""Independent elements, from stateless generators (Philox)."""
 
 _BY_TYPE = {
     "pointwise": Kind.ELEMENTWISE,
@@ -92,7 +91,7 @@ _BY_TYPE = {
 
 
 def kind_of(record: OperatorRecord) -> Kind:
-    """How an operator can be put into a kernel with others."""
+    """Return the fusion kind of an operator."""
     if record.state is State.UNKNOWN:
         return Kind.OPAQUE
     op = record.op.removesuffix("_")
@@ -105,7 +104,7 @@ def kind_of(record: OperatorRecord) -> Kind:
     if op == "aten._native_batch_norm_legit_no_training":
         return Kind.AFFINE
     if op in _BATCH_NORMS:
-        # In training the statistics are those of a channel of the batch, too long to stay on chip.
+        # Training statistics run over a channel of the batch, too long to stay on chip.
         return Kind.ROWWISE if record.attributes.get("training", True) else Kind.AFFINE
     if op in _GATHERING_MOVES or op in _CONCATENATIONS:
         return Kind.GATHER
@@ -115,22 +114,22 @@ def kind_of(record: OperatorRecord) -> Kind:
 
 
 def is_copy(record: OperatorRecord) -> bool:
-    """Whether it is there to change the layout of a tensor."""
+    """True if an operator only changes the layout of a tensor."""
     return record.op.removesuffix("_") in _COPIES
 
 
 def is_concatenation(record: OperatorRecord) -> bool:
-    """Whether it puts its operands side by side, whole and unchanged."""
+    """True if an operator joins its operands unchanged."""
     return record.op in _CONCATENATIONS
 
 
-def is_draw(record: OperatorRecord) -> bool:
-    """Whether its result differs from pass to pass."""
+def is_random(record: OperatorRecord) -> bool:
+    """True if the result differs from pass to pass."""
     return record.op.removesuffix("_") in _DRAWS
 
 
 def rows_of(record: OperatorRecord) -> int:
-    """The number of rows that a reduction or a rowwise operator sums up."""
+    """Number of rows that a reduction or a rowwise operator sums up."""
     attributes, whole = record.attributes, record.inputs[0].elements
     if kind_of(record) is Kind.REDUCTION:
         return record.outputs[0].elements
@@ -145,7 +144,7 @@ def rows_of(record: OperatorRecord) -> int:
 
 
 def row_is_on_chip(record: OperatorRecord) -> bool:
-    """Whether a row lies in one piece, at the end of its operand, and is short enough to keep."""
+    """True if a row is contiguous, at the end of its operand, and fits on chip."""
     spec, rows = record.inputs[0], rows_of(record)
     if not rows or record.op.removesuffix("_") in _BATCH_NORMS or not _ends_with_row(record):
         return False

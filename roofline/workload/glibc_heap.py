@@ -1,11 +1,11 @@
-"""glibc's malloc for large blocks: where they lie, and which pages the kernel hands out for them.
+"""Model of glibc's malloc for large blocks: addresses, and page faults.
 
-Follows ``malloc.c`` of glibc 2.36 (ptmalloc) on 64-bit Linux: the main arena grows and shrinks by
-``brk``; blocks from the mmap threshold on that fit nowhere get a mapping of their own, and what is
-freed of such raises the threshold (up to 32 MiB), the trim threshold to twice as much. Free chunks
+Follows ``malloc.c`` of glibc 2.36 (ptmalloc) on 64-bit Linux. The main arena grows and shrinks by
+``brk``. Blocks from the mmap threshold on that fit nowhere get their own mapping. Freeing a mapping
+raises the threshold to its size (up to 32 MiB), and the trim threshold to twice that. Free chunks
 coalesce with their neighbors, wait in the unsorted list and then in bins; the smallest that fits is
-taken. ``posix_memalign`` asks for more than it needs and frees both ends, which often stay in
-caches of small chunks (tcache, fast bins), where they keep what is between them from coalescing.
+used. ``posix_memalign`` allocates more than needed and frees both ends. These often stay in caches
+of small chunks (tcache, fast bins), where they prevent coalescing.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _HEADER_BYTE = 8
 _GRAIN_BYTE = 16
 _LEAST_BYTE = 32
 _SMALL_BYTE = 1024
-"""Chunks below are in bins of one size each, and handed out the oldest first."""
+"""Smaller chunks have one bin per size, first in first out."""
 
 _CACHED_BYTE = 1040
-"""Chunks up to this are kept by the thread, `_CACHED` of each size."""
+"""Maximum chunk of the thread cache, which keeps `_CACHED` of each size."""
 
 _CACHED = 7
 
 _FAST_BYTE = 128
-"""Chunks up to this do not coalesce before the next large request or release."""
+"""Maximum chunk that does not coalesce before the next large request or release."""
 
 _CONSOLIDATION_BYTE = 2**16
-"""Only what becomes a free chunk of this size makes glibc look at the size of the top."""
+"""Free chunks from this size on make glibc check the size of the top."""
 
 _DEFAULT_THRESHOLD_BYTE = 2**17
 _DYNAMIC_THRESHOLD_MAX_BYTE = 2**25
@@ -42,11 +42,11 @@ _DYNAMIC_THRESHOLD_MAX_BYTE = 2**25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MallocSettings:
-    """What glibc's malloc is told: sizes in bytes.
+    """Settings of glibc's malloc, in bytes.
 
-    ``is_dynamic`` is whether the thresholds follow what is freed: setting any of the others turns
-    that off. ``has_huge_pages``: the kernel maps 2 MiB at a time where a region has them aligned
-    (transparent huge pages set to "always", or asked for by ``glibc.malloc.hugetlb=1``).
+    ``is_dynamic``: thresholds follow freed sizes; any explicit setting disables that.
+    ``has_huge_pages``: the kernel maps 2 MiB at a time in aligned regions (transparent huge pages
+    set to "always", or requested by ``glibc.malloc.hugetlb=1``).
     """
 
     mmap_threshold_bytes: int = _DEFAULT_THRESHOLD_BYTE
@@ -58,16 +58,16 @@ class MallocSettings:
 
     @property
     def page_bytes(self) -> int:
-        """What one page fault maps."""
+        """Bytes mapped per page fault."""
         return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
 
 
 def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> MallocSettings:
-    """The settings of a process with these environment variables.
+    """Return the settings of a process with these environment variables.
 
-    ``GLIBC_TUNABLES`` and the ``MALLOC_…_`` variables are read as glibc does it: what is no number
-    is passed over, and any setting turns the dynamic thresholds off. `huge_pages` is what
-    ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
+    ``GLIBC_TUNABLES`` and the ``MALLOC_…_`` variables are read as in glibc: non-numbers are
+    ignored, and any setting disables the dynamic thresholds. `huge_pages` is the content of
+    ``/sys/kernel/mm/transparent_hugepage/enabled``.
     """
     found: dict[str, int] = {}
     huge = "[always]" in huge_pages
@@ -85,14 +85,14 @@ def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> Mal
                 found[f"{name}_bytes"] = int(value, 0)
             elif name == "mmap_max":
                 found[name] = int(value, 0)
-            # 1: malloc asks for transparent huge pages, which "madvise" gives to those who ask.
+            # 1: malloc requests transparent huge pages, which "madvise" grants on request.
             huge |= name == "hugetlb" and int(value, 0) == 1 and "[madvise]" in huge_pages
     return replace(MallocSettings(is_dynamic=not found, has_huge_pages=huge), **found)
 
 
 @dataclass(slots=True)
 class _Pages:
-    """Which pages of a growing and shrinking region are there."""
+    """Present pages of a growing and shrinking region."""
 
     page_bytes: int
     present: bytearray = field(default_factory=bytearray)
@@ -112,13 +112,13 @@ class _Pages:
 
 
 class Heap:
-    """The main arena and mappings of one process; addresses count from the start of the heap."""
+    """Main arena and mappings of one process; addresses count from the start of the heap."""
 
     def __init__(self, settings: MallocSettings) -> None:
         self._settings = settings
         self.mmap_threshold_bytes = settings.mmap_threshold_bytes
         self.trim_threshold_bytes = settings.trim_threshold_bytes
-        # What trim thresholds have been compared with.
+        # The largest size compared with the trim threshold.
         self.largest_top_bytes = 0
         self._pages = _Pages(settings.page_bytes)
         self._mapped_faults = 0
@@ -143,11 +143,11 @@ class Heap:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes from the start of the heap to its end, without mappings."""
+        """Bytes of the heap, without mappings."""
         return self._end
 
     def state(self) -> object:
-        """What decides on all that follows: from equal states equal calls have equal effects."""
+        """State of the heap: from equal states, equal calls have equal effects."""
         return (
             self._top,
             self._end,
@@ -160,21 +160,21 @@ class Heap:
         )
 
     def malloc(self, byte: int) -> int:
-        """Allocates and touches `byte` bytes; the chunk's address (negative: a mapping)."""
-        size = _chunk_bytes(byte)
+        """Allocate and touch `byte` bytes; return the chunk's address (negative: a mapping)."""
+        size = _chunk_size(byte)
         cached = self._cached.get(size)
-        return cached.pop() if cached else self._touched(self._taken(size), byte, 0)
+        return cached.pop() if cached else self._touch(self._take(size), byte, 0)
 
     def memalign(self, byte: int, alignment_bytes: int = 64) -> int:
-        """`malloc`, aligned as `posix_memalign` does it."""
-        needed = _chunk_bytes(byte)
-        chunk = self._taken(_chunk_bytes(needed + alignment_bytes + _LEAST_BYTE))
+        """Allocate like `malloc`, aligned like `posix_memalign`."""
+        needed = _chunk_size(byte)
+        chunk = self._take(_chunk_size(needed + alignment_bytes + _LEAST_BYTE))
         lead = -(chunk + _GRAIN_BYTE) % alignment_bytes if chunk >= 0 else alignment_bytes - 16
         if 0 < lead < _LEAST_BYTE:
             lead += alignment_bytes
         if chunk < 0:
             self._mapped[chunk] -= lead
-            return self._touched(chunk, byte, lead)
+            return self._touch(chunk, byte, lead)
         size = self._sizes.pop(chunk)
         aligned = chunk + lead
         self._sizes[aligned] = size - lead
@@ -185,10 +185,10 @@ class Heap:
             self._sizes[aligned] = needed
             self._sizes[aligned + needed] = size - lead - needed
             self.free(aligned + needed)
-        return self._touched(aligned, byte, 0)
+        return self._touch(aligned, byte, 0)
 
     def free(self, chunk: int) -> None:
-        """Frees what `malloc` or `memalign` gave."""
+        """Free a chunk."""
         if chunk < 0:
             size = self._mapped.pop(chunk)
             is_more = self.mmap_threshold_bytes < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
@@ -196,7 +196,7 @@ class Heap:
                 self.mmap_threshold_bytes, self.trim_threshold_bytes = size, 2 * size
             return
         size = self._sizes[chunk]
-        if self._is_cached(chunk, size):
+        if self._cache_chunk(chunk, size):
             return
         if size <= _FAST_BYTE:
             self._fast.setdefault(size, []).append(chunk)
@@ -207,44 +207,44 @@ class Heap:
             if top_bytes >= self.trim_threshold_bytes:
                 self._trim()
 
-    def _is_cached(self, chunk: int, size: int) -> bool:
-        """Puts a chunk into the thread's cache, if it belongs there and has room."""
+    def _cache_chunk(self, chunk: int, size: int) -> bool:
+        """Put a chunk into the thread cache; False if it does not fit."""
         if has_room := self._has_room(size):
             self._cached.setdefault(size, []).append(chunk)
         return has_room
 
     def _consolidate(self) -> None:
-        """Empties the fast bins."""
+        """Empty the fast bins."""
         for size in sorted(self._fast):
             for chunk in reversed(self._fast[size]):
                 self._release(chunk)
         self._fast.clear()
 
-    def _touched(self, chunk: int, byte: int, lead: int) -> int:
+    def _touch(self, chunk: int, byte: int, lead: int) -> int:
         if chunk < 0:
-            # Mappings lie anywhere: of huge pages, those that are there in every case.
+            # Mappings lie anywhere: only the huge pages that fit at any address count.
             self._mapped_faults += -(-(byte + lead + _GRAIN_BYTE) // self._settings.page_bytes)
         else:
             self._pages.touch(chunk, chunk + self._sizes[chunk] + _GRAIN_BYTE)
         return chunk
 
     def _trim(self) -> None:
-        """Gives the end of the heap back, but for the pad."""
+        """Return the end of the heap to the kernel, except for the pad."""
         area = self._end - self._top - _LEAST_BYTE - 1
         extra = (area - self._settings.top_pad_bytes) // PAGE_BYTE * PAGE_BYTE
         if extra > 0:
             self._end -= extra
             self._pages.cut(self._end)
 
-    def _taken(self, size: int) -> int:
-        """A chunk of at least `size` bytes, from bins, top, or the kernel."""
+    def _take(self, size: int) -> int:
+        """Return a chunk of at least `size` bytes, from bins, top, or the kernel."""
         if size in self._fast:
             return self._from_fast(size)
         if size < _SMALL_BYTE and size in self._bins:
-            chunk = self._out_of_bin(size, -1)
+            chunk = self._pop_bin(size, -1)
             while size in self._bins and self._has_room(size):
-                self._is_cached(self._whole(self._out_of_bin(size, -1)), size)
-            return self._whole(chunk)
+                self._cache_chunk(self._take_whole(self._pop_bin(size, -1)), size)
+            return self._take_whole(chunk)
         if size >= _SMALL_BYTE:
             self._consolidate()
         while True:
@@ -278,13 +278,13 @@ class Heap:
         waiting = self._fast[size]
         chunk = waiting.pop()
         while waiting and self._has_room(size):
-            self._is_cached(waiting.pop(), size)
+            self._cache_chunk(waiting.pop(), size)
         if not waiting:
             del self._fast[size]
         return chunk
 
     def _from_unsorted(self, size: int) -> int | None:
-        """Sorts what waits into bins, until it comes upon a chunk that fits exactly."""
+        """Sort waiting chunks into bins, up to one of exactly `size`."""
         has_cached = False
         while self._unsorted:
             chunk = self._unsorted[0]
@@ -304,72 +304,72 @@ class Heap:
                 same = self._bins.setdefault(free, [])
                 same.insert(0 if free < _SMALL_BYTE else 1, chunk)
             elif self._has_room(size):
-                self._is_cached(self._whole(chunk), size)
+                self._cache_chunk(self._take_whole(chunk), size)
                 has_cached = True
             else:
-                return self._whole(chunk)
+                return self._take_whole(chunk)
         return self._cached[size].pop() if has_cached else None
 
     def _from_bins(self, size: int) -> int | None:
-        """The smallest binned chunk that is large enough."""
+        """Return the smallest binned chunk that is large enough."""
         position = bisect.bisect_left(self._bin_sizes, size)
         if position == len(self._bin_sizes):
             return None
         found = self._bin_sizes[position]
-        # In the bin of its own size glibc spares the first of equals, which heads a list.
+        # In the bin of its own size, glibc skips the first of equals, the head of a list.
         is_own = size >= _SMALL_BYTE and _bin_number(found) == _bin_number(size)
         which = min(1, len(self._bins[found]) - 1) if is_own else -1
-        return self._split(self._out_of_bin(found, which), size)
+        return self._split(self._pop_bin(found, which), size)
 
-    def _whole(self, chunk: int) -> int:
-        """Takes a free chunk as it is."""
+    def _take_whole(self, chunk: int) -> int:
+        """Allocate a whole free chunk."""
         size = self._free.pop(chunk)
         del self._free_ends[chunk + size]
         self._sizes[chunk] = size
         return chunk
 
     def _split(self, chunk: int, size: int) -> int:
-        """Takes the front of a free chunk; the rest becomes one."""
-        rest = self._sizes[self._whole(chunk)] - size
+        """Allocate the front of a free chunk; the rest becomes one."""
+        rest = self._sizes[self._take_whole(chunk)] - size
         if rest >= _LEAST_BYTE:
             self._sizes[chunk] = size
-            self._note_free(chunk + size, rest)
+            self._add_free(chunk + size, rest)
             self._unsorted.append(chunk + size)
             if size < _SMALL_BYTE:
                 self._last_remainder = chunk + size
         return chunk
 
     def _release(self, chunk: int) -> int:
-        """Makes a chunk free, with its free neighbors; the size it has then."""
+        """Free a chunk, coalesced with free neighbors; return its size."""
         size = self._sizes.pop(chunk)
         before = self._free_ends.get(chunk)
         if before is not None:
-            size += self._unlinked(before)
+            size += self._unlink(before)
             chunk = before
         if chunk + size == self._top:
             self._top = chunk
             return self._end - chunk
         if chunk + size in self._free:
-            size += self._unlinked(chunk + size)
-        self._note_free(chunk, size)
+            size += self._unlink(chunk + size)
+        self._add_free(chunk, size)
         self._unsorted.append(chunk)
         return size
 
-    def _note_free(self, chunk: int, size: int) -> None:
+    def _add_free(self, chunk: int, size: int) -> None:
         self._free[chunk] = size
         self._free_ends[chunk + size] = chunk
 
-    def _unlinked(self, chunk: int) -> int:
-        """Takes a free chunk out of its list; its size."""
+    def _unlink(self, chunk: int) -> int:
+        """Remove a free chunk from its list; return its size."""
         size = self._free.pop(chunk)
         del self._free_ends[chunk + size]
         if chunk in self._bins.get(size, ()):
-            self._out_of_bin(size, self._bins[size].index(chunk))
+            self._pop_bin(size, self._bins[size].index(chunk))
         else:
             self._unsorted.remove(chunk)
         return size
 
-    def _out_of_bin(self, size: int, which: int) -> int:
+    def _pop_bin(self, size: int, which: int) -> int:
         same = self._bins[size]
         chunk = same.pop(which)
         if not same:
@@ -378,13 +378,13 @@ class Heap:
         return chunk
 
 
-def _chunk_bytes(byte: int) -> int:
-    """The chunk that holds so many bytes."""
+def _chunk_size(byte: int) -> int:
+    """Size of the chunk for `byte` bytes."""
     return max(_LEAST_BYTE, -(-(byte + _HEADER_BYTE) // _GRAIN_BYTE) * _GRAIN_BYTE)
 
 
 def _bin_number(size: int) -> int:
-    """Which bin chunks of 1 KiB and more lie in."""
+    """Bin of chunks of 1 KiB and more."""
     for shift, most, base in ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124)):
         if size >> shift <= most:
             return base + (size >> shift)

@@ -1,10 +1,10 @@
-"""A bound from below on what is left of linear maps that are merged: parallel and consecutive ones.
+"""Lower bound on the work of merged linear maps, parallel and consecutive.
 
-A group is a graph: values, and the maps between them with constant weights. A merged map multiplies
-wherever an output depends on an input, and applies each of its weights at no more places than what
-it stands for. So whatever is merged, the product that reads a given value and the one that ends in
-a value that must be there are no smaller than the smallest product that there can be along some way
-of the graph. Products between those count nothing.
+A group is a graph: values, and maps with constant weights between them. A merged map multiplies
+wherever an output depends on an input, and applies each of its weights at no more places than the
+maps it replaces. Hence, after any merging, the product that reads a given value and the one that
+produces a kept value are at least as large as the smallest possible product along some path of the
+graph. Products in between count nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from roofline.workload.formulas.convolution import Dimension
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.work import FLOP_PER_MAC
 
 
 @dataclass(frozen=True, eq=False)
 class LinearMap:
-    """A product with constant weights, seen as a map of ``inputs`` to ``outputs`` elements.
+    """A product with constant weights, as a map of ``inputs`` to ``outputs`` elements.
 
-    ``fan_in`` and ``most_in`` are the inputs that each output depends on, at least and at most;
-    ``fan_out`` and ``most_out`` the outputs that depend on each input.
+    ``fan_in`` and ``max_fan_in`` are the minimum and maximum of inputs per output, ``fan_out`` and
+    ``max_fan_out`` of outputs per input.
     """
 
     flop: int
@@ -32,48 +32,49 @@ class LinearMap:
     inputs: int
     outputs: int
     fan_in: int
-    most_in: int
+    max_fan_in: int
     fan_out: int
-    most_out: int
+    max_fan_out: int
 
     @cached_property
-    def back(self) -> LinearMap:
+    def reverse(self) -> LinearMap:
         """The map from its outputs to its inputs."""
-        fans = (self.fan_out, self.most_out, self.fan_in, self.most_in)
+        fans = (self.fan_out, self.max_fan_out, self.fan_in, self.max_fan_in)
         return LinearMap(self.flop, self.weight_bytes, self.outputs, self.inputs, *fans)
 
-    def then(self, behind: Edge, size: int) -> LinearMap:
-        """The least that this map can be together with what reads its result, of `size` elements.
+    def followed_by(self, behind: Edge, size: int) -> LinearMap:
+        """Return the smallest merge of this map and a reader of its result, a value of `size`
+        elements.
 
-        Only some of these may be what this map gives, and others be read.
+        This map may produce only part of the value, and the reader may read another.
         """
         carried = min(self.outputs, max(0, self.outputs + behind.inputs - size))
-        # Where not all is read, some inputs may lead to nothing that is.
+        # Unless all is read, some inputs may lead to unread elements only.
         lost = self.outputs - carried
         fan_out = 0 if lost else self.fan_out
-        pairs = max(self.fan_in * carried, self.flop // FLOP_PER_FMA - self.most_in * lost)
+        pairs = max(self.fan_in * carried, self.flop // FLOP_PER_MAC - self.max_fan_in * lost)
         if not isinstance(behind, LinearMap):
             if not lost:
                 return self
-            return replace(self, flop=FLOP_PER_FMA * pairs, outputs=carried, fan_out=fan_out)
-        # What reaches the same results is counted once.
-        reached = -(-carried * behind.fan_out // max(1, behind.most_in))
+            return replace(self, flop=FLOP_PER_MAC * pairs, outputs=carried, fan_out=fan_out)
+        # Paths to the same results count once.
+        reached = -(-carried * behind.fan_out // max(1, behind.max_fan_in))
         if carried >= behind.inputs and behind.fan_in:
             reached = behind.outputs
         fan_out = min(1, fan_out) * behind.fan_out
-        pairs = pairs * behind.fan_out // max(1, behind.most_in)
+        pairs = pairs * behind.fan_out // max(1, behind.max_fan_in)
         return replace(
             self,
-            flop=FLOP_PER_FMA * max(self.fan_in * reached, self.inputs * fan_out, pairs),
+            flop=FLOP_PER_MAC * max(self.fan_in * reached, self.inputs * fan_out, pairs),
             outputs=reached,
             fan_out=fan_out,
-            most_in=self.most_in * behind.most_in,
+            max_fan_in=self.max_fan_in * behind.max_fan_in,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Elements that pass from value to value without a product (at most so many)."""
+    """Elements passed from value to value without a product (upper limit)."""
 
     inputs: int
 
@@ -82,8 +83,8 @@ Edge = LinearMap | Link
 
 
 def matrix_map(flop: int, weight_bytes: int, inputs: int, outputs: int) -> LinearMap:
-    """A matrix product: all elements of a row of it depend on all of a row of what is given."""
-    fan_in, fan_out = (flop // (FLOP_PER_FMA * size) for size in (outputs, inputs))
+    """Return a matrix product: all elements of an output row depend on all of an input row."""
+    fan_in, fan_out = (flop // (FLOP_PER_MAC * size) for size in (outputs, inputs))
     return LinearMap(flop, weight_bytes, inputs, outputs, fan_in, fan_in, fan_out, fan_out)
 
 
@@ -96,11 +97,15 @@ def convolution_map(
     channels: tuple[int, int],
     dimensions: Sequence[Dimension],
 ) -> LinearMap:
-    """A convolution; `channels` are those of a group: of the windows' results, and under them."""
+    """Return a convolution; `channels` are those of a group, of the windows' results and under
+    them.
+    """
     reach = [_reach(*each) for each in dimensions]
-    fan_in, most_in, fan_out, most_out = (math.prod(each) for each in zip(*reach, strict=True))
+    fan_in, max_fan_in, fan_out, max_fan_out = (
+        math.prod(each) for each in zip(*reach, strict=True)
+    )
     above, under = channels
-    fans = (under * fan_in, under * most_in, above * fan_out, above * most_out)
+    fans = (under * fan_in, under * max_fan_in, above * fan_out, above * max_fan_out)
     return LinearMap(flop, weight_bytes, inputs, outputs, *fans)
 
 
@@ -108,7 +113,7 @@ def convolution_map(
 def _reach(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
 ) -> tuple[int, ...]:
-    """Places under a window, at least and at most, and windows over a place, along a dimension."""
+    """Minimum and maximum of places per window, and of windows per place, along a dimension."""
     pairs = [
         (window, place)
         for window in range(windows)
@@ -120,37 +125,35 @@ def _reach(
         (Counter(window for window, _ in pairs), windows),
         (Counter(place for _, place in pairs), size),
     ):
-        # Those that are not there are 0.
+        # Missing ones count as 0.
         fewest = min(counts.values()) if len(counts) == of else 0
         found += (fewest, max(counts.values(), default=0))
     return tuple(found)
 
 
-Ways = Mapping[int, Sequence[tuple[int, Edge]]]
-"""From each value to those that it is made of, or that are made of it."""
+Adjacency = Mapping[int, Sequence[tuple[int, Edge]]]
+"""Neighbors of each value: its sources, or its results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Values in the order in which they are made, with the edges that lead to them.
+    """Values in order of computation, with their incoming edges.
 
-    Values without edges are given; those that `roots` has one number for are parts of each other.
-    ``kept`` are those that must be there, since something else reads them; ``sizes`` are the
-    elements of those that are made.
+    Values without edges are given; those with equal `roots` are parts of each other. ``kept`` are
+    those that something else reads; ``sizes`` are the elements of computed values.
     """
 
-    edges: Ways
+    edges: Adjacency
     kept: frozenset[int]
     sizes: Mapping[int, int]
     roots: Mapping[int, int]
 
 
-def least_of(group: Group) -> tuple[int, int]:
-    """The least FLOP of a group and the bytes of weights that go with it, whatever is merged.
+def min_merged_work(group: Group) -> tuple[int, int]:
+    """Return the minimum FLOP of a group, and the bytes of their weights, after any merging.
 
-    Of all that leads away from a given value, one product counts; of all products before a value
-    that must be there too, with as much of it as what leads there from a given value takes more
-    than the product that counts there already.
+    Of all paths from a given value, one product counts. Of all products before a kept value, one
+    counts too, minus the product already counted for the given value at the start of its path.
     """
     readers: dict[int, list[tuple[int, Edge]]] = defaultdict(list)
     makers: dict[int, list[tuple[int, Edge]]] = defaultdict(list)
@@ -158,27 +161,27 @@ def least_of(group: Group) -> tuple[int, int]:
     for value, edges in group.edges.items():
         for far, edge in edges:
             readers[far].append((value, edge))
-            makers[value].append((far, edge.back if isinstance(edge, LinearMap) else edge))
+            makers[value].append((far, edge.reverse if isinstance(edge, LinearMap) else edge))
             if isinstance(edge, LinearMap) and edge.flop:
                 products.append((far, value, edge))
     order = list(group.edges)
     flop, weight_bytes = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
 
     def count(place: tuple[str, int], product: LinearMap, least: Iterable[int]) -> None:
-        """Of products that may be one, the largest."""
+        """Count the largest of products that may be merged."""
         most = max(least, default=0)
         byte = product.weight_bytes * most // product.flop
         flop[place], weight_bytes[place] = max(flop[place], most), max(weight_bytes[place], byte)
 
     for far, value, product in products:
         if far not in group.edges:
-            found = _carried(value, product, readers, order, group.sizes)
+            found = _propagated(value, product, readers, order, group.sizes)
             held = (found[each][0] for each in group.kept & found.keys())
             count(("first", group.roots[far]), product, held)
-    ends = _ends(group, readers)
+    ends = _kept_ends(group, readers)
     for far, value, product in products:
         if far in group.edges and value in ends:
-            found = _carried(far, product.back, makers, order[::-1], group.sizes)
+            found = _propagated(far, product.reverse, makers, order[::-1], group.sizes)
             held = (
                 min(taken, whole.flop - flop["first", group.roots[each]])
                 for each, (taken, whole) in found.items()
@@ -188,27 +191,27 @@ def least_of(group: Group) -> tuple[int, int]:
     return flop.total(), weight_bytes.total()
 
 
-def _carried(
-    start: int, first: LinearMap, ways: Ways, order: Sequence[int], sizes: Mapping[int, int]
+def _propagated(
+    start: int, first: LinearMap, ways: Adjacency, order: Sequence[int], sizes: Mapping[int, int]
 ) -> dict[int, tuple[int, LinearMap]]:
-    """By value that `ways` lead to, how much of a product's FLOP all take that lead on to it.
+    """Return the FLOP that a product keeps on the path to each value, and the merged path.
 
-    With the product that leads all of the way; of several ways the one on which most is taken.
+    The FLOP are the minimum along a path; of several paths, the one with most counts.
     """
     found = {start: (first.flop, first)}
     for value in order:
         if value in found:
             least, whole = found[value]
             for far, edge in ways.get(value, ()):
-                merged = whole.then(edge, sizes[value])
+                merged = whole.followed_by(edge, sizes[value])
                 taken = min(least, merged.flop)
                 if far not in found or taken > found[far][0]:
                     found[far] = taken, merged
     return found
 
 
-def _ends(group: Group, readers: Ways) -> dict[int, int]:
-    """By value, one that is kept and to which all of it leads without a product."""
+def _kept_ends(group: Group, readers: Adjacency) -> dict[int, int]:
+    """Kept value by value, if all of the latter reaches it without a product."""
     ends: dict[int, int] = {}
     for value in reversed(list(group.edges)):
         if value in group.kept:

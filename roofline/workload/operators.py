@@ -1,4 +1,4 @@
-"""One call of one operator, as capture saw it."""
+"""Calls of operators, as a capture records them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from roofline.workload.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """A parameter that is trained, whether or not a gradient reaches it.
+class TrainedParameter:
+    """A trainable parameter, with or without a gradient.
 
-    ``parameter`` is the qualified name, the first where it has several.
+    ``parameter`` is its qualified name, the first of several.
     """
 
     parameter: str
@@ -30,18 +30,17 @@ class Trained:
 
     @property
     def byte(self) -> int:
-        """Bytes of all of its elements."""
+        """Bytes of all elements."""
         return self.dtype.byte(self.elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient:
-    """The gradient of one parameter, as the backward pass finished it.
+    """The gradient of one parameter, at its completion in the backward pass.
 
-    ``parameter`` is the qualified name, the first where it has several; ``after`` how many
-    operators of the pass had run when it was done; ``storage`` is the number of the storage that it
-    lies in, as in records; ``state_bytes`` what the optimizer keeps for the parameter from step to
-    step.
+    ``parameter`` is the qualified name, the first of several; ``after`` the number of operators of
+    the pass that ran before its completion; ``storage`` the number of its storage, as in records;
+    ``state_bytes`` the optimizer state of the parameter.
     """
 
     parameter: str
@@ -57,7 +56,7 @@ class Gradient:
 
     @property
     def byte(self) -> int:
-        """Bytes of all of its elements."""
+        """Bytes of all elements."""
         return self.dtype.byte(self.elements)
 
 
@@ -65,10 +64,10 @@ class Gradient:
 class Module:
     """One module of a model.
 
-    ``path`` is its qualified name, the first where it has several, ``""`` for the model itself;
-    ``kind`` the name of its class. ``calls`` is how often it ran, also when it ran again for the
-    backward pass (0: it was not called, as containers are not). ``parameters`` counts the elements
-    of its own, without those of modules in it; what several modules share is the first one's.
+    ``path`` is its qualified name, the first of several, ``""`` for the model itself; ``kind`` the
+    name of its class. ``calls`` counts its runs, recomputation in the backward pass included (0 for
+    containers that are never called). ``parameters`` counts its own elements, without submodules;
+    shared ones belong to the first module.
     """
 
     path: str
@@ -85,11 +84,11 @@ class Module:
 Phase = Literal["forward", "backward", "optimizer"]
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
-"""In the order in which they run."""
+"""Phases in execution order."""
 
 
 class State(StrEnum):
-    """How far an operator's work is known."""
+    """Knowledge of an operator's work."""
 
     COUNTED = "counted"
     FREE = "free"
@@ -98,15 +97,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRecord:
-    """One call of an operator: what it read and wrote, and the work that is.
+    """One call of an operator: its operands and its work.
 
-    ``op`` is the aten name without overload (``"aten.convolution"``); ``type`` its kind in the
-    field's words (``"convolution"``, ``"depthwise convolution"``, ``"pointwise"`` …);
-    ``module_path`` the qualified name of the innermost module running, ``""`` for the model itself.
-    ``inputs`` are the distinct operands it reads, ``outputs`` those it writes, ``attributes`` its
-    arguments that are not tensors; ``formula`` is the key of the formula that counted it, ``""`` if
-    none did. ``freed`` are the storages whose last reference the model dropped between this call
-    and the next.
+    ``op`` is the aten name without overload (``"aten.convolution"``); ``type`` its common name
+    (``"convolution"``, ``"depthwise convolution"``, ``"pointwise"`` …); ``module_path`` the
+    qualified name of the innermost running module, ``""`` for the model itself. ``inputs`` are the
+    distinct operands it reads, ``outputs`` those it writes, ``attributes`` its other arguments;
+    ``formula`` is the key of its formula, ``""`` if none. ``freed`` are the storages whose last
+    reference the model dropped between this call and the next.
     """
 
     index: int
@@ -125,15 +123,14 @@ class OperatorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What a model asked for in one pass: its operators, and the tensors it keeps.
+    """One pass of a model: its operators, and its persistent tensors.
 
-    ``run`` is how it was run. ``parameters`` counts elements, ``parameter_size_bytes`` and
-    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of
-    what a loss holds outputs against. Parameters that no operator touched are in them.
-    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules``
-    are in the order of their first calls. ``notes`` say how it was captured where that was not on
-    fakes. ``gradients`` are those of parameters, in the order in which they were done; ``trained``
-    are all parameters that may get one, in the order of the model.
+    ``run`` are the run settings. ``parameters`` counts elements, ``parameter_size_bytes`` and
+    ``buffer_size_bytes`` bytes, tied ones once, unused parameters included; ``input_bytes`` those
+    of the given inputs and of the targets of a loss. ``optimizer_state_bytes`` is the size of the
+    optimizer state. ``modules`` are in the order of their first calls. ``notes`` describe the
+    capture where it did not use fake tensors. ``gradients`` are those of parameters, in order of
+    completion; ``trained`` are all trainable parameters, in the order of the model.
     """
 
     run: Run
@@ -145,5 +142,5 @@ class Capture:
     optimizer_state_bytes: int = 0
     modules: tuple[Module, ...] = ()
     gradients: tuple[Gradient, ...] = ()
-    trained: tuple[Trained, ...] = ()
+    trained: tuple[TrainedParameter, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,13 +1,13 @@
-"""Page faults of a pass in the steady state, by simulating the allocator.
+"""Steady-state page faults of a pass, by simulation of the allocator.
 
-glibc gives the end of its heap back to the kernel when it is larger than a threshold, and mappings
-at once; what a later pass writes there is faulted in again, page by page. Records say which tensors
-live how long, `scratch` what kernels take besides; `glibc_heap` is the allocator. Memory of worker
-threads does not count: they take it from arenas of their own, and keep it.
+glibc returns the end of its heap to the kernel above a threshold, and mappings at once; writes of a
+later pass fault these pages in again. Records give the lifetimes of tensors, `scratch_blocks` the
+further memory of kernels; `glibc_heap` is the allocator. Memory of worker threads does not count:
+they take it from their own arenas, and keep it.
 
-Where the first pass leaves small blocks that stay (oneDNN's primitives, what Python keeps) decides
-which memory can be given back, and differs from process to process. So several processes are
-simulated, each with other small blocks in its heap, and the result is a range.
+Small blocks that remain from the first pass (oneDNN's primitives, Python objects) determine which
+memory can be returned, and differ from process to process. So several processes are simulated, each
+with different small blocks in its heap, and the result is a range.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import storage_sizes
 from roofline.workload.tensors import Role
 
-# Read from logs of every ``malloc`` and ``free`` of single operators (torch 2.13, oneDNN 3.12,
-# float32, 1 and 2 threads), and from the conditions in torch's ``Convolution.cpp`` and
+# From logs of every ``malloc`` and ``free`` of single operators (torch 2.13, oneDNN 3.12, float32,
+# 1 and 2 threads), and from the conditions in torch's ``Convolution.cpp`` and
 # ``FlashAttentionKernel.cpp``. A layer norm copies an input that is not contiguous. MKL packs the
-# factors of a product into buffers that it keeps: their sizes are fitted to those seen on one
-# machine (AMD Zen 4), within 10 %. Other normalizations, pooling and pointwise kernels take less
-# than a page.
+# factors of a product into buffers that it keeps: their sizes are fitted to those on one machine
+# (AMD Zen 4), within 10 %. Other normalizations, pooling and pointwise kernels take less than a
+# page.
 
 _ELEMENT_BYTE = 4
 _FIRST_LAYER_CHANNELS = 16
-"""Below this an ungrouped convolution reads its input in the layout that it has."""
+"""Below this, an ungrouped convolution reads its input without a change of layout."""
 
 _LARGE_INPUT = 20480
-"""Elements of an input from which torch takes oneDNN for convolutions of batch 1."""
+"""Input elements from which torch uses oneDNN for convolutions of batch 1."""
 
 _MANY_IMAGES = 16
 _KEYS_SPLIT = 512
@@ -43,12 +43,12 @@ _KEYS_SPLIT = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """Blocks besides the results, in bytes.
+    """Scratch blocks of a call, in bytes, in addition to its results.
 
-    ``before``: taken ahead of the results and given back before them. ``around``: taken ahead of
-    them, given back once they are written. ``after``: taken behind them. ``kept_bytes``: the buffer
-    that a product of MKL needs, which stays for the next one. ``is_onednn``: whether
-    oneDNN runs it (its descriptors and primitives take memory too).
+    ``before``: allocated and freed before the results. ``around``: allocated before them, freed
+    after they are written. ``after``: allocated after them. ``kept_bytes``: the buffer of an MKL
+    product, kept for the next one. ``is_onednn``: oneDNN runs the call, whose descriptors and
+    primitives also take memory.
     """
 
     before: tuple[int, ...] = ()
@@ -58,10 +58,10 @@ class Scratch:
     is_onednn: bool = False
 
 
-def scratch(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scratch | None:
-    """The blocks that a call takes besides its results; None: it takes some that are not known.
+def scratch_blocks(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scratch | None:
+    """Return the scratch blocks of a call; None if they are unknown.
 
-    ``lanes`` are float32 elements in a vector register: oneDNN rounds channels up to that.
+    ``lanes`` are the float32 elements of a vector register: oneDNN rounds channels up to them.
     """
     if record.op == "aten.convolution":
         is_float = all(each.dtype.name == "float32" for each in record.inputs)
@@ -91,10 +91,10 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
     batch, channels, *size = image.shape
     kernel, results = weight.shape[2:], math.prod(result.shape[2:])
     taps, groups = math.prod(kernel), record.attributes.get("groups", 1)
-    is_strided = _differs(record.attributes.get("stride"), 1)
-    if not _takes_onednn(record, threads):
+    is_strided = _any_differs(record.attributes.get("stride"), 1)
+    if not _uses_onednn(record, threads):
         is_product = taps == 1 and not is_strided
-        is_product = is_product and not _differs(record.attributes.get("padding"), 0)
+        is_product = is_product and not _any_differs(record.attributes.get("padding"), 0)
         columns = batch * channels * taps * results * _ELEMENT_BYTE
         # MKL's buffer for weights times pixels, on one thread.
         depth = channels * taps // groups
@@ -104,31 +104,36 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
     inside, outside = weight.shape[1], weight.shape[0] // groups
     is_first = groups == 1 and channels < _FIRST_LAYER_CHANNELS
     if inside == outside == 1:
-        weights = _up(groups, lanes) * taps
+        weights = _round_up(groups, lanes) * taps
     else:
-        weights = groups * (inside if is_first else _up(inside, lanes)) * _up(outside, lanes) * taps
+        weights = (
+            groups
+            * (inside if is_first else _round_up(inside, lanes))
+            * _round_up(outside, lanes)
+            * taps
+        )
     weight_bytes = weights * _ELEMENT_BYTE
     if result.layout == "channels-last":
         return Scratch(after=(weight_bytes,), is_onednn=True)
     before = (weight_bytes,)
     if not is_first:
-        image_bytes = batch * _up(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
+        image_bytes = batch * _round_up(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
         before = (image_bytes, *before)
         if taps == 1 and is_strided:
-            # The pixels that a strided convolution with 1 × 1 taps reads are gathered, per thread.
-            before = (threads * _up(channels, lanes) * results * _ELEMENT_BYTE, *before)
-    blocked = batch * _up(weight.shape[0], lanes) * results * _ELEMENT_BYTE
+            # Each thread gathers the pixels of a strided convolution with 1 × 1 taps.
+            before = (threads * _round_up(channels, lanes) * results * _ELEMENT_BYTE, *before)
+    blocked = batch * _round_up(weight.shape[0], lanes) * results * _ELEMENT_BYTE
     return Scratch(before=before, around=(blocked,), is_onednn=True)
 
 
-def _takes_onednn(record: OperatorRecord, threads: int) -> bool:
-    """Whether torch gives a convolution of float32 to oneDNN; else it is a product of columns."""
+def _uses_onednn(record: OperatorRecord, threads: int) -> bool:
+    """True if torch runs a float32 convolution by oneDNN; else as a product of columns."""
     image, kernel = record.inputs[0], record.inputs[1].shape[2:]
     batch, attributes = image.shape[0], record.attributes
     is_plain = not (
-        _differs(attributes.get("stride"), 1)
-        or _differs(attributes.get("dilation"), 1)
-        or _differs(kernel, 1)
+        _any_differs(attributes.get("stride"), 1)
+        or _any_differs(attributes.get("dilation"), 1)
+        or _any_differs(kernel, 1)
     )
     is_small = batch <= 1 and image.elements <= _LARGE_INPUT and min(kernel[-2:]) <= 3
     if is_small and attributes.get("groups", 1) == 1:
@@ -136,26 +141,27 @@ def _takes_onednn(record: OperatorRecord, threads: int) -> bool:
     return not is_plain or batch >= _MANY_IMAGES or threads > 1
 
 
-def _differs(values: object, value: int) -> bool:
+def _any_differs(values: object, value: int) -> bool:
     return isinstance(values, Sequence) and any(each != value for each in values)
 
 
-def _up(number: int, multiple: int) -> int:
+def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
 _IMPORTED_THRESHOLD_BYTE = 1_925_120
-"""The mmap threshold of a process that imported torch 2.13: it freed a mapping of that size."""
+"""The mmap threshold of a process after importing torch 2.13, which frees a mapping of that size.
+"""
 
 _PROCESSES = 9
 _FEWEST_PROCESSES = 3
-"""So many are enough where every pass of theirs has the same number of faults."""
+"""Sufficient if all of their passes have the same number of faults."""
 
 _WARM_UP, _PASSES = 8, 6
 
 _DESCRIPTOR_BYTE = 2144
 _DESCRIPTORS = 8
-"""What oneDNN's descriptions take while a convolution runs."""
+"""Memory of oneDNN's descriptors while a convolution runs."""
 
 _BUILDING_BYTE = 2216
 _PRIMITIVE_BYTE = (
@@ -163,12 +169,12 @@ _PRIMITIVE_BYTE = (
     *(224, 104, 104, 104, 48, 265),
 )
 _REORDER_BYTE = (48, 48, 136, 88, 5496, 24, 3664, 30, 24, 104, 224, 104, 104, 24, 104, 114)
-"""What oneDNN keeps of every convolution, and of every change of layout, that it met: a log of the
-calls of malloc and free within single operators (torch 2.13, oneDNN 3.12), in their order. Small
-blocks among them keep what lies below from the end of the heap."""
+"""Blocks that oneDNN keeps of every distinct convolution, and of every change of layout: a log of
+the calls of malloc and free within single operators (torch 2.13, oneDNN 3.12), in order. Small
+blocks among them separate lower blocks from the end of the heap."""
 
 _ALIGNED_BYTE = 2048
-"""Blocks of oneDNN from this size on are aligned."""
+"""oneDNN aligns blocks from this size on."""
 
 _LEAST_TRIM_BYTE = 2**20
 
@@ -178,11 +184,11 @@ _SMALL_BLOCK_BYTE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFaults:
-    """Pages of ``page_bytes`` bytes that the kernel hands out during one pass.
+    """Page faults of one pass, of ``page_bytes`` bytes each.
 
-    ``faults`` is the median over simulated processes and passes; from ``low`` to ``high`` lie 80 %
-    of them. ``unknown`` are the operators that take scratch memory which is not modeled: the counts
-    leave it out.
+    ``page_faults`` is the median over simulated processes and passes; ``low`` to ``high`` is their
+    80 % range. ``unknown`` are operators with scratch memory that is not modeled: the counts omit
+    it.
     """
 
     page_faults: int
@@ -199,18 +205,18 @@ def count_page_faults(
     threads: int = 1,
     lanes: int = 16,
 ) -> PageFaults:
-    """The page faults of one pass of a warm process, of its operators on a CPU.
+    """Count the page faults of one pass of a warm process on a CPU.
 
-    ``settings`` are what the allocator is told; ``threads`` compute, with vector registers of
-    ``lanes`` float32 elements (AVX-512: 16, AVX2: 8).
+    ``settings`` are those of the allocator; ``threads`` compute, with vector registers of ``lanes``
+    float32 elements (AVX-512: 16, AVX2: 8).
     """
     settings = settings or MallocSettings()
-    known = [scratch(record, threads=threads, lanes=lanes) for record in records]
+    known = [scratch_blocks(record, threads=threads, lanes=lanes) for record in records]
     unknown = {record.op for record, each in zip(records, known, strict=True) if each is None}
     counts: list[int] = []
     for seed in range(_PROCESSES):
         process = _Process(records, [each or Scratch() for each in known], settings, seed)
-        counts += process.steady()
+        counts += process.count_steady_faults()
         if seed + 1 == _FEWEST_PROCESSES and len(set(counts)) == 1:
             break
     counts.sort()
@@ -223,16 +229,18 @@ def count_page_faults(
     )
 
 
-def settling(
+def fault_free_settings(
     records: Sequence[OperatorRecord], *, threads: int = 1, lanes: int = 16
 ) -> MallocSettings:
-    """Thresholds, as powers of two, with which a warm process has no page faults.
+    """Return thresholds, as powers of two, without page faults in a warm process.
 
-    The mmap threshold is above the largest block, so that every block is taken from the heap; the
-    trim threshold is twice the smallest that keeps the heap of every simulated process from being
-    given back. Without that margin 2 of 10 models still had faults: real heaps are less compact.
+    The mmap threshold exceeds the largest block, so every block comes from the heap. The trim
+    threshold is twice the smallest that prevents trimming in every simulated process. Without that
+    margin 2 of 10 models still had faults: real heaps are less compact.
     """
-    known = [scratch(record, threads=threads, lanes=lanes) or Scratch() for record in records]
+    known = [
+        scratch_blocks(record, threads=threads, lanes=lanes) or Scratch() for record in records
+    ]
     blocks = [*storage_sizes(records)[0].values()]
     blocks += (byte for each in known for byte in (*each.before, *each.around, *each.after))
     largest = max(blocks, default=0) + PAGE_BYTE
@@ -243,14 +251,14 @@ def settling(
     )
     processes = [_Process(records, known, settings, seed) for seed in range(_PROCESSES)]
     for each in processes:
-        each.steady()
+        each.count_steady_faults()
     needed = max(each.heap.largest_top_bytes for each in processes)
     trim_bytes = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
     return replace(settings, trim_threshold_bytes=2 * trim_bytes)
 
 
 class _Process:
-    """One process that runs the model again and again."""
+    """One process that runs the model repeatedly."""
 
     def __init__(
         self,
@@ -273,21 +281,21 @@ class _Process:
         self._alive: dict[int, int] = {}
         self._primitives: set[object] = set()
         self._kept_bytes = 0
-        # Small blocks, half of them free: what importing and building left.
+        # Small blocks left from imports and model building, half of them free.
         drawn = random.Random(seed)
         blocks = [
             self.heap.malloc(int(_SMALL_BLOCK_BYTE ** drawn.random())) for _ in range(_SMALL_BLOCKS)
         ]
         self._free(drawn.sample(blocks, _SMALL_BLOCKS // 2)[::-1])
 
-    def steady(self) -> list[int]:
-        """The faults of passes behind the warm-up."""
+    def count_steady_faults(self) -> list[int]:
+        """Return the faults of passes after the warm-up."""
         counts: list[int] = []
         seen: dict[object, int] = {}
         for number in range(_WARM_UP + _PASSES):
             state = self.heap.state()
             if state in seen:
-                # Most processes come back to a state within a few passes, and go round from there.
+                # Most processes reach a cycle of states within a few passes.
                 around = counts[seen[state] :]
                 return [around[each % len(around)] for each in range(_PASSES)]
             seen[state] = number
@@ -295,11 +303,11 @@ class _Process:
         return counts[_WARM_UP:]
 
     def run(self) -> int:
-        """The faults of one more pass."""
+        """Run a pass and return its faults."""
         before = self.heap.page_faults
         for record, each in zip(self._records, self._known, strict=True):
             self._call(record, each)
-            # The tensors of inner calls, which are made last, go first.
+            # Tensors of inner calls, the latest, are freed first.
             for storage in reversed(record.freed):
                 if storage in self._alive:
                     self.heap.free(self._alive.pop(storage))
@@ -338,7 +346,7 @@ class _Process:
         return block
 
     def _keep(self, primitive: object, sizes: Sequence[int]) -> None:
-        """What oneDNN keeps of a primitive when it meets it first."""
+        """Allocate the blocks that oneDNN keeps of a new primitive."""
         heap = self.heap
         if primitive not in self._primitives:
             self._primitives.add(primitive)
@@ -353,7 +361,7 @@ class _Process:
 
 
 def _in_place(records: Sequence[OperatorRecord]) -> set[int]:
-    """Additions of a bias to a product that torch does in place, but where a recorder looks on."""
+    """Additions of a bias to a product that torch executes in place, unless recorded."""
     products: set[int] = set()
     found: set[int] = set()
     for record in records:

@@ -1,22 +1,21 @@
-"""How far back each operand was last touched, in bytes: what decides which memory it comes from.
+"""Reuse distance of each operand, in bytes: it determines the memory level of its reads.
 
-A machine plays no part here. The operators of two consecutive passes are replayed over one memory
-in which every byte knows which operator touched it last. Take the bytes that an operator touches
-and that were last touched by the same earlier one: their *reuse distance* is the number of distinct
-bytes touched since that one, their own included. A memory of capacity C that keeps what was used
-last must fetch ``min(size, max(0, distance - C))`` of them from beyond: the least over all orders
-in which operators may touch their operands. A memory that keeps something else (another policy,
-stores that go around it) may fetch less over a pass, though in the steady state never less than all
-distinct bytes but C.
+It does not depend on a machine. The operators of two consecutive passes are replayed over one
+memory, in which every byte records the last operator that touched it. Bytes of an operator with the
+same last operator have one *reuse distance*: the distinct bytes touched since that operator, their
+own included. A memory of capacity C with LRU replacement must fetch ``min(size, max(0, distance -
+C))`` of them from beyond: the minimum over all orders in which operators may touch their operands.
+Other policies, or non-temporal stores, may fetch less over a pass, though in the steady state never
+less than all distinct bytes minus C.
 
-An operator touches each byte once, however many of its operands it belongs to; what it reads and
-writes is touched again when it is written, at a distance of its own size: at most C bytes of that
-can wait in the memory. Operands of one operator that lie in one storage are taken to lie side by
-side as far as the storage has room, for columns of a matrix do.
+An operator touches each byte once, in whichever operands it occurs. Bytes that it reads and writes
+are touched again when written, at a distance of their own size: at most C bytes of that can wait in
+the memory. Operands of one operator in one storage are placed side by side as far as there is room,
+as columns of a matrix are.
 
-Memory is recycled as caching allocators do it, last out first in. Without that, a chain of small
-operators, which in truth runs within two warm buffers, would be charged to DRAM: that would be no
-bound (``benchmarks/recycled_memory.md``).
+Memory is recycled as in caching allocators, last out first in. Otherwise a chain of small
+operators, which runs within two warm buffers, would be charged to DRAM: no lower bound
+(``benchmarks/recycled_memory.md``).
 
 The stack-distance model: R. Mattson, J. Gecsei, D. Slutz, I. Traiger, "Evaluation techniques for
 storage hierarchies", IBM Systems Journal 9(2), 1970.
@@ -33,13 +32,13 @@ from roofline.workload.tensors import Role, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Bytes of one operator that were last touched together; distance None: never before."""
+    """Bytes of one operator with the same last touch; distance None: never touched before."""
 
     byte: int
     distance_bytes: int | None
 
     def beyond(self, capacity_bytes: int) -> int:
-        """Bytes that a memory of `capacity_bytes` must fetch from beyond itself."""
+        """Return the bytes that a memory of `capacity_bytes` must fetch from beyond itself."""
         if self.distance_bytes is None:
             return self.byte
         return min(self.byte, max(0, self.distance_bytes - capacity_bytes))
@@ -47,13 +46,12 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residency:
-    """Reuse per operator, in both passes, and what the tensors take in memory.
+    """Reuse per operator, in both passes, and memory footprint.
 
-    ``cold[i]`` and ``steady[i]`` hold the reuse of everything operator i reads and writes, in the
-    first and in the second pass. ``peak_index`` is the operator during which most is alive of what
-    does not outlive the pass (the first such; None: nothing ever is), ``peak_activation_bytes`` and
-    ``peak_gradient_bytes`` what activations and gradients take then. ``all_activation_bytes`` is
-    what both would take if none were ever released.
+    ``cold[i]`` and ``steady[i]`` are the reuses of all reads and writes of operator i, in the first
+    and in the second pass. ``peak_index`` is the first operator at the peak of temporary memory
+    (None: there is none), ``peak_activation_bytes`` and ``peak_gradient_bytes`` are the activations
+    and gradients at that time. ``all_activation_bytes`` is the sum of both if none were released.
     """
 
     cold: tuple[tuple[Reuse, ...], ...]
@@ -69,7 +67,7 @@ _NEVER = -1
 
 @dataclass(slots=True)
 class _TouchedBytes:
-    """Bytes by the time of their last touch, with sums over the newest (a Fenwick tree)."""
+    """Bytes by time of their last touch, with sums over the newest (a Fenwick tree)."""
 
     length: int
     tree: list[int] = field(init=False)
@@ -88,7 +86,7 @@ class _TouchedBytes:
             position += position & -position
 
     def since(self, time: int) -> int:
-        """Bytes whose last touch is later than `time`."""
+        """Return the bytes whose last touch is later than `time`."""
         older = 0
         position = time + 1
         while position > 0:
@@ -101,7 +99,7 @@ class _TouchedBytes:
 class _Memory:
     """Storages as pieces ``(byte, stamp)``, and released pieces waiting for reuse.
 
-    A stamp is twice the number of the operator that touched the piece last, and one more if it was
+    A stamp is twice the number of the last operator that touched the piece, plus one if it was
     written.
     """
 
@@ -126,11 +124,11 @@ class _Memory:
         self.pieces[storage] = _joined(pieces)
 
     def release(self, storage: int) -> None:
-        # Reversed, so that the next allocation takes the pieces in the order they lay.
+        # Reversed: the next allocation takes the pieces in their order in memory.
         self.released.extend(reversed(self.pieces.pop(storage, [])))
 
     def touch(self, record: OperatorRecord) -> tuple[Reuse, ...]:
-        """An operator touches all of its operands."""
+        """Touch all operands of an operator and return their reuse."""
         by_time: dict[int, int] = {}
         rewritten = 0
         for specs, stamp in ((record.inputs, 2 * self.now), (record.outputs, 2 * self.now + 1)):
@@ -138,7 +136,7 @@ class _Memory:
                 pieces = self.pieces[spec.storage]
                 byte, before = pieces[0] if pieces else (0, _NEVER)
                 if len(pieces) == 1 and spec.offset_bytes == 0 and spec.min_bytes >= byte:
-                    # The whole of a storage touched as a whole before: nearly every operand.
+                    # A whole storage, last touched as a whole: nearly every operand.
                     found = {before: byte}
                     pieces[0] = (byte, stamp)
                 else:
@@ -163,22 +161,22 @@ class _Memory:
         return tuple(reuses)
 
     def _touch_part(self, spec: TensorSpec, stamp: int) -> dict[int, int]:
-        """Stamps the bytes of an operand; how many had which stamp before."""
+        """Stamp the bytes of an operand; return the bytes by earlier stamp."""
         first, last = spec.offset_bytes, spec.offset_bytes + spec.min_bytes
         found: dict[int, int] = {}
         self.pieces[spec.storage] = _stamped(
             self.pieces[spec.storage], first, last, stamp, found, last - first
         )
-        # Another operand seems to lie in the same place: this one lies beside it, if there is room.
+        # Another operand seems to have the same place: this one lies next to it, if there is room.
         for start, stop in ((last, None), (0, first)):
             twice = found.get(stamp, 0)
             if not twice:
                 break
-            beside: dict[int, int] = {}
+            adjacent: dict[int, int] = {}
             self.pieces[spec.storage] = _stamped(
-                self.pieces[spec.storage], start, stop, stamp, beside, twice, only_others=True
+                self.pieces[spec.storage], start, stop, stamp, adjacent, twice, only_others=True
             )
-            for earlier, size in beside.items():
+            for earlier, size in adjacent.items():
                 found[earlier] = found.get(earlier, 0) + size
                 found[stamp] -= size
         return found
@@ -194,9 +192,10 @@ def _stamped(
     *,
     only_others: bool = False,
 ) -> list[tuple[int, int]]:
-    """The pieces with `most` bytes from `first` to `last` stamped; `found`: which stamps they had.
+    """Return the pieces with `most` bytes from `first` to `last` stamped; add earlier stamps to
+    `found`.
 
-    `only_others` passes over what this operator has touched already.
+    `only_others` skips bytes that this operator has already touched.
     """
     after: list[tuple[int, int]] = []
     position = 0
@@ -216,7 +215,7 @@ def _stamped(
 
 
 def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pieces without empty ones, neighbours of the same stamp made one."""
+    """Return the pieces without empty ones, neighbors of equal stamp merged."""
     joined: list[tuple[int, int]] = []
     for size, stamp in pieces:
         if not size:
@@ -229,7 +228,7 @@ def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def storage_sizes(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], set[int]]:
-    """Bytes of every storage, by its number, and the storages that outlive a pass."""
+    """Return the bytes of every storage by number, and the storages that outlive a pass."""
     sizes: dict[int, int] = {}
     persists: set[int] = set()
     for record in records:
@@ -242,12 +241,12 @@ def storage_sizes(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], se
     return sizes, persists
 
 
-def residency(records: Sequence[OperatorRecord]) -> Residency:
-    """The reuse distances of every operator's bytes over two consecutive passes.
+def trace_residency(records: Sequence[OperatorRecord]) -> Residency:
+    """Return the reuse distances of every operator's bytes over two consecutive passes.
 
-    Parameters, buffers, optimizer states and inputs keep their place from pass to pass; activations
-    and gradients live from the operator that makes them until the model drops them, at the latest
-    until the pass ends.
+    Parameters, buffers, optimizer states and inputs keep their place from pass to pass. Activations
+    and gradients live from their first operator until the model drops them, at the latest until the
+    end of the pass.
     """
     sizes, persists = storage_sizes(records)
     gradients = {

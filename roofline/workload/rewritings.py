@@ -1,9 +1,9 @@
-"""The work that no run of the same function avoids, whatever the listed rewritings make of it.
+"""Minimum work of a model under a closed list of rewritings.
 
-The list is closed: batch norms and constants are folded, dead code is left out, parallel and
-consecutive linear maps with constant weights are merged where that lowers FLOP (`linear_maps`).
-Of arithmetic only products count, attention among them; of memory every byte once that a pass must
-touch and that it did not make itself for itself. Where records do not tell, less is taken.
+They are: batch-norm and constant folding, dead-code elimination, and merging of parallel and
+consecutive linear maps with constant weights where that lowers FLOP (`linear_maps`). Arithmetic
+counts only products, attention included. Memory counts once every byte that a pass must touch and
+did not make for itself. Where records are inconclusive, the smaller value is taken.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from roofline.workload.dataflow import Dataflow, dataflow
-from roofline.workload.formulas.convolution import batched, leading_padding, spatial_dimensions
+from roofline.workload.dataflow import Dataflow, trace_dataflow
+from roofline.workload.formulas.convolution import leading_padding, spatial_dimensions, with_batch
 from roofline.workload.fusion_kinds import Kind, is_copy, kind_of
 from roofline.workload.linear_maps import (
     Edge,
@@ -23,8 +23,8 @@ from roofline.workload.linear_maps import (
     LinearMap,
     Link,
     convolution_map,
-    least_of,
     matrix_map,
+    min_merged_work,
 )
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
@@ -32,11 +32,11 @@ from roofline.workload.tensors import Role, TensorSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork:
-    """What one pass must do at least.
+    """Minimum work of one pass.
 
-    ``products`` are records, each with the FLOP that its product, or the products that it stands
-    for, take at least by the direct algorithm: for its data types and the sizes of its kernel.
-    ``read_bytes`` are distinct bytes that are only read, ``written_bytes`` those that are written.
+    ``products`` are records, each with the minimum FLOP by the direct algorithm of its product, or
+    of the products it represents, for its data types and kernel size. ``read_bytes`` are distinct
+    bytes that are only read, ``written_bytes`` those that are written.
     """
 
     products: tuple[tuple[OperatorRecord, int], ...]
@@ -45,9 +45,8 @@ class ModelWork:
 
 
 def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) -> ModelWork:
-    """The least work of a pass under the listed rewritings, and of its dataflow where that is
-    known; in a training step none is merged."""
-    flow = flow or dataflow(records)
+    """Return the minimum work of a pass under the listed rewritings (training merges nothing)."""
+    flow = flow or trace_dataflow(records)
     kept = _outliving(records)
     made_by = _makers(flow)
     constants = _constants(records, flow, made_by)
@@ -65,10 +64,10 @@ def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) 
         for n in working:
             memory.touch(n, records[n], regions.inputs_of(n, shares))
             if any(value.must_be_stored and value.storage in kept for _, value in flow.written[n]):
-                # What it makes is there, whatever is merged.
+                # Its result exists after any merging.
                 regions.kept.add(regions.same.get(n, n))
-        products = regions.settle(memory)
-    read, written = memory.least()
+        products = regions.remaining_products(memory)
+    read, written = memory.minimum_bytes()
     return ModelWork(
         products=tuple((record, flop) for record, flop in products if flop),
         read_bytes=read,
@@ -77,7 +76,7 @@ def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) 
 
 
 def _outliving(records: Sequence[OperatorRecord]) -> frozenset[int]:
-    """Storages that are there when the pass has ended; gradients of parameters are until then."""
+    """Storages that outlive the pass; gradients of parameters live until its end."""
     dropped = {storage for record in records for storage in record.freed}
     before = [record for record in records[:-1] if record.phase != "optimizer"]
     dropped_before = {storage for record in before for storage in record.freed}
@@ -91,11 +90,11 @@ def _outliving(records: Sequence[OperatorRecord]) -> frozenset[int]:
 
 
 def _live(flow: Dataflow, kept: frozenset[int]) -> list[int]:
-    """The operators whose results outlive the pass, or are read by such; in order."""
+    """Operators whose results outlive the pass, or are read by such operators; in order."""
     live: set[int] = set()
     for n in reversed(range(len(flow.written))):
         for spec, value in flow.written[n]:
-            # The last operator's end is that of gradients, too.
+            # Gradients live until the end of the last operator.
             is_left = value.must_be_stored or spec.role is Role.GRADIENT
             outlives = is_left and value.storage in kept
             if outlives or not live.isdisjoint(value.readers):
@@ -107,7 +106,7 @@ Makers = dict[tuple[int, int], list[int]]
 
 
 def _makers(flow: Dataflow) -> Makers:
-    """By operator and storage, those who wrote what it reads there."""
+    """Writers by reading operator and storage."""
     found: Makers = defaultdict(list)
     for n, written in enumerate(flow.written):
         for _, value in written:
@@ -118,13 +117,13 @@ def _makers(flow: Dataflow) -> Makers:
 
 
 @dataclass(slots=True)
-class _Sets:
-    """Disjoint sets of numbers that are joined bit by bit."""
+class _DisjointSets:
+    """Disjoint sets of numbers (union-find)."""
 
     parent: dict[int, int] = field(default_factory=dict[int, int])
 
-    def of(self, member: int) -> int:
-        """The number that stands for the set of a member."""
+    def root(self, member: int) -> int:
+        """Return the representative of a member's set."""
         root = member
         while (above := self.parent.get(root, root)) != root:
             root = above
@@ -133,29 +132,29 @@ class _Sets:
         return root
 
     def join(self, one: int, other: int) -> None:
-        """Makes one set of two members' sets."""
-        self.parent[self.of(other)] = self.of(one)
+        """Join two members' sets."""
+        self.parent[self.root(other)] = self.root(one)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Constants:
-    """What is the same in every pass: parameters and buffers, and what is computed of them alone.
+    """Constants across passes: parameters and buffers, and values computed from them alone.
 
-    ``changed`` are storages that are not. ``together`` joins the storages of constants that are
-    computed together and of what they are computed of, ``sources``. ``same`` leads from those of
-    constants to the first that was computed in the same way, which can be read in their place.
+    ``changed`` are storages that a pass changes. ``components`` joins the storages of constants
+    that are computed together with those of their ``sources``. ``same`` maps a constant to the
+    first one computed in the same way, which can be read instead.
     """
 
     made_by: Makers
     changed: frozenset[int]
     records: set[int] = field(default_factory=set[int])
-    together: _Sets = field(default_factory=_Sets)
+    components: _DisjointSets = field(default_factory=_DisjointSets)
     sources: list[TensorSpec] = field(default_factory=list[TensorSpec])
     same: dict[int, int] = field(default_factory=dict[int, int])
     _made: dict[object, list[int]] = field(default_factory=dict[object, list[int]])
 
-    def has(self, reader: int, spec: TensorSpec) -> bool:
-        """Whether what an operator reads is constant."""
+    def covers(self, reader: int, spec: TensorSpec) -> bool:
+        """True if an operator's operand is constant."""
         makers = self.made_by.get((reader, spec.storage))
         if makers:
             return self.records.issuperset(makers)
@@ -163,15 +162,15 @@ class _Constants:
         return spec.role in own and spec.storage not in self.changed
 
     def fold(self, n: int, record: OperatorRecord) -> None:
-        """Takes an operator in, if all that it reads is constant, and it changes nothing else."""
+        """Add an operator if all of its operands are constant, and it changes nothing else."""
         written = [spec.storage for spec in record.outputs]
         is_folded = record.state is State.COUNTED and record.type != "random" and written
         if not is_folded or not self.changed.isdisjoint(written):
             return
-        if all(self.has(n, spec) for spec in record.inputs):
+        if all(self.covers(n, spec) for spec in record.inputs):
             self.records.add(n)
             for spec in (*record.inputs, *record.outputs):
-                self.together.join(written[0], spec.storage)
+                self.components.join(written[0], spec.storage)
             self.sources += (spec for spec in record.inputs if spec.role.persists)
             read = [replace(s, storage=self.same.get(s.storage, s.storage)) for s in record.inputs]
             made = [replace(s, storage=0) for s in record.outputs]
@@ -180,7 +179,7 @@ class _Constants:
 
 
 def _constants(records: Sequence[OperatorRecord], flow: Dataflow, made_by: Makers) -> _Constants:
-    """Those of an inference pass; training changes parameters, so that it has none."""
+    """Return the constants of an inference pass; training changes parameters, so it has none."""
     specs = [spec for record in records for spec in (*record.inputs, *record.outputs)]
     persists = {spec.storage for spec in specs if spec.role.persists}
     written = {value.storage for values in flow.written for _, value in values}
@@ -200,7 +199,7 @@ _PERMUTING = frozenset(
 
 
 def _dense_views(records: Sequence[OperatorRecord]) -> Views:
-    """Storage, offset and shape of views that have all elements of one that lies without gaps."""
+    """Storage, offset and shape of views with all elements of a dense operand."""
     dense: Views = set()
     for record in records:
         if record.state is State.FREE and record.op in _PERMUTING and len(record.inputs) == 1:
@@ -214,14 +213,14 @@ def _dense_views(records: Sequence[OperatorRecord]) -> Views:
 
 
 def _is_dense(spec: TensorSpec, dense: Views) -> bool:
-    """Whether it is all bytes from the first on."""
+    """True if the operand covers all of its bytes."""
     if spec.distinct_elements != spec.elements or spec.min_elements is not None:
         return False
     return spec.layout != "strided" or (spec.storage, spec.offset_bytes, spec.shape) in dense
 
 
 def _returned(records: Sequence[OperatorRecord]) -> dict[int, int]:
-    """Bytes of the smallest view of each storage that is made when nothing else happens to it.
+    """Bytes of the smallest final view of each storage.
 
     It may be all that the pass returns of it.
     """
@@ -241,7 +240,7 @@ def _returned(records: Sequence[OperatorRecord]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class _Memory:
-    """The bytes of storages that a pass must touch."""
+    """Bytes of storages that a pass must touch."""
 
     constants: _Constants
     kept: frozenset[int]
@@ -250,31 +249,31 @@ class _Memory:
     read: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
     written: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
     folded: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
-    already_there: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    preexisting: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     merged_bytes: int = 0
 
     def touch(self, n: int, record: OperatorRecord, inputs: Iterable[TensorSpec]) -> None:
-        """An operator that runs reads so much of its inputs, and writes its outputs."""
+        """Record the reads of an operator's inputs, and the writes of its outputs."""
         for spec in inputs:
-            self.reads(n, spec)
+            self.read_operand(n, spec)
         for spec in record.outputs:
             if spec.storage in self.kept:
                 self.written[spec.storage].append(spec)
                 joins = _name(record) in _JOINS or is_copy(record)
                 if joins and not spec.role.persists:
-                    # What was given can lie where the result is, as caches do that are extended.
+                    # Inputs can already lie in the result, as in an extended cache.
                     given = (each.byte for each in record.inputs if each.role is Role.INPUT)
-                    self.already_there[spec.storage] += sum(given)
+                    self.preexisting[spec.storage] += sum(given)
 
-    def reads(self, n: int, spec: TensorSpec) -> None:
-        """An operator reads something that may be constant."""
+    def read_operand(self, n: int, spec: TensorSpec) -> None:
+        """Record the read of an operand that may be constant."""
         if spec.role.persists:
             self.read[spec.storage].append(spec)
-        elif self.constants.records and self.constants.has(n, spec):
+        elif self.constants.records and self.constants.covers(n, spec):
             self.folded[self.constants.same.get(spec.storage, spec.storage)].append(spec)
 
-    def least(self) -> tuple[int, int]:
-        """Bytes that are only read, and bytes that are written."""
+    def minimum_bytes(self) -> tuple[int, int]:
+        """Return bytes that are only read, and bytes that are written."""
         read = self.merged_bytes + self._folded_bytes()
         written = 0
         for storage in {*self.read, *self.written}:
@@ -282,14 +281,14 @@ class _Memory:
             touched = self._union((*self.read.get(storage, ()), *self.written.get(storage, ())))
             read += touched - own
             own = min(own, self.returned.get(storage, own))
-            written += max(0, own - self.already_there.get(storage, 0))
+            written += max(0, own - self.preexisting.get(storage, 0))
         return read, written
 
     def _folded_bytes(self) -> int:
-        """Of constants that are computed: they, or what they are computed of; the fewer bytes."""
+        """Bytes of computed constants, or of their sources; the smaller."""
         own: dict[int, int] = defaultdict(int)
         for storage, specs in self.folded.items():
-            own[self.constants.together.of(storage)] += self._union(specs)
+            own[self.constants.components.root(storage)] += self._union(specs)
         sources: dict[int, list[TensorSpec]] = defaultdict(list)
         for spec in self.constants.sources:
             sources[spec.storage].append(spec)
@@ -297,11 +296,11 @@ class _Memory:
         for storage, specs in sources.items():
             known = self.read.get(storage, [])
             more = self._union([*known, *specs]) - self._union(known)
-            of[self.constants.together.of(storage)] += more
+            of[self.constants.components.root(storage)] += more
         return sum(min(byte, of[component]) for component, byte in own.items())
 
     def _union(self, specs: Sequence[TensorSpec]) -> int:
-        """Distinct bytes of operands in one storage; of those with gaps, the largest alone."""
+        """Distinct bytes of operands in one storage; of operands with gaps, the largest alone."""
         largest = max((spec.min_bytes for spec in specs), default=0)
         whole = {
             (s.offset_bytes, s.offset_bytes + s.byte) for s in specs if _is_dense(s, self.dense)
@@ -339,21 +338,21 @@ def _name(record: OperatorRecord) -> str:
 
 
 def _is_linear(record: OperatorRecord, data: Sequence[TensorSpec]) -> bool:
-    """Whether it is linear in its data; what else it reads is constant."""
+    """True if an operator is linear in its data; its other operands are constant."""
     name, attributes = _name(record), record.attributes
     if any(spec.dtype.kind not in ("float", "complex") for spec in record.outputs):
         return False
     if name in ("add", "sub", "rsub") or name in _JOINS:
         return True
     if name == "addcmul":
-        # A sum with a product, of which one factor is constant.
+        # A sum with a product that has one constant factor.
         return sum(spec in data for spec in record.inputs[1:]) < 2 < len(record.inputs)
     if name == "lerp":
         return "weight" in attributes
     if len(data) != 1 or (data[0] != record.inputs[0] and name != "mul"):
         return False
     if name in ("mul", "div"):
-        # With one operand and no number it is a square.
+        # One operand and no number: a square.
         is_scaled = len(record.inputs) > 1 or "other" in attributes
         return is_scaled and not attributes.get("rounding_mode")
     if name == "pow":
@@ -365,7 +364,7 @@ def _is_linear(record: OperatorRecord, data: Sequence[TensorSpec]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product of what is given and a constant weight."""
+    """A product of data and a constant weight."""
 
     record: OperatorRecord
     given: TensorSpec
@@ -373,7 +372,7 @@ class _Product:
 
     @property
     def map(self) -> LinearMap:
-        """What it is among other linear maps."""
+        """The product as a linear map."""
         weight, attributes = self.weight, self.record.attributes
         (result,) = self.record.outputs
         numbers = (
@@ -385,7 +384,7 @@ class _Product:
         if _name(self.record) in _MATRIX_PRODUCTS:
             return matrix_map(*numbers)
         kernel, dilation = weight.shape[2:], attributes["dilation"]
-        given, result = batched(self.given, weight), batched(result, weight)
+        given, result = with_batch(self.given, weight), with_batch(result, weight)
         if is_transposed := attributes.get("transposed") or "transpose" in self.record.op:
             given, result = result, given
             flop, byte, inputs, outputs = numbers
@@ -398,15 +397,15 @@ class _Product:
                 given, result, kernel, attributes["stride"], padding, dilation
             ),
         )
-        return found.back if is_transposed else found
+        return found.reverse if is_transposed else found
 
 
 @dataclass(slots=True, kw_only=True)
 class _Regions:
-    """Values that linear operators make of one another, up to those that are not linear.
+    """Values connected by linear operators, up to nonlinear ones.
 
-    A value has the number of the operator that makes it, one that is given to the pass a negative
-    one. ``same`` are values that are others, scaled or moved.
+    A computed value has the number of its operator, an input of the pass a negative one. ``same``
+    are values that equal others, scaled or moved.
     """
 
     records: Sequence[OperatorRecord]
@@ -417,25 +416,27 @@ class _Regions:
     kept: set[int] = field(default_factory=set[int])
     products: dict[int, _Product] = field(default_factory=dict[int, _Product])
     others: list[tuple[OperatorRecord, int]] = field(default_factory=list[Any])
-    put_together: dict[int, int] = field(default_factory=dict[int, int])
+    assembled: dict[int, int] = field(default_factory=dict[int, int])
     data: dict[int, list[TensorSpec]] = field(default_factory=dict[int, list[TensorSpec]])
-    together: _Sets = field(default_factory=_Sets)
+    components: _DisjointSets = field(default_factory=_DisjointSets)
     shares: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
     def region_shares(self) -> dict[int, float]:
-        """By region, the least share of what it is given that its merged products may read."""
+        """Minimum share of its inputs, by region, that merged products may read."""
         found: dict[int, float] = {}
         for n, share in self.shares.items():
-            region = self.together.of(n)
+            region = self.components.root(n)
             found[region] = share * found.get(region, 1.0)
         return found
 
     def inputs_of(self, n: int, region_shares: Mapping[int, float]) -> Sequence[TensorSpec]:
-        """The operands of an operator, with as few elements as what is merged with it may read."""
+        """Return the operands of an operator, with the minimum elements that its merged map may
+        read.
+        """
         if n not in self.data:
             return self.records[n].inputs
-        share = region_shares.get(self.together.of(n), 1.0)
+        share = region_shares.get(self.components.root(n), 1.0)
         if share == 1.0:
             return self.data[n]
         return [
@@ -444,24 +445,24 @@ class _Regions:
         ]
 
     def _join(self, n: int, data: list[TensorSpec]) -> None:
-        """Note a linear operator, and which share it reads of what others made for it."""
+        """Add a linear operator, and its share of the values computed for it."""
         self.data[n] = data
         for spec in data:
             makers = self.made_by.get((n, spec.storage), ())
             inner = [maker for maker in makers if maker in self.data]
             for maker in inner:
-                self.together.join(n, maker)
+                self.components.join(n, maker)
             made = sum(each.byte for maker in inner for each in self.records[maker].outputs)
             if spec.min_bytes < made:
                 self.shares[n] = min(spec.min_bytes / made, self.shares.get(n, 1.0))
 
     def add(self, n: int) -> None:
-        """Takes an operator in."""
+        """Add an operator."""
         record = self.records[n]
         data: list[TensorSpec] = []
         fixed: list[TensorSpec] = []
         for spec in record.inputs:
-            (fixed if self.constants.has(n, spec) else data).append(spec)
+            (fixed if self.constants.covers(n, spec) else data).append(spec)
         product = _product(record, data, fixed)
         if product is not None:
             self.products[n] = product
@@ -486,23 +487,23 @@ class _Regions:
 
     def _elements(self, value: int) -> int:
         if not 0 <= value < len(self.records):
-            return self.put_together.get(value, 0)
+            return self.assembled.get(value, 0)
         return sum(spec.elements for spec in self.records[value].outputs)
 
     def _links(self, n: int, data: Sequence[TensorSpec]) -> list[tuple[int, Edge]]:
-        """The values that an operator reads, and how much of each."""
+        """Values that an operator reads, and the elements of each."""
         elements: dict[int, int] = {}
         for spec in data:
             makers = self.made_by.get((n, spec.storage)) or [-1 - spec.storage]
             for maker in makers:
                 far = self.same.get(maker, maker)
-                # Of what several made, each made a part.
+                # With several makers, each made a part.
                 most = self._elements(maker) or spec.distinct_elements
                 elements[far] = elements.get(far, 0) + min(most, spec.distinct_elements)
         return [(far, Link(each)) for far, each in elements.items()]
 
     def _value(self, n: int, spec: TensorSpec) -> int:
-        """The value that an operand is; one of its own where it was put together of several."""
+        """Return the value of an operand; a new one if it was assembled from several."""
         links = self._links(n, [spec])
         if len(links) == 1:
             return links[0][0]
@@ -510,57 +511,57 @@ class _Regions:
         product = self.edges.pop(n)
         self.edges[value] = links
         self.edges[n] = product
-        self.put_together[value] = spec.elements
+        self.assembled[value] = spec.elements
         return value
 
-    def settle(self, memory: _Memory) -> list[tuple[OperatorRecord, int]]:
-        """The products that are left, with what they read."""
+    def remaining_products(self, memory: _Memory) -> list[tuple[OperatorRecord, int]]:
+        """Return the remaining products, and record their reads."""
         found = list(self.others)
         uses = Counter(each.weight.storage for each in self.products.values())
         for group in self._groups():
             products = {n: self.products[n] for n in group.edges if n in self.products}
             flop = {n: each.record.work.min_product_flop or 0 for n, each in products.items()}
             if len(products) > 1:
-                min_flop, weight_bytes = least_of(group)
+                min_flop, weight_bytes = min_merged_work(group)
                 if min_flop < sum(flop.values()):
-                    # For all of them stands one of the narrowest type with the largest kernel.
-                    _, stands = max(
+                    # They are represented by one of the narrowest type with the largest kernel.
+                    _, representative = max(
                         products.items(),
                         key=lambda each: (
                             -each[1].weight.dtype.bits,
                             math.prod(each[1].weight.shape[2:]),
                         ),
                     )
-                    found.append((stands.record, min_flop))
+                    found.append((representative.record, min_flop))
                     if all(uses[each.weight.storage] == 1 for each in products.values()):
                         memory.merged_bytes += weight_bytes
                     continue
             for n, each in products.items():
                 found.append((each.record, flop[n]))
-                memory.reads(n, each.weight)
+                memory.read_operand(n, each.weight)
         return found
 
     def _groups(self) -> list[Group]:
-        """Values that are made of one another, but for those that are made without a product."""
+        """Connected values, without those computed without a product."""
         free: set[int] = set()
-        roots, together = _Sets(), _Sets()
+        roots, components = _DisjointSets(), _DisjointSets()
         for value, edges in self.edges.items():
             inner = [far for far, _ in edges if far in self.edges and far not in free]
             for far in inner:
-                together.join(value, far)
+                components.join(value, far)
             if not inner and all(isinstance(edge, Link) for _, edge in edges):
                 free.add(value)
                 for far, _ in edges:
                     roots.join(value, far)
         groups: dict[int, dict[int, Sequence[tuple[int, Edge]]]] = defaultdict(dict)
         for value in (each for each in self.edges if each not in free):
-            groups[together.of(value)][value] = self.edges[value]
+            groups[components.root(value)][value] = self.edges[value]
         return [
             Group(
                 edges=edges,
                 kept=frozenset(self.kept & edges.keys()),
                 sizes={value: self._elements(value) for value in edges},
-                roots={far: roots.of(far) for each in edges.values() for far, _ in each},
+                roots={far: roots.root(far) for each in edges.values() for far, _ in each},
             )
             for edges in groups.values()
         ]
@@ -569,7 +570,7 @@ class _Regions:
 def _product(
     record: OperatorRecord, data: Sequence[TensorSpec], fixed: Sequence[TensorSpec]
 ) -> _Product | None:
-    """A product of data and a constant; None: it is no such, or of unknown FLOP."""
+    """Return a product of data and a constant; None if there is none, or of unknown FLOP."""
     name, work = _name(record), record.work
     is_convolution = name in _CONVOLUTIONS
     if not (is_convolution or name in _MATRIX_PRODUCTS) or not work.macs:

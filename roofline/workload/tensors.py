@@ -1,4 +1,4 @@
-"""What an operator reads and writes: shapes, data types, storages and roles."""
+"""Operands of an operator: shapes, data types, storages and roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roofline.core.dtypes import DType
 
 
 class Role(StrEnum):
-    """What a tensor is to the model."""
+    """Use of a tensor in the model."""
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -21,24 +21,24 @@ class Role(StrEnum):
 
     @property
     def persists(self) -> bool:
-        """Whether the tensor lives as long as the model, not only during one pass."""
+        """True if the tensor lives as long as the model, not only during one pass."""
         return self in (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT)
 
 
 Layout = Literal["contiguous", "channels-last", "strided"]
-"""How the elements of a tensor lie in memory: in the order of its dimensions, with its second
-dimension innermost, or in any other way (a transposed matrix, say)."""
+"""Memory order of a tensor's elements: by dimension, with the second dimension innermost, or any
+other (a transposed matrix, for example)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One operand: its shape, data type, and which storage it lies in.
+    """One operand: its shape, data type and storage.
 
     ``distinct_elements`` are the elements an operator can touch: dimensions of stride 0 count once.
     ``storage`` numbers the storages of a capture by first appearance: operands with the same number
-    share memory, and ``offset_bytes`` is where in it this one begins. ``min_elements`` are those
-    that no kernel can avoid touching where that is not all of them (None: it is): a convolution
-    whose stride passes over elements, say. They enter bounds; traffic counts the distinct ones.
+    share memory. ``offset_bytes`` is the start of the operand in it. ``min_elements`` are those
+    that no kernel can avoid touching (None: all), for example where the stride of a convolution
+    skips elements. Minimum times use them; traffic counts the distinct ones.
     """
 
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The work of an operator, and its algebra: results add up to those of modules and models."""
+"""Work of an operator, and its sum over modules and models."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from dataclasses import dataclass
 
 from roofline.workload.tensors import Role, TensorSpec
 
-FLOP_PER_FMA = 2
-"""A fused multiply-add is two floating-point operations. (fvcore's "flops" are multiply-adds.)"""
+FLOP_PER_MAC = 2
+"""A multiply-accumulate is two floating-point operations. (fvcore's "flops" are MACs.)"""
 
 COUNTS = ("flop", "macs", "min_flop", "min_macs")
-"""What formulas say of arithmetic, by the names that `Work` has for it."""
+"""Fields of `Work` for arithmetic."""
 
 
-def least_products(macs: int, flop: int, min_flop: int) -> int:
-    """Multiply-adds that are among `min_flop` even if all other FLOP are among them too."""
-    others = flop - FLOP_PER_FMA * macs
-    return min(macs, max(0, min_flop - others) // FLOP_PER_FMA)
+def guaranteed_macs(macs: int, flop: int, min_flop: int) -> int:
+    """Return the MACs among `min_flop` if all other FLOP are also among them."""
+    others = flop - FLOP_PER_MAC * macs
+    return min(macs, max(0, min_flop - others) // FLOP_PER_MAC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Floating-point operations and bytes; adding two gives the work of both.
 
-    ``macs`` counts those in convolutions and matrix products by the usual convention,
-    ``flop`` twice that plus everything else, ``min_flop`` what no kernel can avoid (only it
-    enters bounds) and ``min_macs`` the multiply-adds among that; where it is not given,
-    as many as are left if nothing else is optional. All are None together where they are unknown,
-    and unknown plus anything is unknown. Bytes are always known, but for ``internal_bytes``: what
-    the parts of fused operators hand to each other, written and read, or read again at every step.
-    Their traffic lies between ``traffic_bytes``, where all of that stays on chip, and that much
-    more, where none of it does; None where it is unknown.
-    ``Work()`` is no work.
+    ``macs`` counts the MACs of convolutions and matrix products by the usual convention, ``flop``
+    twice that plus all other operations. ``min_flop`` is the FLOP that no kernel can avoid; minimum
+    times use it alone. ``min_macs`` are the MACs among it; by default as many as remain if nothing
+    else is optional. All are None together if unknown, and unknown plus anything is unknown. Bytes
+    are always known, except ``internal_bytes``: traffic between the parts of fused operators,
+    written and read, or read again at every step. Actual traffic lies between ``traffic_bytes``
+    (all of it stays on chip) and the sum of both (none does); None if unknown. ``Work()`` is no
+    work.
     """
 
     flop: int | None = 0
@@ -48,14 +47,13 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.min_macs is None and self.flop is not None:
-            least = least_products(self.macs or 0, self.flop, self.min_flop or 0)
-            object.__setattr__(self, "min_macs", least)
+            min_macs = guaranteed_macs(self.macs or 0, self.flop, self.min_flop or 0)
+            object.__setattr__(self, "min_macs", min_macs)
 
     @property
     def min_product_flop(self) -> int | None:
-        """FLOP of the products that no kernel can avoid, or None."""
-        least = self.min_macs
-        return None if least is None else FLOP_PER_FMA * least
+        """FLOP of the MACs that no kernel can avoid, or None."""
+        return None if self.min_macs is None else FLOP_PER_MAC * self.min_macs
 
     @property
     def traffic_bytes(self) -> int:
@@ -90,7 +88,7 @@ class Work:
         )
 
     def __radd__(self, other: object) -> Work:
-        """So that ``sum(works)``, which starts at 0, gives a `Work`."""
+        """Support ``sum(works)``, which starts at 0."""
         return self if other == 0 else NotImplemented
 
 
@@ -107,11 +105,11 @@ _BYTE_FIELD = {
 
 
 def traffic_of(inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]) -> dict[str, int]:
-    """Bytes by the byte fields of `Work`: each operand read once, each output written once.
+    """Return bytes by byte field of `Work`: each operand read once, each output written once.
 
-    Parameters, buffers, gradients and optimizer states count where they belong whether read or
-    written; of the rest, what is read is ``input_bytes`` and what is written ``output_bytes``.
-    An operator that updates in place lists its operand among both: it counts as read and written.
+    Parameters, buffers, gradients and optimizer states have fields of their own, read or written.
+    Other reads are ``input_bytes``, other writes ``output_bytes``. An operand that is updated in
+    place is listed as input and output: it counts as read and written.
     """
     byte: dict[str, int] = {}
     for specs, otherwise in ((inputs, "input_bytes"), (outputs, "output_bytes")):

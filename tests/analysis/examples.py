@@ -37,9 +37,9 @@ from roofline.machine.hardware import (
 from roofline.placement import Pass, Roof, place, roof_notes
 from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.operators import OperatorRecord, Phase, State
-from roofline.workload.residency import Residency, residency
+from roofline.workload.residency import Residency, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class Network:
         """Reuses and fused traffic, which no machine changes: found once for several machines."""
         records = tuple(self.records)
         if self._flows is None or self._flows[0] != records:
-            self._flows = (records, residency(records), fused_traffic(records))
+            self._flows = (records, trace_residency(records), fused_traffic(records))
         return self._flows[1:]
 
     def tensor(self, *shape: int, role: Role = Role.ACTIVATION, of: str = "float32") -> TensorSpec:
@@ -286,7 +286,7 @@ class Network:
             module,
             (x, weight),
             out,
-            flop=FLOP_PER_FMA * taps,
+            flop=FLOP_PER_MAC * taps,
             macs=taps,
         )
 
@@ -319,7 +319,7 @@ class Network:
             module,
             (bias, x, weight),
             out,
-            flop=FLOP_PER_FMA * taps + out.elements,
+            flop=FLOP_PER_MAC * taps + out.elements,
             macs=taps,
         )
 

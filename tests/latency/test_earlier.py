@@ -21,7 +21,7 @@ from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from tests.builders import ceiling, level, profile
 from tests.latency.samples import call_of, run_of, sample_of
 
@@ -159,7 +159,7 @@ class Network(nn.Module):
 def facts_on(hardware: HardwareProfile, model: nn.Module, *shape: int) -> list[Facts]:
     inputs = Inputs(torch.zeros(shape, dtype=next(model.parameters()).dtype))
     records = capture(model, inputs, name="x", run=Run(), teaching=None).records
-    placements = place(records, residency(records), Roof(hardware, 1))
+    placements = place(records, trace_residency(records), Roof(hardware, 1))
     return [facts_of(each, 1) for each in placements if each.record.state is not State.FREE]
 
 

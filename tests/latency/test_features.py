@@ -22,7 +22,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 from tests.builders import ceiling, level, profile, record, tensor
 
@@ -39,7 +39,7 @@ MACHINE = profile(
 def placements(model: nn.Module, *inputs: Any, train: bool = False) -> tuple[Placement, ...]:
     teaching = Teaching(loss=lambda output: output.sum()) if train else Teaching()
     found = capture(model, Inputs(*inputs), name="x", run=Run(train=train), teaching=teaching)
-    return tuple(place(found.records, residency(found.records), Roof(MACHINE, 1)))
+    return tuple(place(found.records, trace_residency(found.records), Roof(MACHINE, 1)))
 
 
 def facts(model: nn.Module, *inputs: Any, train: bool = False) -> list[Facts]:
@@ -294,6 +294,6 @@ def test_what_goes_into_codes_and_out_of_them_is_int8_too() -> None:
     # Where they were not told what is packed, kernels are kin by name alone.
     unknown = replace(record([tensor(0, 8, of="quint8")], [tensor(1, 8, of="quint8")]))
     (placed,) = place(
-        [replace(unknown, op="quantized.conv2d")], residency([unknown]), Roof(MACHINE, 1)
+        [replace(unknown, op="quantized.conv2d")], trace_residency([unknown]), Roof(MACHINE, 1)
     )
     assert facts_of(placed, 1).dtype == "int8"

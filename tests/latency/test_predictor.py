@@ -18,7 +18,7 @@ from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State
 from roofline.workload.page_faults import PageFaults, count_page_faults
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from tests.analysis.examples import full_profile
 from tests.builders import ceiling, level, profile
 from tests.latency.samples import run_of as sampled_run
@@ -37,7 +37,7 @@ def placements() -> tuple[Placement, ...]:
     """Three results of 48 MiB: by default glibc never takes as much from its heap."""
     found = passed(lambda x: x.exp().sin().cos(), (12 * 2**20,))
     roof = Roof(profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})]), 1)
-    return tuple(place(found.records, residency(found.records), roof, cache="steady"))
+    return tuple(place(found.records, trace_residency(found.records), roof, cache="steady"))
 
 
 def learned(known: tuple[Placement, ...], page_fault_s: dict[int, float]) -> Calibration:
@@ -165,6 +165,6 @@ def test_settings_that_keep_all_memory_are_those_of_the_environment() -> None:
 def test_a_pass_on_tensors_that_the_heap_keeps_has_no_faults() -> None:
     found = passed(torch.relu, (1000,))
     roof = Roof(profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})]), 1)
-    known = tuple(place(found.records, residency(found.records), roof, cache="steady"))
+    known = tuple(place(found.records, trace_residency(found.records), roof, cache="steady"))
     run, _ = run_of(Predictor(calibration=learned(known, {1: FAULT_S})), known)
     assert (run.page_faults, run.tunables) == (0, "")

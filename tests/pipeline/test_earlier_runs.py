@@ -33,7 +33,7 @@ from roofline.run import Run
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Capture
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from tests import builders
 
 SHAPE = (1, 4, 8, 8)
@@ -45,7 +45,7 @@ def test_the_file_lies_beside_the_profile() -> None:
 
 
 def passed_of(captured: Capture) -> CapturedPass:
-    reuse = residency(captured.records)
+    reuse = trace_residency(captured.records)
     return CapturedPass(name="net", inputs=(), capture=captured, reuse=reuse, notes=())
 
 
@@ -98,7 +98,7 @@ def keep(
     run = run or Run()
     records = capture(model, Inputs(torch.zeros(shape)), name=name, run=run, teaching=None).records
     sample = run_sample(
-        place(records, residency(records), Roof(on or hardware(), 1)),
+        place(records, trace_residency(records), Roof(on or hardware(), 1)),
         timed(len(records)),
         model=name,
         family="known",

@@ -20,7 +20,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.designs import Branches, Residual, linear, separable, standard
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from tests import builders
 from tests.quantization.small_networks import Of
 
@@ -111,6 +111,6 @@ def test_it_is_what_torch_calls_and_what_was_learned_is_found_again(name: str) -
 
 
 def learned_as(records: Sequence[OperatorRecord]) -> list[Facts]:
-    placements = place(records, residency(records), Roof(MACHINE, 1), cache="steady")
+    placements = place(records, trace_residency(records), Roof(MACHINE, 1), cache="steady")
     found = [facts_of(each, 1) for each in placements if each.record.state is not State.FREE]
     return sorted(found, key=lambda each: (each.group, each.variant, each.numbers))

@@ -12,7 +12,7 @@ from torch import distributed
 
 from roofline.core.dtypes import dtype
 from roofline.scaling.buckets import CAP_BYTE, FIRST_BYTE, Bucket, buckets_of
-from roofline.workload.operators import Gradient, Trained
+from roofline.workload.operators import Gradient, TrainedParameter
 from tests.scaling.gradients import gradient
 
 Sizes = list[tuple[int, str]]
@@ -22,9 +22,9 @@ def gradients(sizes: Sizes) -> list[Gradient]:
     return [gradient(place, size, place, kind) for place, (size, kind) in enumerate(sizes)]
 
 
-def trained(sizes: Sizes) -> list[Trained]:
+def trained(sizes: Sizes) -> list[TrainedParameter]:
     return [
-        Trained(parameter=f"p{place}", elements=size, dtype=dtype(kind))
+        TrainedParameter(parameter=f"p{place}", elements=size, dtype=dtype(kind))
         for place, (size, kind) in enumerate(sizes)
     ]
 

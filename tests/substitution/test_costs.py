@@ -31,7 +31,7 @@ from roofline.substitution.graphs.capturing import captured
 from roofline.substitution.graphs.counting import Counted, records
 from roofline.substitution.graphs.graph import Graph
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 from tests.builders import SOURCE, ceiling, level, profile, record, tensor
 from tests.substitution.rewriting import OPERATORS
@@ -148,7 +148,7 @@ def test_remembered_bounds_are_those_of_the_placement() -> None:
     costs = BoundCosts(count, roof, NO_LAUNCHES)
     counted = count(graph).records
     expected = sum(
-        each.eager_min_time_s or 0.0 for each in place(counted, residency(counted), roof)
+        each.eager_min_time_s or 0.0 for each in place(counted, trace_residency(counted), roof)
     )
     assert costs.cost(graph).total_s == pytest.approx(expected)
     assert costs.cost(graph) == costs.cost(graph)
@@ -246,7 +246,7 @@ def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predi
 def facts_in(graph: Graph, roof: Roof) -> list[Facts]:
     """What is learned of each operator of a graph."""
     counted = count(graph).records
-    placements = place(counted, residency(counted), roof)
+    placements = place(counted, trace_residency(counted), roof)
     working = (each for each in placements if each.record.state is not State.FREE)
     return [facts_of(each, roof.threads) for each in working]
 
@@ -255,7 +255,7 @@ def test_predicted_costs_are_what_predict_says() -> None:
     graph, roof = graph_of(SMALL, torch.randn(1, 3, 12, 12)), Roof(CACHED, 1)
     predictor = learned_from(graph, roof)
     counted = count(graph).records
-    whole = predictor.predict(place(counted, residency(counted), roof), 1).run
+    whole = predictor.predict(place(counted, trace_residency(counted), roof), 1).run
     assert whole is not None
     costs = PredictedCosts(count, roof, predictor)
     assert costs.cost(graph).total_s == pytest.approx(whole.predicted_s)

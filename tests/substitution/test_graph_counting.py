@@ -22,7 +22,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 from tests.substitution.rewriting import OPERATORS, Model, graph_of
 
@@ -171,7 +171,7 @@ def _bag(found: Sequence[OperatorRecord]) -> Counter[tuple[Any, ...]]:
 
 
 def _beyond(found: Sequence[OperatorRecord], capacity_bytes: int) -> int:
-    steady = residency(found).steady
+    steady = trace_residency(found).steady
     return sum(each.beyond(capacity_bytes) for row in steady for each in row)
 
 
@@ -190,13 +190,13 @@ def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> No
 
     assert _said(counted.records) == _said(of_built)
     assert counted.calls == tuple(log.calls)
-    assert residency(counted.records) == residency(of_built)
+    assert trace_residency(counted.records) == trace_residency(of_built)
     assert [each.index for each in counted.records] == list(range(len(of_built)))
 
     assert _bag(counted.records) == _bag(of_model)
     assert _paths(counted.records) == _paths(of_model)
     # A model's own code holds what it has computed until its functions return, or longer.
-    mine, its = residency(counted.records), residency(of_model)
+    mine, its = trace_residency(counted.records), trace_residency(of_model)
     assert mine.peak_activation_bytes <= its.peak_activation_bytes
     for capacity_bytes in (2**15, 2**18, 2**20, 2**22):
         expected = _beyond(of_model, capacity_bytes)
@@ -293,7 +293,7 @@ def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
     assert (rest.op, rest.work.flop, rest.work.traffic_bytes) == (AROUND, 0, 4096)
     # 1 KiB read and 1 KiB written a pass, of which 4 KiB of a cache hold all, but not behind 4 KiB.
     assert _beyond(alone.records, 4096) == 0
-    steady = residency(counted.records).steady[0]
+    steady = trace_residency(counted.records).steady[0]
     assert sum(each.beyond(4096) for each in steady) == 2048
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import sdpa_backward_flop_count
 
-from roofline.workload.formulas.attention import Band, causal, whole, window
+from roofline.workload.formulas.attention import Band, causal_band, full_band, window_band
 from roofline.workload.formulas.registry import Flop
 from tests.workload.schema_calls import spec, taken
 
@@ -44,15 +44,15 @@ def test_a_band_is_what_a_mask_leaves(
 def test_bands_as_torch_masks(queries: int, keys: int) -> None:
     """tril begins with the first of both; a diagonal moves it to end with the last."""
     ones = torch.ones(queries, keys)
-    assert whole(queries, keys).pairs == queries * keys
-    assert causal(queries, keys).pairs == int(ones.tril().sum())
-    last = causal(queries, keys, ends_together=True)
+    assert full_band(queries, keys).pairs == queries * keys
+    assert causal_band(queries, keys).pairs == int(ones.tril().sum())
+    last = causal_band(queries, keys, ends_together=True)
     assert last.pairs == int(ones.tril(keys - queries).sum())
-    assert window(queries, keys, None, 0) == window(queries, keys, -1, 0)
-    assert window(queries, keys, None, 0).pairs == last.pairs
-    assert window(queries, keys, None, None).pairs == queries * keys
+    assert window_band(queries, keys, None, 0) == window_band(queries, keys, -1, 0)
+    assert window_band(queries, keys, None, 0).pairs == last.pairs
+    assert window_band(queries, keys, None, None).pairs == queries * keys
     both = ones.tril(keys - queries + 2).triu(keys - queries - 1)
-    assert window(queries, keys, 1, 2).pairs == int(both.sum())
+    assert window_band(queries, keys, 1, 2).pairs == int(both.sum())
 
 
 # -- dense -----------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_what_packed_sequences_take_lies_between(
     found = packed(tokens, keys, len(lengths), longest, is_self=is_self, is_causal=is_causal)
     rectangles = sum(queries * keys for queries, keys in lengths)
     seen = sum(
-        causal(queries, keys, ends_together=True).pairs if is_causal else queries * keys
+        causal_band(queries, keys, ends_together=True).pairs if is_causal else queries * keys
         for queries, keys in lengths
     )
     assert 3 * 8 * rectangles <= found.macs <= 3 * 8 * longest[0] * keys

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 import roofline
 from roofline.errors import InputError, ModelError
 from roofline.workload.operators import Capture, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import torch_dtype
 from tests.workload.passes import Function, only, passed, total, working
@@ -400,7 +400,7 @@ def test_a_model_larger_than_memory() -> None:
 def test_activations_larger_than_memory() -> None:
     """A batch of a hundred million images through a layer that is there for real."""
     captured = passed(nn.Conv2d(3, 64, 3, padding=1), (10**8, 3, 224, 224))
-    assert residency(captured.records).peak_activation_bytes == 4 * 10**8 * 64 * 224 * 224
+    assert trace_residency(captured.records).peak_activation_bytes == 4 * 10**8 * 64 * 224 * 224
 
 
 # -- inputs and outputs ----------------------------------------------------------------------------
@@ -462,7 +462,10 @@ def test_peak_memory_by_hand() -> None:
 
     The residual holds, in its branch, the first result as well: three at once.
     """
-    plain, added = residency(passed(chain, (8,)).records), residency(passed(residual, (8,)).records)
+    plain, added = (
+        trace_residency(passed(chain, (8,)).records),
+        trace_residency(passed(residual, (8,)).records),
+    )
     assert (plain.peak_activation_bytes, plain.all_activation_bytes) == (64, 128)
     assert (added.peak_activation_bytes, added.all_activation_bytes) == (96, 160)
 
@@ -470,7 +473,7 @@ def test_peak_memory_by_hand() -> None:
 def test_in_place_takes_no_memory() -> None:
     """One result, changed three times."""
     captured = passed(lambda x: (x * 2).relu_().add_(1).mul_(3), (8,))
-    assert residency(captured.records).peak_activation_bytes == 32
+    assert trace_residency(captured.records).peak_activation_bytes == 32
 
 
 def test_a_module_holds_its_inputs_while_it_runs() -> None:

@@ -1,4 +1,4 @@
-"""The least of direct, Winograd and FFT, against runs of these algorithms that count products."""
+"""The minimum of direct, Winograd and FFT, against runs of these algorithms that count products."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from roofline.core.dtypes import dtype
 from roofline.placement import Roof
 from roofline.workload.formulas.convolution_algorithms import (
     is_convolution,
-    least_flop_of_algorithms,
-    least_transform,
+    min_flop_of_algorithms,
+    min_transform_length,
 )
 from roofline.workload.formulas.registry import known
 from roofline.workload.operators import OperatorRecord
@@ -45,7 +45,7 @@ def forward(case: Case, *, transposed: bool = False) -> OperatorRecord:
 
 
 def least(case: Case, *, transposed: bool = False) -> int:
-    found = least_flop_of_algorithms(forward(case, transposed=transposed))
+    found = min_flop_of_algorithms(forward(case, transposed=transposed))
     assert found is not None
     return found
 
@@ -221,7 +221,7 @@ def test_no_shorter_transform_holds_the_windows(size: int, kernel: int, padding:
     windows = size + 2 * padding - kernel + 1
     if windows < 1:
         return
-    assert least_transform(size, kernel, padding, windows) == shortest(
+    assert min_transform_length(size, kernel, padding, windows) == shortest(
         size, kernel, padding, windows
     )
 
@@ -234,11 +234,11 @@ def test_never_above_direct_and_the_same_for_each_gradient(
 ) -> None:
     case = replace(case, bias=False)
     record = forward(case, transposed=transposed)
-    min_flop = least_flop_of_algorithms(record)
+    min_flop = min_flop_of_algorithms(record)
     assert min_flop is not None
     assert 0 <= min_flop <= (record.work.min_flop or 0)
     backward = gradients(case, list(map(bool, mask)), transposed=transposed)
-    assert least_flop_of_algorithms(backward) == sum(mask) * min_flop
+    assert min_flop_of_algorithms(backward) == sum(mask) * min_flop
 
 
 @given(case=cases(), more=st.integers(1, 3))
@@ -267,7 +267,7 @@ def test_more_channels_take_more(case: Case, more: int) -> None:
 )
 def test_what_only_the_direct_algorithm_does(changed: dict[str, tuple[int, int]]) -> None:
     record = forward(replace(ONE, **changed))
-    assert least_flop_of_algorithms(record) == record.work.min_flop
+    assert min_flop_of_algorithms(record) == record.work.min_flop
 
 
 def test_dilation_of_a_dimension_without_taps_changes_nothing() -> None:
@@ -282,7 +282,7 @@ def test_groups_have_their_own_channels() -> None:
 def test_integers_are_direct() -> None:
     record = forward(ONE)
     codes = tuple(replace(each, dtype=dtype("int8")) for each in record.inputs)
-    assert least_flop_of_algorithms(replace(record, inputs=codes)) == record.work.min_flop
+    assert min_flop_of_algorithms(replace(record, inputs=codes)) == record.work.min_flop
 
 
 def test_a_bias_is_no_product() -> None:
@@ -295,9 +295,9 @@ def test_one_tensor_as_image_weight_and_gradient_is_no_error() -> None:
         return torch.ops.aten.convolution_backward(x.new_ones(4, 4, 1, 1), x, x, *options)
 
     own = only(passed(lambda x: F.conv2d(x, x), (4, 4, 3, 3)))
-    assert least_flop_of_algorithms(own) == own.work.min_flop
+    assert min_flop_of_algorithms(own) == own.work.min_flop
     backward = working(passed(twice, (4, 4, 3, 3)))[-1]
-    assert least_flop_of_algorithms(backward) == 0 < (backward.work.min_flop or 0)
+    assert min_flop_of_algorithms(backward) == 0 < (backward.work.min_flop or 0)
 
 
 def test_every_convolution_of_aten_is_one() -> None:
@@ -323,4 +323,4 @@ def test_bounds_take_it_where_the_library_has_it() -> None:
     assert placed.eager_min_time_s == pytest.approx(2 * 8 * 64 * 64 * 256 / 1e12)
     assert placed.attainable_flop_per_s == direct.attainable_flop_per_s == 1e12
     assert Roof(cpu, 1).convolution_algorithms == "direct algorithm"
-    assert roof.convolution_algorithms == "least of direct, Winograd F(2, 4, 6), FFT"
+    assert roof.convolution_algorithms == "minimum of direct, Winograd F(2, 4, 6), FFT"

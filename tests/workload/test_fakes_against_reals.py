@@ -20,7 +20,7 @@ from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.sources import Function, load
 from roofline.workload.operators import Capture
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 from tests.workload.passes import trained
 
@@ -40,7 +40,7 @@ def check(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Ca
     fake, real = both(model, inputs, run)
     assert [each.op for each in fake.records] == [each.op for each in real.records]
     assert [each.work for each in fake.records] == [each.work for each in real.records]
-    assert residency(fake.records) == residency(real.records)
+    assert trace_residency(fake.records) == trace_residency(real.records)
     assert fake.optimizer_state_bytes == real.optimizer_state_bytes
     assert fake.parameters == real.parameters
     assert all(each.grad is None for each in model.parameters())

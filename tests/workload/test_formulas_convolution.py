@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from roofline.workload.formulas.convolution import needed
+from roofline.workload.formulas.convolution import needed_taps
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.work import Work
 from tests.workload.passes import only, passed, total
@@ -189,7 +189,10 @@ def test_needed_by_walking(
         if 0 <= window * stride - padding + tap * dilation < size
     ]
     taps, reaching = {tap for _, tap in inside}, {window for window, _ in inside}
-    assert needed(size, kernel, stride, padding, dilation, windows) == (len(taps), len(reaching))
+    assert needed_taps(size, kernel, stride, padding, dilation, windows) == (
+        len(taps),
+        len(reaching),
+    )
 
 
 def conv(channels: int, filters: int, kernel: int, **options: Any) -> torch.nn.Conv2d:

@@ -523,7 +523,7 @@ def test_kernels_can_do_with_what_they_move(records: list[OperatorRecord]) -> No
     for members, kernel in fused_records(records, fused):
         read = {spec.storage for spec in kernel.inputs}
         assert read <= memory
-        done = [records[n] for n in members if fused[n].is_done]
+        done = [records[n] for n in members if fused[n].is_executed]
         # The pieces of a concatenation that are in their places are not read.
         pieces = {spec.storage for each in done if each.op == "aten.cat" for spec in each.inputs}
         known = read | (pieces & memory)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.workload.linear_maps import Edge, Group, LinearMap, Link, least_of, matrix_map
+from roofline.workload.linear_maps import Edge, Group, LinearMap, Link, matrix_map, min_merged_work
 
 ROWS = 2
 Matrices = dict[int, list[tuple[int, np.ndarray[Any, Any]]]]
@@ -27,9 +27,9 @@ def map_of(matrix: np.ndarray[Any, Any]) -> LinearMap:
         inputs=ROWS * matrix.shape[1],
         outputs=ROWS * matrix.shape[0],
         fan_in=int(outputs.min()),
-        most_in=int(outputs.max()),
+        max_fan_in=int(outputs.max()),
         fan_out=int(inputs.min()),
-        most_out=int(inputs.max()),
+        max_fan_out=int(inputs.max()),
     )
 
 
@@ -112,7 +112,7 @@ def multiplied(matrix: np.ndarray[Any, Any]) -> int:
 @given(data=st.data())
 def test_no_way_to_merge_is_below_the_least(data: st.DataObject):
     group, matrices = drawn(data.draw)
-    assert least_of(group)[0] <= least_of_numbers(group, matrices)
+    assert min_merged_work(group)[0] <= least_of_numbers(group, matrices)
 
 
 def chain(*widths: int) -> Group:
@@ -134,7 +134,7 @@ def chain(*widths: int) -> Group:
 def test_of_two_products_the_least_is_exact(widths: list[int]):
     a, b, c = widths
     least = min(a * b + b * c, a * c)
-    assert least_of(chain(a, b, c)) == (2 * least, 4 * least)
+    assert min_merged_work(chain(a, b, c)) == (2 * least, 4 * least)
 
 
 @pytest.mark.parametrize("widths", [[4, 9, 2, 8], [3] * 5, [9, 2, 9, 2, 9, 2, 9]])
@@ -143,7 +143,7 @@ def test_long_chains_take_the_cheapest_way_through(widths: Sequence[int]):
     repeated = [widths[n % len(widths)] for n in range(len(widths) * 4 + 1)]
     ends = repeated[0], repeated[-1]
     expected = min(ends[0] * ends[1], min(widths) * sum(ends))
-    assert least_of(chain(*repeated))[0] == 2 * expected
+    assert min_merged_work(chain(*repeated))[0] == 2 * expected
 
 
 def test_what_reaches_a_group_of_channels_is_not_taken_to_reach_all():
@@ -152,7 +152,7 @@ def test_what_reaches_a_group_of_channels_is_not_taken_to_reach_all():
     Merged, each given value leads to 4 results, not to 8: 2 x 8 x 4, where apart 1,536 are taken.
     """
     wide = matrix_map(2 * 8 * 64, 4 * 8 * 64, 8, 64)
-    fans = {"fan_in": 64, "most_in": 64, "fan_out": 4, "most_out": 4}
+    fans = {"fan_in": 64, "max_fan_in": 64, "fan_out": 4, "max_fan_out": 4}
     halves = LinearMap(2 * 512, 4 * 512, inputs=128, outputs=8, **fans)
     group = Group(
         edges={
@@ -165,4 +165,4 @@ def test_what_reaches_a_group_of_channels_is_not_taken_to_reach_all():
         sizes={0: 64, 1: 64, 2: 128, 3: 8},
         roots={-1: -1, -2: -2, 0: 0, 1: 1, 2: 2},
     )
-    assert least_of(group)[0] == 2 * (2 * 8 * 4)
+    assert min_merged_work(group)[0] == 2 * (2 * 8 * 4)

@@ -11,7 +11,12 @@ import pytest
 
 from roofline.workload.glibc_heap import PAGE_BYTE, MallocSettings
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.page_faults import Scratch, count_page_faults, scratch, settling
+from roofline.workload.page_faults import (
+    Scratch,
+    count_page_faults,
+    fault_free_settings,
+    scratch_blocks,
+)
 from roofline.workload.tensors import Role, TensorSpec
 from tests import builders
 
@@ -84,7 +89,7 @@ def test_the_same_records_have_the_same_faults() -> None:
 @pytest.mark.parametrize("sizes", [(40, 40), (10, 10, 10)])
 def test_settings_that_suffice(sizes: tuple[int, ...]) -> None:
     records = [replace(each, freed=()) for each in chain(*sizes)]
-    found = settling(records)
+    found = fault_free_settings(records)
     assert count_page_faults(records, found).high == 0
     assert found.mmap_threshold_bytes > max(sizes) * MIB
     # Twice what is needed, but no more.
@@ -137,7 +142,7 @@ def test_scratch_of_convolutions(
     around: tuple[int, ...],
     after: tuple[int, ...],
 ) -> None:
-    found = scratch(call, threads=threads)
+    found = scratch_blocks(call, threads=threads)
     assert found is not None
     assert (found.before, found.around, found.after) == (before, around, after)
 
@@ -153,13 +158,13 @@ def test_scratch_of_convolutions(
 def test_scratch_of_attention(shape: tuple[int, ...], threads: int, byte: int) -> None:
     operands = [tensor(number, *shape) for number in range(4)]
     name = "aten._scaled_dot_product_flash_attention_for_cpu"
-    found = scratch(record(0, name, operands[:3], operands[3]), threads=threads)
+    found = scratch_blocks(record(0, name, operands[:3], operands[3]), threads=threads)
     assert found == Scratch(after=(byte,))
 
 
 def test_scratch_that_is_not_known_is_said() -> None:
     call = convolution(64, 64, 28, 3, transposed=True)
-    assert scratch(call) is None
+    assert scratch_blocks(call) is None
     assert count_page_faults([call]).unknown == ("aten.convolution",)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.residency import Reuse, residency
+from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import record, tensor
 
@@ -127,7 +127,7 @@ def programs(draw: st.DrawFn) -> list[OperatorRecord]:
 
 def replayed(records: Sequence[OperatorRecord]) -> Iterator[tuple[tuple[Reuse, ...], Access]]:
     """What the model says of every operator of both passes, and what it touches."""
-    found = residency(records)
+    found = trace_residency(records)
     for rows, expected in zip((found.cold, found.steady), accesses(records), strict=True):
         yield from zip(rows, expected, strict=True)
 
@@ -229,7 +229,7 @@ def test_no_policy_fetches_less_in_a_pass_than_all_but_its_capacity(
     cold, steady = ([b for each in rows for b in each.touched] for rows in accesses(records))
     fetched = sum(optimal_misses(cold + steady, capacity)[len(cold) :])
     assert fetched >= len(set(steady)) - capacity
-    model = sum(r.beyond(capacity) for row in residency(records).steady for r in row)
+    model = sum(r.beyond(capacity) for row in trace_residency(records).steady for r in row)
     assert model >= len(set(steady)) - capacity
 
 
@@ -237,7 +237,7 @@ def test_a_policy_that_knows_the_future_may_fetch_less() -> None:
     """Two weights of 4 bytes in turn, 6 bytes of cache: 2 of each are gone, a pinned 6 lose 2."""
     weights = [i8(n, 4, Role.PARAMETER) for n in range(2)]
     records = [record([each], []) for each in weights]
-    steady = residency(records).steady
+    steady = trace_residency(records).steady
     assert [reuse.beyond(6) for row in steady for reuse in row] == [2, 2]
     steps = [byte for rows in accesses(records) for each in rows for byte in each.touched]
     assert sum(optimal_misses(steps, 6)[8:]) == 2
@@ -246,21 +246,21 @@ def test_a_policy_that_knows_the_future_may_fetch_less() -> None:
 def test_overlapping_operands_are_fetched_once() -> None:
     """x[1:] against x[:-1]: 100 bytes cross, not 198."""
     halves = [i8(0, 99, Role.INPUT), i8(0, 99, Role.INPUT, offset=1)]
-    assert residency([record(halves, [])]).steady == ((Reuse(100, 100),),)
+    assert trace_residency([record(halves, [])]).steady == ((Reuse(100, 100),),)
 
 
 def test_columns_that_share_a_storage_are_fetched_each() -> None:
     """Query, key and value as columns of one product: they lie between each other's rows."""
     columns = [i8(0, 30, Role.INPUT, offset=3 * n) for n in range(3)]
     whole = i8(0, 90, Role.INPUT)
-    found = residency([record([whole], []), record(columns, [])])
+    found = trace_residency([record([whole], []), record(columns, [])])
     assert found.steady[1] == (Reuse(90, 90),)
 
 
 def test_what_is_read_and_written_crosses_twice_but_for_what_the_cache_can_hold() -> None:
     """add_(x, y) on 10 bytes each: of a 4-byte cache, 16 must come and 6 must leave."""
     x, y = i8(0, 10, Role.INPUT), i8(1, 10, Role.INPUT)
-    (reuses,) = residency([record([x, y], [x])]).steady
+    (reuses,) = trace_residency([record([x, y], [x])]).steady
     assert reuses == (Reuse(20, 20), Reuse(10, 10))
     assert [each.beyond(4) for each in reuses] == [16, 6]
 
@@ -284,7 +284,7 @@ def test_the_peak_is_the_most_that_lives_at_once_and_its_parts_add_up(
         )
         alive -= set(each.freed)
     totals = [sum(each.values()) for each in by_operator]
-    found = residency(records)
+    found = trace_residency(records)
     assert found.peak_index == (totals.index(max(totals)) if max(totals) else None)
     at_peak = by_operator[found.peak_index or 0]
     assert found.peak_activation_bytes == at_peak[Role.ACTIVATION]
@@ -299,7 +299,7 @@ def test_long_programs_stay_quick_and_consistent(length: int) -> None:
         record([weight], [i8(length + n, 2, Role.ACTIVATION)], freed=[length + n])
         for n, weight in enumerate(weights)
     ]
-    found = residency(records)
+    found = trace_residency(records)
     # Between two reads of a weight lie all weights and the one recycled buffer.
     assert {reuses[0].distance_bytes for reuses in found.steady} == {3 * length + 2}
 
@@ -307,7 +307,7 @@ def test_long_programs_stay_quick_and_consistent(length: int) -> None:
 @given(programs(), st.integers(0, 40), st.integers(0, 40))
 def test_more_capacity_never_fetches_more(records: list[OperatorRecord], a: int, b: int) -> None:
     small, large = sorted((a, b))
-    found = residency(records)
+    found = trace_residency(records)
     for rows in (found.cold, found.steady):
         for reuses in rows:
             for reuse in reuses:
@@ -326,7 +326,7 @@ def test_first_pass_is_cold_and_second_finds_what_the_first_left() -> None:
     """Weights 10, input 20, output 5: in the second pass all 35 bytes lie in between."""
     weights, image = i8(0, 10, Role.PARAMETER), i8(1, 20, Role.INPUT)
     out = i8(2, 5)
-    found = residency([record([weights, image], [out], freed=[2])])
+    found = trace_residency([record([weights, image], [out], freed=[2])])
     assert found.cold == ((Reuse(35, None),),)
     assert found.steady == ((Reuse(35, 35),),)
 
@@ -338,7 +338,7 @@ def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
     chain += [
         record([i8(number, 8)], [i8(number + 1, 8)], freed=[number]) for number in range(1, 50)
     ]
-    found = residency(chain)
+    found = trace_residency(chain)
     assert found.peak_activation_bytes == 16
     assert found.all_activation_bytes == 50 * 8
     # In the steady state nothing is further back than the input: 8 of its own and two buffers.
@@ -355,7 +355,7 @@ def test_halves_of_a_storage_are_touched_apart() -> None:
         record([first], [i8(2, 1)], freed=[2]),
         record([second], [i8(3, 1)], freed=[1, 3]),
     ]
-    reuses = residency(records).cold
+    reuses = trace_residency(records).cold
     assert reuses[1][0] == Reuse(4, 4)
     # Its own 4, the first half again, and the byte written in between.
     assert reuses[2][0] == Reuse(4, 9)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from roofline.core.dtypes import dtype
 from roofline.workload.capture.operands import Operands
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+from roofline.workload.work import FLOP_PER_MAC, Work, traffic_of
 from tests.workload.passes import only, passed
 
 counts = st.integers(0, 10**12)
@@ -37,7 +37,7 @@ def spec(elements: int = 6, of: str = "float32", role: Role = Role.ACTIVATION) -
 
 
 def test_a_fused_multiply_add_is_two_operations() -> None:
-    assert FLOP_PER_FMA == 2
+    assert FLOP_PER_MAC == 2
 
 
 @pytest.mark.parametrize(

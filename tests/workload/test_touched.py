@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import roofline
 from roofline.core.dtypes import dtype
 from roofline.workload.capture.recorder import _as_touched
-from roofline.workload.formulas.convolution import inner_taps, touched
+from roofline.workload.formulas.convolution import inner_taps, touched_elements
 from roofline.workload.formulas.registry import Flop, find
 from roofline.workload.tensors import Role, TensorSpec
 
@@ -32,7 +32,7 @@ def test_taps_and_touched_elements_by_walking(
     ]
     inside = [each for each in under if 0 <= each < size]
     assert inner_taps(size, kernel, stride, padding, dilation, windows) == len(inside)
-    assert touched(size, kernel, stride, padding, dilation, windows) == len(set(inside))
+    assert touched_elements(size, kernel, stride, padding, dilation, windows) == len(set(inside))
 
 
 class Call(torch.nn.Module):

@@ -20,7 +20,7 @@ from roofline.workload.models.libraries.transformers_stages import (
 )
 from roofline.workload.models.sources import load
 from roofline.workload.operators import Capture, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
 
 if library_or_reason("transformers")[0] is None:
@@ -154,7 +154,7 @@ def test_passes_without_memory_are_those_on_real_tensors(kind: str, stage: str) 
     )
     assert [each.op for each in fake.records] == [each.op for each in real.records]
     assert [each.work for each in fake.records] == [each.work for each in real.records]
-    assert residency(fake.records) == residency(real.records)
+    assert trace_residency(fake.records) == trace_residency(real.records)
     assert fake.input_bytes == real.input_bytes
 
 

@@ -243,7 +243,7 @@ def test_a_formula_that_returns_something_else(result: Any, kind: str) -> None:
         ({"elements": {"x": -1}}, "elements['x'] must be a whole number from 0, got -1"),
         ({"elements": {"x": numpy.int64(1)}}, "elements['x'] must be a whole number from 0, got"),
         ({"min_elements": {"x": 0.5}}, "min_elements['x'] must be a whole number from 0"),
-        ({"elements": {"y": 1}}, "elements of 'y', but its operator has steps, x, weight, output"),
+        ({"elements": {"y": 1}}, "elements of 'y'; expected one of steps, x, weight, output"),
     ],
 )
 def test_a_formula_that_returns_nonsense(counts: dict[str, Any], message: str) -> None:
@@ -255,10 +255,10 @@ def test_a_formula_that_returns_nonsense(counts: dict[str, Any], message: str) -
 def test_a_formula_whose_parameters_are_not_the_operators() -> None:
     """One too few without **_, and one that the operator does not have."""
     assert (
-        "failed: got an unexpected keyword argument 'steps'; its operator gives steps, x, weight,"
+        "failed: got an unexpected keyword argument 'steps'; its operator passes steps, x, weight,"
         " output (a last parameter **_ takes"
     ) in wrong(lambda x, weight, output: Flop())
-    assert "failed: missing a required argument: 'bias'; its operator gives" in wrong(
+    assert "failed: missing a required argument: 'bias'; its operator passes" in wrong(
         lambda bias, **_: Flop()
     )
 
@@ -269,16 +269,16 @@ def test_a_formula_whose_parameters_are_not_the_operators() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (("my_op",), "'my_op': .* with its name space, as torch.ops has it: 'mylib.my_op'"),
+        (("my_op",), "'my_op': .* with its namespace, as in torch.ops: 'mylib.my_op'"),
         (("mylib::my_op",), "'mylib::my_op': .*: 'mylib.my_op'"),
         (("torch.ops.mylib.my_op",), ": 'mylib.my_op'"),
         (("",), "such as 'mylib.my_op'"),
         (("mylib.",), "such as 'mylib.my_op'"),
         (("mylib.my op",), "such as 'mylib.my_op'"),
         (("a.b.c.d",), "such as 'mylib.my_op'"),
-        ((), "name the operators that it counts"),
-        ((3,), "name the operators that it counts"),
-        ((len,), "name the operators that it counts"),
+        ((), "expected operator names"),
+        ((3,), "expected operator names"),
+        ((len,), "expected operator names"),
     ],
 )
 def test_what_is_no_name_of_an_operator(keys: tuple[Any, ...], message: str) -> None:
@@ -362,7 +362,7 @@ def test_two_functions_of_a_file_for_one_operator_are_a_mistake() -> None:
 
 def test_another_modules_formula_is_not_replaced() -> None:
     run_cell({"__name__": "one"}, "/tmp/one.py", "mylib.a")
-    with pytest.raises(InputError, match=r"mylib\.a already has a formula: one\.my_op; only the"):
+    with pytest.raises(InputError, match=r"mylib\.a already has a formula: one\.my_op; only a new"):
         run_cell({"__name__": "two"}, "/tmp/two.py", "mylib.a", count=2)
     with pytest.raises(InputError, match=r"mylib\.a already has a formula"):
         run_cell({"__name__": "__main__"}, "/tmp/cell.py", "mylib.a", count=2)

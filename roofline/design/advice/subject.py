@@ -15,7 +15,7 @@ from roofline.core.units import format_percent
 from roofline.latency.prediction import Predicts
 from roofline.placement import Roof
 from roofline.workload import formulas
-from roofline.workload.dataflow import Dataflow, dataflow
+from roofline.workload.dataflow import Dataflow, trace_dataflow
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse
 from roofline.workload.tensors import Role, TensorSpec
@@ -316,7 +316,7 @@ class Subject:
     @cached_property
     def flow(self) -> Dataflow:
         """Who reads what whom wrote."""
-        return dataflow([row.record for row in self.rows])
+        return trace_dataflow([row.record for row in self.rows])
 
     @cached_property
     def last_write(self) -> dict[int, int]:

@@ -38,7 +38,7 @@ from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Lesson, Teaching
 from roofline.workload.inputs import Inputs
-from roofline.workload.operators import Capture, Gradient, Module, Trained
+from roofline.workload.operators import Capture, Gradient, Module, TrainedParameter
 from roofline.workload.torch_dtypes import dtype_of
 
 one_at_a_time = threading.RLock()
@@ -279,7 +279,7 @@ class Recording:
             modules=tuple(self._in_order()),
             gradients=tuple(self._gradients.values()),
             trained=tuple(
-                Trained(parameter=name, elements=each.numel(), dtype=dtype_of(each.dtype))
+                TrainedParameter(parameter=name, elements=each.numel(), dtype=dtype_of(each.dtype))
                 for name, each in self._trained.items()
             ),
             notes=tuple(self._notes()),

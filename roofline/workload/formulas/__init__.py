@@ -1,7 +1,7 @@
-"""What each operator takes in floating-point operations: one short function or row an operator.
+"""FLOP of each operator: a short function or a table row per operator.
 
 Importing this package registers all of them. A formula's parameters have the names of the aten
-schema; tensors arrive as `TensorSpec`, everything else as it is.
+schema; tensors arrive as `TensorSpec`, other arguments unchanged.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""The kernels of attention under the operators: their own layouts, windows, packed sequences.
+"""Kernels of attention: their own layouts, windows, packed sequences.
 
-Lengths of packed sequences are values: shapes give the sum of them, their number, and the longest.
-The rectangles of pairs are counted as the most that these allow, which is what they are where all
-are of one length, and the least is the fewest that they allow; no softmax is in it.
+Lengths of packed sequences are values: shapes give only their sum, number and maximum. The counted
+pairs are the maximum that these allow, exact for equal lengths; the minimum is the fewest that they
+allow, without softmax.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from roofline.workload.formulas.attention import (
     BYTE,
     Band,
     Heads,
-    causal,
-    heads_in,
-    heads_of,
-    needed,
-    of_heads,
-    scaled,
-    unscaled_values,
-    whole,
-    window,
-    with_logarithms,
+    add_logarithms,
+    add_scale,
+    add_value_scale,
+    causal_band,
+    count_attention,
+    dense_heads,
+    full_band,
+    needed_elements,
+    uniform_heads,
+    window_band,
 )
-from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, floats
-from roofline.workload.formulas.registry import Flop, formula, none_of, products
+from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, has_floats
+from roofline.workload.formulas.registry import Flop, formula, from_macs, no_elements
 from roofline.workload.tensors import TensorSpec as Tensor
 
 
 class Packed(NamedTuple):
-    """What shapes know of the lengths of packed sequences; ``is_self``: as many keys as queries."""
+    """Known lengths of packed sequences; ``is_self``: as many keys as queries."""
 
     sequences: int
     queries: int
@@ -43,11 +43,11 @@ class Packed(NamedTuple):
     is_self: bool = False
 
     def least_pairs(self, is_causal: bool) -> int:
-        """As few as there can be; none are known of a causal mask, but for self-attention.
+        """Minimum number of pairs; 0 for a causal mask, except in self-attention.
 
-        Where none is longer than the longest, at most ``longest_queries * missing keys`` pairs are
-        missing from those that all queries had with the longest. Squares of lengths have the least
-        sum where all are the same.
+        If all had the maximum length, there would be ``queries * longest_keys`` pairs; at most
+        ``longest_queries * missing_keys`` of these are missing. Squares of lengths have the
+        smallest sum for equal lengths.
         """
         missing_keys = self.sequences * self.longest_keys - self.keys
         fewest = self.queries * self.longest_keys - self.longest_queries * missing_keys
@@ -57,7 +57,7 @@ class Packed(NamedTuple):
         return 0 if is_causal else max(fewest, 0)
 
     def heads(self, query: Tensor, value: Tensor, least_pairs: int) -> Heads:
-        """Heads of packed (sequence, heads, features): a row is all sequences of a head."""
+        """Return the heads of packed (sequence, heads, features); a row is all sequences of one."""
         most_pairs = min(self.queries * self.longest_keys, self.keys * self.longest_queries)
         return Heads(
             rows=query.shape[-2],
@@ -79,12 +79,12 @@ def _packed(
     longest: tuple[int | None, int | None],
     is_causal: bool | None,
 ) -> Heads | None:
-    """Heads of sequences that are packed, as it says where they start; None: they are not.
+    """Return the heads of packed sequences, from their starts; None if they are not packed.
 
-    Where what is seen is not known (``is_causal`` None), no pair is certain.
+    If the visible pairs are unknown (``is_causal`` None), the minimum is 0 pairs.
     """
     begin, begin_of_keys = starts
-    # Kernels that must be given some are given empty ones.
+    # Kernels that require starts receive empty ones.
     if begin is None or not begin.elements:
         return None
     queries, keys = query.shape[-3], key.shape[-3]
@@ -102,13 +102,13 @@ def _packed(
     return lengths.heads(query, value, least)
 
 
-def _dense(query: Tensor, value: Tensor, band: Band) -> Heads:
-    """Of (samples, sequence, heads, features)."""
+def _sequence_first(query: Tensor, value: Tensor, band: Band) -> Heads:
+    """Return the heads of (samples, sequence, heads, features)."""
     rows = math.prod(query.shape[:-3]) * query.shape[-2]
-    return heads_in(rows, band, query.shape[-1], value.shape[-1], query.dtype)
+    return uniform_heads(rows, band, query.shape[-1], value.shape[-1], query.dtype)
 
 
-PACKED = BYTE + "; of packed sequences as they lie, of a table of blocks as many as can be used"
+PACKED = BYTE + "; packed sequences without padding, a block table as far as it can be used"
 
 CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST = 1, 2
 """Values of ``custom_mask_type``."""
@@ -127,13 +127,15 @@ def flash_heads(
     window_size_right: int | None = None,
     **_: Any,
 ) -> Heads:
-    """Queries and keys end together where there is a causal mask or a window."""
+    """Return the heads of flash attention; queries and keys end together with a mask or window."""
     left, right = window_size_left, 0 if is_causal else window_size_right
     is_open_left, is_open_right = (side is None or side < 0 for side in (left, right))
     is_known = is_open_left and (is_open_right or right == 0)
     seen = right == 0 if is_known else None
     packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), seen)
-    return packed or _dense(query, value, window(query.shape[-3], key.shape[-3], left, right))
+    return packed or _sequence_first(
+        query, value, window_band(query.shape[-3], key.shape[-3], left, right)
+    )
 
 
 @formula(
@@ -156,25 +158,25 @@ def flash_attention(
 ) -> Flop:
     """Attention of (samples, sequence, heads, features), or of packed sequences without samples.
 
-    Queries and keys end together where a causal mask or a window is asked for. Slopes take two
-    operations a score (a distance times a slope, added). How many keys ``seqused_k`` and
-    ``block_table`` leave are values: their products are not in the least.
+    With a causal mask or a window, queries and keys end together. Slopes add 2 per score (distance
+    times slope, addition). The keys left by ``seqused_k`` and ``block_table`` are values: their
+    products are not in the minimum.
     """
     elements: dict[str, int] = {}
     if block_table is None:
         heads = flash_heads(query, key, value, max_q=max_q, max_k=max_k, **given)
     else:
-        # A row of the table names the blocks of a sequence.
+        # A row of the table lists the blocks of a sequence.
         sequences, queries = block_table.shape[0], math.prod(query.shape[:-2])
         heads = Packed(sequences, queries, sequences * max_k, max_q, max_k).heads(query, value, 0)
         elements = dict.fromkeys(("key", "value"), sequences * max_k * math.prod(key.shape[-2:]))
-    min_elements = needed(heads, query=query, key=key, value=value)
+    min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = none_of("key", "value")
+        min_elements = no_elements("key", "value")
     operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
-    count = scaled(of_heads(heads, operations=operations), heads, scale)
-    count = with_logarithms(unscaled_values(count, query, v_descale), heads.all_queries)
+    count = add_scale(count_attention(heads, operations=operations), heads, scale)
+    count = add_logarithms(add_value_scale(count, query, v_descale), heads.all_queries)
     return replace(count, elements=elements, min_elements=min_elements)
 
 
@@ -190,10 +192,10 @@ def efficient_heads(
     window_size: int | None = None,
     **_: Any,
 ) -> Heads:
-    """Of (samples, sequence, heads, features), or packed as one sample.
+    """Return the heads of (samples, sequence, heads, features), or packed as one sample.
 
-    A causal mask begins with the first query and key, or ends with the last ones; with a window a
-    query sees so many keys up to its own.
+    A causal mask starts at the first query and key, or ends at the last; with a window, a query
+    sees that many keys up to its own.
     """
     is_causal = custom_mask_type in (CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST)
     has_window = is_causal and (window_size or 0) > 0
@@ -201,22 +203,22 @@ def efficient_heads(
     packed = _packed(query, key, value, starts, longest, None if has_window else is_causal)
     if packed is not None:
         return packed
-    band = whole(query.shape[-3], key.shape[-3])
+    band = full_band(query.shape[-3], key.shape[-3])
     if is_causal:
         ends_together = custom_mask_type == CAUSAL_FROM_LAST
-        band = causal(query.shape[-3], key.shape[-3], ends_together=ends_together)
+        band = causal_band(query.shape[-3], key.shape[-3], ends_together=ends_together)
     if has_window:
         band = replace(band, lowest=band.highest - (window_size or 0) + 1)
-    return _dense(query, value, band)
+    return _sequence_first(query, value, band)
 
 
-def _of_kernel(
+def _count_kernel(
     heads: Heads, bias: Tensor | None, logarithms: Tensor, dropout_p: float, scale: float | None
 ) -> Flop:
-    operations = floats(bias) + (dropout_p > 0)
-    core = of_heads(heads, is_masked=bias is not None, operations=operations)
+    operations = has_floats(bias) + (dropout_p > 0)
+    core = count_attention(heads, is_masked=bias is not None, operations=operations)
     queries = heads.all_queries if logarithms.elements else 0
-    return with_logarithms(scaled(core, heads, scale), queries)
+    return add_logarithms(add_scale(core, heads, scale), queries)
 
 
 @formula("aten._efficient_attention_forward", byte=PACKED)
@@ -231,13 +233,13 @@ def efficient_attention(
     seqlen_k: Tensor | None = None,
     **given: Any,
 ) -> Flop:
-    """As `flash_attention`, with a bias that is added to the scores; see `efficient_heads`."""
+    """As `aten._flash_attention_forward`, with a bias and the mask of `efficient_heads`."""
     heads = efficient_heads(query, key, value, **given)
-    min_elements = needed(heads, query=query, key=key, value=value)
+    min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = none_of("key", "value")
-    count = _of_kernel(heads, bias, output[1], dropout_p, scale)
+        min_elements = no_elements("key", "value")
+    count = _count_kernel(heads, bias, output[1], dropout_p, scale)
     return replace(count, min_elements=min_elements)
 
 
@@ -252,9 +254,11 @@ def cudnn_heads(
     is_causal: bool = False,
     **_: Any,
 ) -> Heads:
-    """Of (…, heads, sequence, features), or packed; a causal mask begins with the first of both."""
+    """Return the heads of (…, heads, sequence, features), or packed; causal masks start at the
+    first.
+    """
     packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
-    return packed or heads_of(query, key, value, query, is_causal)
+    return packed or dense_heads(query, key, value, query, is_causal)
 
 
 @formula("aten._cudnn_attention_forward", byte=PACKED)
@@ -268,19 +272,18 @@ def cudnn_attention(
     scale: float | None = None,
     **given: Any,
 ) -> Flop:
-    """As `efficient_attention`, with its heads before the sequence; see `cudnn_heads`."""
+    """As `aten._efficient_attention_forward`, with heads before the sequence."""
     heads = cudnn_heads(query, key, value, **given)
-    count = _of_kernel(heads, attn_bias, output[1], dropout_p, scale)
-    return replace(count, min_elements=needed(heads, query=query, key=key, value=value))
+    count = _count_kernel(heads, attn_bias, output[1], dropout_p, scale)
+    return replace(count, min_elements=needed_elements(heads, query=query, key=key, value=value))
 
 
 # The backward pass of attention in one operator.
 #
-# It is handed the logarithms of the sums, not the probabilities, so it takes the scores anew: with
-# S = Q K^T and P = softmax(S), five products, S, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q,
-# where the forward pass has two. All five are multiply-adds, over the full rectangle, and none of
-# them can be avoided: the least has them for the pairs that are seen. Products for gradients that
-# are not asked for are in neither.
+# It receives logarithms of sums, not probabilities, so it recomputes the scores: with S = Q K^T and
+# P = softmax(S) there are five products, S, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q, where
+# the forward pass has two. All five count as MACs over the full rectangle; the minimum has them for
+# visible pairs. Products for gradients that are not requested are in neither.
 #
 # Internal traffic: scores, probabilities and their two gradients, each a rectangle in the type of
 # the queries, written and read; and for each query the sum of dO * O, in the type of the
@@ -306,26 +309,25 @@ def _backward(
     dropout_p: float = 0,
     **_: Any,
 ) -> Flop:
-    """Gradients of queries, keys, values and mask, as far as they are wanted.
+    """Count the requested gradients of queries, keys, values and mask.
 
-    A score: an addition of the mask, the subtraction of the logarithm and an exponential for P; for
-    dS = P * (dP - D) a subtraction and a multiplication; dropout multiplies P and dP. A query: its
-    D, the sum of dO * O. The scale multiplies the queries, and their gradient. Groups of heads add
-    up in the accumulators.
+    Per score: an addition of the mask, the subtraction of the logarithm and an exponential for P;
+    for dS = P * (dP - D) a subtraction and a multiplication; dropout multiplies P and dP. Per
+    query: its D, the sum of dO * O. The scale multiplies the queries and their gradient. Groups of
+    heads add up in the accumulators.
 
-    The least: the products of the pairs that are seen, an exponential and a multiplication each,
-    and D; the other additions go into accumulators. What a mask leaves counts as in the forward
-    pass: products only.
+    The minimum: the products of visible pairs, an exponential and a multiplication each, and D; the
+    other additions go into accumulators. Masked scores count as in the forward pass: products only.
     """
     for_query, for_key, for_value, for_mask = wanted
-    min_elements = needed(heads, query=query, key=key, value=value)
+    min_elements = needed_elements(heads, query=query, key=key, value=value)
     if not heads.scores or not any(wanted):
         return Flop(min_elements=min_elements)
-    # A kernel that is always given a mask is given an empty one where there is none.
+    # Kernels that require a mask receive an empty one.
     mask = mask if mask is not None and mask.elements else None
     for_scores = for_query or for_key or for_mask
     vectors = heads.features * (1 + for_query + for_key) + heads.values * (for_scores + for_value)
-    each = floats(mask) + 1 + TRANSCENDENTAL_FLOP + 2 * for_scores
+    each = has_floats(mask) + 1 + TRANSCENDENTAL_FLOP + 2 * for_scores
     if dropout_p > 0:
         each += for_value + for_scores
     queries = heads.all_queries
@@ -336,7 +338,7 @@ def _backward(
     softmax = heads.rows * heads.least_pairs * (1 + for_scores) if has_softmax else 0
     rectangles = 2 + 2 * for_scores
     byte = heads.internal_bytes(rectangles, rectangles)
-    count = products(
+    count = from_macs(
         heads.scores * vectors,
         heads.scores * each + scales + max(added_up, 0) - softmax,
         heads.rows * heads.least_pairs * vectors,
@@ -367,29 +369,29 @@ def fused_attention_backward(
     grad_input_mask: Sequence[bool] = ALL,
     **given: Any,
 ) -> Flop:
-    """Of (…, heads, sequence, features): five products where the forward pass has two.
+    """Five matrix products of (…, heads, sequence, features), where the forward pass has two.
 
-    The gradient of a bias is summed over what shares it.
+    The gradient of a bias is summed over the elements that share it.
     """
-    heads = heads_of(query, key, value, out, is_causal)
+    heads = dense_heads(query, key, value, out, is_causal)
     mask = attn_mask if attn_mask is not None else attn_bias
     return _backward(heads, query, key, value, mask=mask, wanted=grad_input_mask, **given)
 
 
 @formula("aten._flash_attention_backward", byte=BYTE_BACKWARD)
 def flash_kernel_backward(**given: Any) -> Flop:
-    """Of (samples, sequence, heads, features), or of packed sequences without samples."""
+    """Five matrix products of (samples, sequence, heads, features), or of packed sequences."""
     return _backward(flash_heads(**given), **given)
 
 
 @formula("aten._efficient_attention_backward", byte=BYTE_BACKWARD)
 def efficient_kernel_backward(bias: Tensor | None, bias_requires_grad: bool, **given: Any) -> Flop:
-    """Of (samples, sequence, heads, features), or packed as one sample."""
+    """Five matrix products of (samples, sequence, heads, features), or packed as one sample."""
     wanted = (True, True, True, bias_requires_grad and bias is not None)
     return _backward(efficient_heads(**given), mask=bias, wanted=wanted, **given)
 
 
 @formula("aten._cudnn_attention_backward", byte=BYTE_BACKWARD)
 def cudnn_kernel_backward(attn_bias: Tensor | None, **given: Any) -> Flop:
-    """Of (samples, heads, sequence, features), or of packed (sequence, heads, features)."""
+    """Five matrix products of (samples, heads, sequence, features), or packed without samples."""
     return _backward(cudnn_heads(**given), mask=attn_bias, **given)

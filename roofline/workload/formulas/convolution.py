@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roofline.workload.formulas.costs import floats
+from roofline.workload.formulas.costs import has_floats
 from roofline.workload.formulas.registry import (
     Flop,
     Sizes,
     formula,
-    none_of,
-    products,
+    from_macs,
+    no_elements,
     table,
 )
 from roofline.workload.tensors import TensorSpec as Tensor
 
-UNTOUCHED = "what no tap of the kernel meets, and taps that meet only padding, need not be read"
+UNTOUCHED = "each operand once; minimum: no pixels without a tap, no taps that meet only padding"
 
 
 class Dimension(NamedTuple):
@@ -43,7 +43,7 @@ def inner_taps(
     """Pairs (window, tap) along one dimension whose tap lies inside `size`, not in padding."""
     pairs = 0
     for tap in range(kernel):
-        # window * stride - shift must be from 0 to size - 1.
+        # window * stride - shift must lie in 0 … size - 1.
         shift = padding - tap * dilation
         first, last = max(0, -(-shift // stride)), min(windows - 1, (size - 1 + shift) // stride)
         pairs += max(0, last - first + 1)
@@ -51,8 +51,10 @@ def inner_taps(
 
 
 @functools.cache
-def touched(size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int) -> int:
-    """Elements along one dimension of `size` that lie under some tap of some window."""
+def touched_elements(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
+) -> int:
+    """Elements along one dimension of `size` under some tap of some window."""
     if dilation == 1 and stride <= kernel:
         # Windows that meet or overlap leave no gap between the first tap and the last.
         return max(0, min(size, (windows - 1) * stride + kernel - padding) - max(0, -padding))
@@ -65,7 +67,7 @@ def touched(size: int, kernel: int, stride: int, padding: int, dilation: int, wi
 
 
 @functools.cache
-def needed(
+def needed_taps(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
 ) -> tuple[int, int]:
     """Taps along one dimension that lie inside `size` for some window; windows with such a tap."""
@@ -81,17 +83,17 @@ def needed(
     return taps, reaching
 
 
-def each_dimension(values: Sizes, dimensions: int) -> Sizes:
-    """`values`, one for each dimension; a single one holds for all."""
+def per_dimension(values: Sizes, dimensions: int) -> Sizes:
+    """Repeat a single value for each dimension."""
     return list(values) * dimensions if len(values) == 1 else values
 
 
 def spatial_dimensions(
     swept_over: Tensor, swept: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
 ) -> list[Dimension]:
-    """The spatial dimensions of a convolution that sweeps its windows over `swept_over`.
+    """Return the spatial dimensions of a convolution with windows over `swept_over`.
 
-    `swept` has a place for each window: the output, or of a transposed convolution the input.
+    `swept` has a place per window: the output, or the input of a transposed convolution.
     """
     many = len(kernel)
     return [
@@ -99,9 +101,9 @@ def spatial_dimensions(
         for each in zip(
             swept_over.shape[2:],
             kernel,
-            each_dimension(stride, many),
-            each_dimension(padding, many),
-            each_dimension(dilation, many),
+            per_dimension(stride, many),
+            per_dimension(padding, many),
+            per_dimension(dilation, many),
             swept.shape[2:],
             strict=True,
         )
@@ -114,12 +116,12 @@ def leading_padding(padding: Sizes | str, kernel: Sizes, dilation: Sizes) -> Siz
         return padding
     if padding != "same":
         return [0] * len(kernel)
-    spreads = each_dimension(dilation, len(kernel))
+    spreads = per_dimension(dilation, len(kernel))
     return [d * (k - 1) // 2 for d, k in zip(spreads, kernel, strict=True)]
 
 
-def batched(image: Tensor, weight: Tensor) -> Tensor:
-    """An image without a batch dimension is a batch of one."""
+def with_batch(image: Tensor, weight: Tensor) -> Tensor:
+    """Add a batch dimension of 1 to an image without one."""
     missing = len(weight.shape) - len(image.shape)
     return replace(image, shape=(*(1,) * missing, *image.shape))
 
@@ -137,12 +139,12 @@ def convolution(
     groups: int = 1,
     **_: Any,
 ) -> Flop:
-    """Each output element takes in_channels / groups * kernel_size FMAs, padding taps included.
+    """in_channels / groups * kernel_size MACs per output element, padding taps included.
 
-    Transposed: each input element is spread over out_channels / groups * kernel_size outputs.
-    A bias is one addition an output, which a kernel can avoid by starting the accumulator with it.
+    Transposed: out_channels / groups * kernel_size MACs per input element. A bias is 1 addition per
+    output, which a kernel can avoid by starting the accumulator with it.
     """
-    if not floats(output):
+    if not has_floats(output):
         return Flop()
     kernel = weight.shape[2:]
     swept, swept_over = (input, output) if transposed else (output, input)
@@ -150,12 +152,13 @@ def convolution(
     pairs = swept.shape[0] * weight.shape[1] * swept.shape[1]
     min_elements = {
         # Taps that meet only padding multiply nothing.
-        "weight": math.prod(weight.shape[:2]) * math.prod(needed(*each)[0] for each in dimensions)
+        "weight": math.prod(weight.shape[:2])
+        * math.prod(needed_taps(*each)[0] for each in dimensions)
     }
     if not transposed:
-        under_taps = math.prod(touched(*each) for each in dimensions)
+        under_taps = math.prod(touched_elements(*each) for each in dimensions)
         min_elements["input"] = math.prod(input.shape[:2]) * under_taps
-    count = products(
+    count = from_macs(
         pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
         output.elements if bias is not None else 0,
         pairs * math.prod(inner_taps(*each) for each in dimensions),
@@ -171,16 +174,15 @@ def _type(input: Tensor, groups: int) -> str:
 def convolution_over_time(
     self: Tensor, weight: Tensor, output: Tensor, pad: int = 0, **_: Any
 ) -> Flop:
-    """Time, batch and channels: each output takes kernel * in_channels FMAs, and a bias."""
+    """kernel * in_channels MACs and a bias per output, of (time, batch, channels)."""
     kernel, inputs, outputs = weight.shape
     taps = inner_taps(self.shape[0], kernel, 1, pad, 1, output.shape[0])
     macs, least = output.elements * kernel * inputs, taps * self.shape[1] * inputs * outputs
-    return products(macs, output.elements, least)
+    return from_macs(macs, output.elements, least)
 
 
-# Convolutions under the names of the libraries and kernels that run them.
-#
-# On a GPU or through MKL-DNN `aten.convolution` may arrive as one of these; they count the same.
+# Convolutions named after libraries and kernels: `aten.convolution` may arrive as one of these on a
+# GPU or through MKL-DNN. They count the same.
 
 
 def named_convolution(
@@ -191,10 +193,10 @@ def named_convolution(
     self: Tensor | None = None,
     **given: Any,
 ) -> Flop:
-    """A convolution whose image may be called ``self``, and may have no batch."""
+    """Count a convolution whose image may be called ``self``, and may lack a batch."""
     image = self if input is None else input
     assert image is not None
-    image, result = batched(image, weight), batched(output, weight)
+    image, result = with_batch(image, weight), with_batch(output, weight)
     count = convolution(image, weight, output=result, **{**given, **fixed})
     return count if self is None else count.renamed(input="self")
 
@@ -204,18 +206,18 @@ table(
 aten.conv1d aten.conv2d aten.conv3d = {}
     As `convolution`, never transposed.
 aten.conv_transpose1d aten.conv_transpose2d aten.conv_transpose3d = {"transposed": True}
-    As `aten.convolution`, transposed: what arrives in inference mode.
+    As `aten.convolution`, transposed; used in inference mode.
 aten.conv1d.padding aten.conv2d.padding aten.conv3d.padding
 aten._convolution_mode = {"padding": leading_padding(padding, weight.shape[2:], dilation)}
     As `aten.convolution`; "same" pads to the size of the input, the odd element at the end.
 aten._nnpack_spatial_convolution = {}
-    As `aten.convolution`, of one group and not dilated.
+    As `aten.convolution`, with one group and no dilation.
 aten.cudnn_convolution aten.miopen_convolution aten.miopen_depthwise_convolution
 aten.mkldnn_convolution aten._mps_convolution aten._slow_conv2d_forward aten.slow_conv3d_forward
 aten.thnn_conv2d aten.slow_conv3d aten.slow_conv_dilated2d aten.slow_conv_dilated3d = {}
     As `aten.convolution`; some have no bias, no dilation or no groups.
 aten._conv_depthwise2d aten.conv_depthwise3d = {"groups": self.shape[1]}
-    As `aten.convolution`, with a group for each channel.
+    As `aten.convolution`, with one group per channel.
 aten.cudnn_convolution_transpose aten.miopen_convolution_transpose
 aten._mps_convolution_transpose aten.slow_conv_transpose2d
 aten.slow_conv_transpose3d = {"transposed": True}
@@ -228,7 +230,7 @@ aten.slow_conv_transpose3d = {"transposed": True}
 
 @formula("aten.cudnn_convolution_relu", "aten.miopen_convolution_relu", byte=UNTOUCHED)
 def convolution_relu(output: Tensor, **arguments: Any) -> Flop:
-    """A convolution, then a comparison an element."""
+    """A convolution, then 1 comparison per element."""
     return named_convolution({}, output=output, **arguments).plus(output.elements)
 
 
@@ -236,9 +238,9 @@ def convolution_relu(output: Tensor, **arguments: Any) -> Flop:
 def convolution_add_relu(
     output: Tensor, alpha: float | None, bias: Tensor | None, **arguments: Any
 ) -> Flop:
-    """A convolution, alpha * z added, a comparison: 2 an element, 3 where alpha is not 1.
+    """A convolution, then 2 per element (add alpha * z, compare), 3 if alpha is not 1.
 
-    Of z and the bias one is where the accumulator starts, for free.
+    The accumulator starts with z or the bias: one of them is free.
     """
     scaling = 0 if alpha is None or alpha == 1 else output.elements
     count = named_convolution({}, output=output, bias=bias, **arguments)
@@ -246,10 +248,10 @@ def convolution_add_relu(
     return count.plus(2 * output.elements + scaling, least + scaling)
 
 
-# Gradients of convolutions: of input, weight and bias, each where it is asked for.
+# Gradients of convolutions: of input, weight and bias, as requested.
 
 _BYTE = (
-    "the weight is read for the gradient of the input only, the input for that of the weight only"
+    "the weight is read only for the gradient of the input, the input only for that of the weight"
 )
 
 
@@ -266,11 +268,11 @@ def convolution_backward(
     groups: int = 1,
     **_: Any,
 ) -> Flop:
-    """As many FMAs as the forward, for the input's gradient and again for the weight's.
+    """As many MACs as forward for the gradient of the input, and as many for that of the weight.
 
-    Each FMA output += input * weight has one in input_grad += output_grad * weight and one in
-    weight_grad += output_grad * input, so groups, strides and dilation count as they do forward.
-    The gradient of the bias is a sum over batch and space.
+    Each MAC output += input * weight has one in input_grad += output_grad * weight and one in
+    weight_grad += output_grad * input; groups, strides and dilation count as forward. The gradient
+    of the bias is a sum over batch and space.
     """
     for_input, for_weight, for_bias = output_mask
     kernel = weight.shape[2:]
@@ -279,10 +281,10 @@ def convolution_backward(
     pairs = (for_input + for_weight) * swept.shape[0] * weight.shape[1] * swept.shape[1]
     bias = max(0, grad_output.elements - grad_output.shape[1]) if for_bias else 0
     taps, reaching = (
-        math.prod(each) for each in zip(*(needed(*each) for each in dimensions), strict=True)
+        math.prod(each) for each in zip(*(needed_taps(*each) for each in dimensions), strict=True)
     )
     least = [
-        math.prod(swept_over.shape[:2]) * math.prod(touched(*each) for each in dimensions),
+        math.prod(swept_over.shape[:2]) * math.prod(touched_elements(*each) for each in dimensions),
         math.prod(swept.shape[:2]) * reaching,
     ]
     of_input, of_gradient = reversed(least) if transposed else least
@@ -292,8 +294,8 @@ def convolution_backward(
         # The gradient of the bias sums all of it.
         "grad_output": grad_output.elements if for_bias else of_gradient,
     }
-    unread = none_of(*["input"] * (not for_weight), *["weight"] * (not for_input))
-    count = products(
+    unread = no_elements(*["input"] * (not for_weight), *["weight"] * (not for_input))
+    count = from_macs(
         pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
         least=pairs * math.prod(inner_taps(*each) for each in dimensions),
     )
@@ -309,11 +311,11 @@ def _backward_of_self(fixed: dict[str, Any], self: Tensor, **given: Any) -> Flop
 table(
     """
 aten._slow_conv2d_backward = {"output_mask": [each is not None for each in output]}
-    As `convolution_backward`: one group, not dilated; its other form has no mask.
+    As `convolution_backward`: one group, no dilation; its other overload has no mask.
 aten.mps_convolution_backward = {}
     As `convolution_backward`, never transposed.
 aten.mps_convolution_transpose_backward = {"transposed": True, "output_mask": [*output_mask, False]}
-    As `convolution_backward`, transposed; the gradient of a bias is another operator's.
+    As `convolution_backward`, transposed; another operator computes the gradient of a bias.
 """,
     _backward_of_self,
     byte=_BYTE,

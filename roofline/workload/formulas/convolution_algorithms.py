@@ -1,26 +1,26 @@
-"""The least arithmetic of a convolution over the algorithms that libraries of GPUs have.
+"""Minimum arithmetic of a convolution over the algorithms of GPU libraries.
 
 The list is closed: direct, Winograd and FFT. Only products that are summed over channels count, two
-FLOP each; transforms, and the bytes of transformed data, are charged nothing.
+FLOP each; transforms, and the bytes of transformed data, are free.
 
-* **Direct**: the FMAs of taps inside the image. Every convolution.
+* **Direct**: the MACs of taps inside the image. Every convolution.
 * **Winograd** F(m × m, r × r), m = 2, 4 or 6, nested over the spatial dimensions (S. Winograd,
   "Arithmetic Complexity of Computations", SIAM, 1980; A. Lavin, S. Gray, "Fast Algorithms for
   Convolutional Neural Networks", CVPR 2016): m + r - 1 products for m results and r taps of a
-  dimension. The last tile counts by the part that it has, but n results alone take n + r - 1.
-  Floating types, any kernel above 1, any groups, no dilation, strides 1 and 2. cuDNN has it for
-  stride 1; MIOpen's RxS kernels take stride 2 too, as the sum of two convolutions of stride 1, of
-  even and of odd places.
+  dimension. A partial last tile counts in proportion, but n results alone take n + r - 1. Floating
+  types, any kernel above 1, any groups, no dilation, strides 1 and 2. cuDNN has it for stride 1;
+  MIOpen's RxS kernels support stride 2 as the sum of two convolutions of stride 1, of even and of
+  odd places.
 * **FFT**: half a spectrum, three real products for a complex one, one where the spectrum is real.
   Floating types, any kernel above 1, any groups, no dilation, stride 1: as cuDNN's FFT and
   FFT_TILING.
 
-cuDNN limits kernels (3 and 5 for Winograd, 32 for FFT) and types by version; a minimum may not, for
-the next version may have what this one lacks. Integer convolutions are direct.
+cuDNN limits kernels (3 and 5 for Winograd, 32 for FFT) and types by version. The minimum ignores
+these limits, as the next version may lift them. Integer convolutions are direct.
 
 The gradients of image and weight are the same sum of products of three tensors, seen from another
-of them. An algorithm for one gives one for the others with as many products (its transpose), so all
-three have one count.
+of them. An algorithm for one yields one for the others with as many products (its transpose), so
+all three have one count.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from fractions import Fraction
 
 from roofline.workload.formulas.convolution import (
     Dimension,
-    batched,
     inner_taps,
     leading_padding,
     spatial_dimensions,
+    with_batch,
 )
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.work import FLOP_PER_MAC
 
-ALGORITHMS = "least of direct, Winograd F(2, 4, 6), FFT"
-"""What `least_flop_of_algorithms` is the least of, in words."""
+ALGORITHMS = "minimum of direct, Winograd F(2, 4, 6), FFT"
+"""Description of `min_flop_of_algorithms`."""
 
 WINOGRAD_TILES = (2, 4, 6)
 _WINOGRAD_STRIDE = 2
-"""The largest stride that a library's Winograd kernels take."""
+"""Largest stride of a library's Winograd kernels."""
 
 
 def is_convolution(record: OperatorRecord) -> bool:
-    """Whether it is one of aten's convolutions of images, or the gradients of one."""
+    """True for aten's convolutions of images and their gradients."""
     return (
         record.state is State.COUNTED
         and record.type in ("convolution", "depthwise convolution")
@@ -59,27 +59,27 @@ def is_convolution(record: OperatorRecord) -> bool:
     )
 
 
-def least_flop_of_algorithms(record: OperatorRecord) -> int | None:
-    """The least FLOP that any of the algorithms takes; of other operators ``work.min_flop``."""
+def min_flop_of_algorithms(record: OperatorRecord) -> int | None:
+    """Return the minimum FLOP over the algorithms; ``work.min_flop`` for other operators."""
     least = record.work.min_flop
     if least is None or not is_convolution(record):
         return least
     given = record.attributes
     if "backward" in record.op:
         if len(record.inputs) < len(("gradient", "image", "weight")):
-            # One tensor is two of them, and which is not known: no product is certain.
-            return max(0, least - FLOP_PER_FMA * (record.work.macs or 0))
+            # One tensor has two roles, which ones is unknown: no product is certain.
+            return max(0, least - FLOP_PER_MAC * (record.work.macs or 0))
         result, image, weight = record.inputs[:3]
         if record.op.startswith("aten.mps_"):
             result, image = image, result
     else:
-        # An image that is its own weight is one operand.
+        # An image that is also the weight is one operand.
         (image, weight), result = (*record.inputs, *record.inputs)[:2], record.outputs[0]
     if any(each.dtype.kind != "float" for each in (image, weight)):
         return least
     is_transposed = "transpose" in record.op or given.get("transposed") is True
     kernel, dilation = weight.shape[2:], given.get("dilation", (1,))
-    image, result = batched(image, weight), batched(result, weight)
+    image, result = with_batch(image, weight), with_batch(result, weight)
     swept, swept_over = (image, result) if is_transposed else (result, image)
     padding = leading_padding(given.get("padding", (0,)), kernel, dilation)
     dimensions = spatial_dimensions(
@@ -90,11 +90,11 @@ def least_flop_of_algorithms(record: OperatorRecord) -> int | None:
     times = (record.work.macs or 0) // (pairs * math.prod(swept.shape[2:]) * math.prod(kernel))
     direct = math.prod(inner_taps(*each) for each in dimensions)
     spared = direct - min((direct, *_products(dimensions)))
-    return least - FLOP_PER_FMA * times * pairs * spared
+    return least - FLOP_PER_MAC * times * pairs * spared
 
 
 def _products(dimensions: Sequence[Dimension]) -> list[int]:
-    """Products by Winograd and by FFT of one input with one output channel, where they apply."""
+    """Products by Winograd and by FFT per input and output channel, where they apply."""
     found: list[int] = []
     largest_stride = max(each.stride for each in dimensions)
     if any(each.kernel > 1 and each.dilation > 1 for each in dimensions):
@@ -107,10 +107,10 @@ def _products(dimensions: Sequence[Dimension]) -> list[int]:
         found.append(math.floor(math.prod(along)))
     if largest_stride == 1:
         lengths = [
-            least_transform(each.size, each.kernel, each.padding, each.windows)
+            min_transform_length(each.size, each.kernel, each.padding, each.windows)
             for each in dimensions
         ]
-        # Conjugate to themselves, and so real, are the frequencies 0 and, of even lengths, half.
+        # Real (self-conjugate) frequencies: 0 and, for even lengths, half.
         real = math.prod(min(length, 2 - length % 2) for length in lengths)
         found.append((3 * math.prod(lengths) - real) // 2)
     return found
@@ -118,7 +118,7 @@ def _products(dimensions: Sequence[Dimension]) -> list[int]:
 
 @functools.cache
 def _winograd(size: int, kernel: int, stride: int, padding: int, windows: int) -> Fraction:
-    """Products along one dimension; of every phase of the stride one convolution of stride 1."""
+    """Products along one dimension; each phase of the stride is a convolution of stride 1."""
     products = Fraction(0)
     for phase in range(min(stride, kernel)):
         # Tap phase + stride × t of window o meets place stride × (o + t) + phase - padding.
@@ -131,8 +131,8 @@ def _winograd(size: int, kernel: int, stride: int, padding: int, windows: int) -
         )
         if reach is not None:
             (first_window, last_window), (first_tap, last_tap), (first_place, last_place) = reach
-            # Tiles of results, or by the transposed algorithm of places; one that is all there is
-            # has its own r - 1 products more.
+            # Tiles of results, or of places in the transposed algorithm; a single tile takes r - 1
+            # more products.
             results = min(last_window - first_window, last_place - first_place) + 1
             more = last_tap - first_tap
             products += results + more * max(1, Fraction(results, max(WINOGRAD_TILES)))
@@ -140,15 +140,15 @@ def _winograd(size: int, kernel: int, stride: int, padding: int, windows: int) -
 
 
 @functools.cache
-def least_transform(size: int, kernel: int, padding: int, windows: int) -> int:
-    """The least length of a cyclic convolution whose results hold all windows of one dimension.
+def min_transform_length(size: int, kernel: int, padding: int, windows: int) -> int:
+    """Minimum length of a cyclic convolution whose results hold all windows of one dimension.
 
-    Window o meets place o + k of the padded image with tap k. In a cyclic convolution of length N
-    it meets all places o + k + zN as well, so those must be none: no place of the image may lie a
-    multiple of N from another place, in it or in its padding, that a window and a tap meet. Let
-    those be a … b, and the image's c … d among them: N is at least b - c + 1 and d - a + 1.
-    Then no two windows, taps or places of the image have the same number modulo N either. What is
-    cut into tiles needs more: their lengths add up to no less.
+    Window o meets place o + k of the padded image with tap k. A cyclic convolution of length N
+    makes it meet all places o + k + zN as well, so these must be empty. Hence no place of the image
+    may lie a multiple of N from another place, in it or in its padding, that a window and a tap
+    meet. Let those be a … b, and the image's c … d among them: N is at least b - c + 1 and d - a +
+    1. Then no two windows, taps or places of the image are congruent modulo N either. Tiling does
+    not help: the lengths of tiles add up to no less.
     """
     reach = _reach(size, kernel, padding, windows)
     if reach is None:
@@ -163,7 +163,7 @@ Range = tuple[int, int]
 def _reach(size: int, kernel: int, padding: int, windows: int) -> tuple[Range, Range, Range] | None:
     """First and last of windows, taps and places of the padded image that meet any of its data.
 
-    None: nothing does.
+    None if nothing does.
     """
     last = padding + size - 1
     of_windows = max(0, padding - kernel + 1), min(windows - 1, last)

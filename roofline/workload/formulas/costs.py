@@ -1,8 +1,8 @@
-"""What an operation on one number takes, real or complex.
+"""Cost of an operation on one number, real or complex.
 
-Of complex numbers it is operations on real and imaginary parts. Products and quotients are the
-textbook's: (a + bi)(c + di) takes four multiplications and two additions. Where one side is real,
-its imaginary part takes part in nothing, as in 2 * (a + bi).
+Complex operations are counted as operations on real and imaginary parts. Products and quotients are
+the textbook's: (a + bi)(c + di) takes four multiplications and two additions. A real operand has no
+imaginary part to compute with, as in 2 * (a + bi).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from roofline.workload.formulas.registry import Flop
 from roofline.workload.tensors import TensorSpec as Tensor
 
 TRANSCENDENTAL_FLOP = 8
-"""Of exp, log, sin, tanh, erf …: the weight of F. H. McMahon, "The Livermore Fortran Kernels: A
-Computer Test of the Numerical Performance Range", UCRL-53745, 1986."""
+"""FLOP of exp, log, sin, tanh, erf …: the weight of F. H. McMahon, "The Livermore Fortran Kernels:
+A Computer Test of the Numerical Performance Range", UCRL-53745, 1986."""
 
-REAL_FMA = 4
-"""Real multiply-adds of a complex one. Three products would do, with five additions (Gauss)."""
+REAL_MACS = 4
+"""Real MACs per complex MAC. Three products would do, with five additions (Gauss)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Simple operations, transcendental functions; a sum of costs is one after the other.
+    """Simple operations and transcendental functions; a sum of costs is their sequence.
 
-    ``least`` is what the shortest known way takes, 1 per function; None: all, in the textbook's.
+    ``least`` is the cost of the shortest known method, 1 per function; None: all operations.
     """
 
     simple: int
@@ -34,7 +34,7 @@ class Cost:
 
     @property
     def operations(self) -> int:
-        """All of it as operations."""
+        """All operations, functions weighted."""
         return self.simple + self.functions * TRANSCENDENTAL_FLOP
 
     @property
@@ -56,12 +56,12 @@ class Cost:
         return Cost(self.simple * times, self.functions * times, self.least_operations * times)
 
     def flop(self, times: int = 1) -> Flop:
-        """The FLOP of so many of it."""
+        """Return the FLOP of `times` repetitions."""
         return Flop(other=times * self.operations, least=times * self.least_operations)
 
 
 def cost(of: Cost | int) -> Cost:
-    """A number as so many simple operations."""
+    """Return a number as a cost of simple operations."""
     return of if isinstance(of, Cost) else Cost(of)
 
 
@@ -69,21 +69,20 @@ F = Cost(0, 1)
 """A transcendental function."""
 
 SCALED = Cost(2)
-"""A complex number times, or divided by, a real one."""
+"""Product or quotient of a complex number and a real one."""
 PRODUCT = Cost(6)
 SQUARE = Cost(6, least=5)
-"""(a + bi)(a + bi); a * b is needed once only."""
+"""(a + bi)(a + bi); a * b is needed only once."""
 MAGNITUDE = Cost(4)
 """sqrt(a * a + b * b)."""
 QUOTIENT = Cost(11, least=9)
-"""(a + bi)(c - di) / (c * c + d * d): the product, 3 and two divisions.
+"""(a + bi)(c - di) / (c * c + d * d): the product, 3 operations and two divisions.
 
-Source of the least: R. L. Smith, "Algorithm 116: Complex division", CACM 5 (8), 1962.
-"""
+Source of the minimum: R. L. Smith, "Algorithm 116: Complex division", CACM 5 (8), 1962."""
 RECIPROCAL = Cost(6)
-"""(c - di) / (c * c + d * d): a sign change, 3 and two divisions."""
+"""(c - di) / (c * c + d * d): a sign change, 3 operations and two divisions."""
 REAL_QUOTIENT = Cost(8, least=6)
-"""r / (c + di): the reciprocal times r, or Smith's way."""
+"""r / (c + di): the reciprocal times r, or Smith's method."""
 ROOT = Cost(9)
 """t = sqrt((|z| + |a|) / 2) and b / (2 * t): |z|, an addition, two scalings, a root, a division."""
 EXPONENTIAL = 2 + 3 * F
@@ -91,63 +90,63 @@ EXPONENTIAL = 2 + 3 * F
 LOGARITHM = 4 + 2 * F
 """log(|z|) + i atan2(b, a)."""
 SINE = 2 + 4 * F
-"""sin(a) * cosh(b) + i cos(a) * sinh(b), and its like."""
+"""sin(a) * cosh(b) + i cos(a) * sinh(b); cos, sinh and cosh alike."""
 TANGENT = 5 + 4 * F
 """(sinh(2a) + i sin(2b)) / (cosh(2a) + cos(2b)): two doublings, a sum, two divisions."""
 INVERSE_SINE = replace(SQUARE + 1 + ROOT + 2 + LOGARITHM, least=2)
-"""asinh(z) = log(z + sqrt(z * z + 1)), and its like; no way does without two functions."""
+"""asinh(z) = log(z + sqrt(z * z + 1)), and related; every method needs two functions."""
 INVERSE_TANGENT = replace(1 + 2 + QUOTIENT + LOGARITHM + SCALED, least=2)
-"""atanh(z) = log((1 + z) / (1 - z)) / 2, and its like; no way does without two functions."""
+"""atanh(z) = log((1 + z) / (1 - z)) / 2, and related; every method needs two functions."""
 POWER = replace(LOGARITHM + PRODUCT + EXPONENTIAL, least=10)
 """exp(y * log(z)); for a real y also (|z|^2)^(y/2), and cosine and sine of y times the angle."""
 SIGMOID = 2 + EXPONENTIAL + 1 + RECIPROCAL
 """1 / (1 + exp(-z)): a sign change of both parts, an exponential, 1 added to the real part."""
 
 
-def floats(*operands: Any) -> bool:
-    """Whether one of the operands is a tensor of floating-point numbers."""
+def has_floats(*operands: Any) -> bool:
+    """True if one of the operands is a tensor of floating-point numbers."""
     return any(
         isinstance(each, Tensor) and each.dtype.kind in ("float", "complex") for each in operands
     )
 
 
 def is_complex(operand: Any) -> bool:
-    """Whether the operand, a tensor or a number, is complex."""
+    """True if the operand, a tensor or a number, is complex."""
     return isinstance(operand, complex) or (
         isinstance(operand, Tensor) and operand.dtype.kind == "complex"
     )
 
 
-def parts(operand: Any) -> int:
-    """Real numbers in one of the operand: 2 if it is complex."""
+def components(operand: Any) -> int:
+    """Real numbers per element of the operand: 2 if it is complex."""
     return 2 if is_complex(operand) else 1
 
 
-def times(self: Any, other: Any) -> Cost:
-    """A product of two numbers, at least one of them complex."""
+def product_cost(self: Any, other: Any) -> Cost:
+    """Cost of a product of two numbers, at least one of them complex."""
     return PRODUCT if is_complex(self) and is_complex(other) else SCALED
 
 
-def divided(self: Any, other: Any) -> Cost:
-    """A quotient of two numbers, at least one of them complex."""
+def quotient_cost(self: Any, other: Any) -> Cost:
+    """Cost of a quotient of two numbers, at least one of them complex."""
     if not is_complex(other):
         return SCALED
     return QUOTIENT if is_complex(self) else REAL_QUOTIENT
 
 
-def plus(self: Any, other: Any, alpha: Any) -> Cost:
-    """self + alpha * other, at least one of them complex; a real one changes the real part only."""
+def sum_cost(self: Any, other: Any, alpha: Any) -> Cost:
+    """Cost of self + alpha * other, at least one complex; a real one changes the real part only."""
     addition = 2 if is_complex(self) and (is_complex(other) or is_complex(alpha)) else 1
-    return addition + scaled(other, alpha)
+    return addition + scaling_cost(other, alpha)
 
 
-def minus(other: Any, alpha: Any) -> Cost:
-    """self - alpha * other, at least one of them complex; a real self leaves a sign change."""
-    return (2 if is_complex(other) or is_complex(alpha) else 1) + scaled(other, alpha)
+def difference_cost(other: Any, alpha: Any) -> Cost:
+    """Cost of self - alpha * other, at least one complex; a real self leaves a sign change."""
+    return (2 if is_complex(other) or is_complex(alpha) else 1) + scaling_cost(other, alpha)
 
 
-def scaled(other: Any, alpha: Any) -> Cost:
-    """alpha * other, where a factor of 1 takes nothing."""
+def scaling_cost(other: Any, alpha: Any) -> Cost:
+    """Cost of alpha * other; a factor of 1 costs nothing."""
     if is_complex(other) or is_complex(alpha):
-        return Cost(0) if alpha == 1 else times(other, alpha)
+        return Cost(0) if alpha == 1 else product_cost(other, alpha)
     return Cost(int(alpha != 1))

@@ -1,6 +1,6 @@
-"""Torchvision's operators for detection: boxes compared, and features read where boxes lie.
+"""Torchvision's detection operators: comparison of boxes, and features sampled in boxes.
 
-Where boxes lie cannot be known from shapes. Features may be read again and again, or hardly at all.
+Positions of boxes are values: features may be read many times, or hardly at all.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.convolution import Dimension, inner_taps
-from roofline.workload.formulas.pointwise import first
-from roofline.workload.formulas.registry import Flop, Tensors, formula, none_of, products
+from roofline.workload.formulas.pointwise import first_output
+from roofline.workload.formulas.registry import Flop, Tensors, formula, from_macs, no_elements
 from roofline.workload.tensors import TensorSpec as Tensor
 
 _OVERLAP_FLOP = 13
-"""Of two boxes: four limits, two differences, two comparisons with 0, a product; the union of
-areas (2), a division, and a comparison with the threshold."""
+"""FLOP per pair of boxes: four limits, two differences, two comparisons with 0, a product; the
+union of areas (2), a division, and a comparison with the threshold."""
 
 _PLACE_FLOP = 18
 """Two coordinates of 4 operations each, their floors, 4 differences, 4 weights."""
@@ -30,9 +30,9 @@ _BOX_FLOP = 8
 
 @formula("torchvision.nms")
 def non_maximum_suppression(dets: Tensor, **_: Any) -> Flop:
-    """Areas (3), scores sorted, and each box compared with each better one: 13 a pair.
+    """Areas (3), sorted scores, and 13 per pair of boxes.
 
-    A box that was suppressed is compared no more: it may be that the best suppresses all.
+    A suppressed box is compared no further; the best box may suppress all others.
     """
     boxes = dets.shape[0]
     if not boxes:
@@ -47,40 +47,40 @@ def non_maximum_suppression(dets: Tensor, **_: Any) -> Flop:
 
 @formula(
     *("torchvision.roi_align", "torchvision.ps_roi_align"),
-    byte="of the features 4 for each sample, or all; at the least none",
+    byte="4 elements of the features per sample, or all; minimum: none",
 )
 def roi_align(rois: Tensor, sampling_ratio: int, output: Tensor | Tensors, **_: Any) -> Flop:
-    """The mean of sampling_ratio^2 bilinear samples in each bin of each box and channel.
+    """The mean of sampling_ratio^2 bilinear samples per bin of each box and channel.
 
-    A ratio of 0 takes more of them in larger boxes: one is counted, as their number is a value.
+    A ratio of 0 takes more samples in larger boxes: 1 is counted, as their number is a value.
     """
-    pooled, samples = first(output), max(1, sampling_ratio) ** 2
+    pooled, samples = first_output(output), max(1, sampling_ratio) ** 2
     bins = pooled.elements // max(1, pooled.shape[1])
     each = samples * _BILINEAR_FLOP + samples  # n - 1 sums and a division
     return Flop(
         other=_BOX_FLOP * rois.shape[0] + bins * samples * _PLACE_FLOP + pooled.elements * each,
-        # Places outside of the image give 0.
+        # Samples outside the image are 0.
         least=0,
         elements={"input": 4 * samples * pooled.elements},
-        min_elements=none_of("input"),
+        min_elements=no_elements("input"),
     )
 
 
 @formula(
     *("torchvision.roi_pool", "torchvision.ps_roi_pool"),
-    byte="an element for each of the result; at the least none",
+    byte="1 element of the features per element of the result; minimum: none",
 )
 def roi_pool(rois: Tensor, output: Tensors, **_: Any) -> Flop:
-    """The largest, or the mean, of what lies in each bin: one operation for each is counted.
+    """The maximum or mean of each bin: 1 operation per bin is counted.
 
-    How many elements there are in a bin is in the values; it may be none.
+    The number of elements per bin is a value; it may be 0.
     """
     bins = output[0].elements
     return Flop(
         other=_BOX_FLOP * rois.shape[0] + bins,
         least=0,
         elements={"input": bins},
-        min_elements=none_of("input"),
+        min_elements=no_elements("input"),
     )
 
 
@@ -103,11 +103,11 @@ def deformable_convolution(
     use_mask: bool,
     **_: Any,
 ) -> Flop:
-    """As a convolution, on bilinear samples where offsets say: 7 a sample, 8 with a mask.
+    """As a convolution, on bilinear samples at given offsets: 7 per sample, 8 with a mask.
 
-    Places are shared by the channels of an offset group, at 12 each: two sums, two floors, four
-    differences, four weights. A bias is always there. The least takes offsets of 0, and a bias for
-    free.
+    The channels of an offset group share sample positions, at 12 each: two sums, two floors, four
+    differences, four weights. A bias is always present. The minimum assumes offsets of 0, and a
+    free bias.
     """
     (samples, channels, *size), (*_channels, tall, wide) = input.shape, weight.shape
     rows, columns = output.shape[2:]
@@ -116,11 +116,11 @@ def deformable_convolution(
         *Dimension(size[1], wide, stride_w, pad_w, dilation_w, columns)
     )
     sampled = places * channels
-    count = products(
+    count = from_macs(
         output.elements * math.prod(weight.shape[1:]),
         places * offset_groups * 12 + sampled * (7 + use_mask) + output.elements,
         samples * weight.shape[0] * weight.shape[1] * taps,
     )
     return replace(
-        count, min_elements=none_of("input"), internal_bytes=2 * input.dtype.byte(sampled)
+        count, min_elements=no_elements("input"), internal_bytes=2 * input.dtype.byte(sampled)
     )

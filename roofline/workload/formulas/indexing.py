@@ -1,4 +1,4 @@
-"""Elements selected by indices: what is touched is as large as the indices, not as the tensor."""
+"""Selection by indices: touched elements follow the size of the indices, not of the tensor."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from roofline.workload.formulas.costs import floats, is_complex, parts
+from roofline.workload.formulas.costs import components, has_floats, is_complex
 from roofline.workload.formulas.reduction import norms, rows_along
-from roofline.workload.formulas.registry import Flop, Sizes, Tensors, formula, none_of, table
+from roofline.workload.formulas.registry import Flop, Sizes, Tensors, formula, no_elements, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
 Indices = Sequence[Tensor | None]
 
 
 def is_in_place(self: Tensor, output: Tensor) -> bool:
-    """Whether the result lies where the operand does."""
+    """True if the result shares the storage of the operand."""
     return output.storage == self.storage
 
 
-def slice_at(self: Tensor, indices: Indices) -> int:
-    """Elements at one place: over the dimensions that no index selects."""
-    # A mask selects along as many dimensions as it has.
+def slice_elements(self: Tensor, indices: Indices) -> int:
+    """Elements per index, over the dimensions that no index selects."""
+    # A mask selects along all of its dimensions.
     selected: set[int] = set()
     dim = 0
     for each in indices:
@@ -33,23 +33,23 @@ def slice_at(self: Tensor, indices: Indices) -> int:
     return math.prod(size for dim, size in enumerate(self.shape) if dim not in selected)
 
 
-def seen_once(self: Tensor, mask: Tensor, output: Tensor) -> int:
-    """Elements that a mask selects; broadcast, they are repeated."""
+def distinct_selected(self: Tensor, mask: Tensor, output: Tensor) -> int:
+    """Distinct elements that a mask selects; broadcast ones repeat."""
     both = zip_longest(reversed(self.shape), reversed(mask.shape), fillvalue=1)
     repeated = math.prod(theirs for own, theirs in both if own == 1)
     return -(-output.elements // max(repeated, 1))
 
 
 _SELECTED = (
-    "as many elements as are returned, and the indices; minimum: what one index selects (indices"
-    " may be equal)"
+    "as many elements as are returned, and the indices; minimum: those of one index (indices may"
+    " be equal)"
 )
 
 
 def _selected(least: int, self: Tensor, output: Tensor, **_: Any) -> Flop:
-    """No more elements are read than are returned; how many are the same is a matter of values."""
+    """Count the elements read: at most as many as are returned, fewer for equal indices."""
     if self.distinct_elements < self.elements:
-        # Broadcast: what is selected at different places may be one element.
+        # Broadcast: different indices may select one element.
         least = min(least, 1)
     return Flop(
         elements={"self": output.elements}, min_elements={"self": min(least, output.elements)}
@@ -59,11 +59,11 @@ def _selected(least: int, self: Tensor, output: Tensor, **_: Any) -> Flop:
 table(
     """
 aten.gather = rows_along(output, dim)
-    An element for each index, all of which may be the same along the dimension.
+    One element per index; all may be the same along the dimension.
 aten.index_select = rows_along(output, dim)
-    A slice for each index.
+    One slice per index.
 aten.take = 1
-    An element for each index.
+    One element per index.
 """,
     _selected,
     byte=_SELECTED,
@@ -72,27 +72,27 @@ aten.take = 1
 
 @formula("aten.index", "aten._unsafe_index", byte=_SELECTED)
 def index(self: Tensor, output: Tensor, indices: Indices = (), **_: Any) -> Flop:
-    """An element, or a slice over the dimensions that no index selects, for each place.
+    """One element per index, or a slice over the dimensions that no index selects.
 
-    A mask selects no place twice.
+    A mask selects no element twice.
     """
     given = [each for each in indices if each is not None]
     is_mask = len(given) == 1 and given[0].dtype.kind == "bool"
-    return _selected(output.elements if is_mask else slice_at(self, indices), self, output)
+    return _selected(output.elements if is_mask else slice_elements(self, indices), self, output)
 
 
 table(
     """
 aten._unsafe_masked_index = 0
-    As `index`, with a value instead where a mask says so, which may be everywhere.
+    As `index`, with a constant where a mask says so, possibly everywhere.
 """,
     _selected,
     byte="as many elements as are returned, mask and indices; minimum: mask and indices",
 )
 table(
     """
-aten.masked_select = seen_once(self, mask, output)
-    The elements for which the mask is true; broadcast, they are repeated.
+aten.masked_select = distinct_selected(self, mask, output)
+    The elements where the mask is true; broadcast ones repeat.
 """,
     _selected,
     byte="as many elements as are returned",
@@ -100,14 +100,16 @@ aten.masked_select = seen_once(self, mask, output)
 
 
 _TOUCHED = (
-    "in place, what the indices select, read and written (minimum: what one index selects); else"
-    " the whole, copied"
+    "in place: the selected elements, read and written (minimum: those of one index); else: the"
+    " whole, copied"
 )
 
 
-def updated(self: Tensor, output: Tensor, touched: int, least: int, operations: int = 0) -> Flop:
-    """In place, what is selected (`least` of equal indices); else all is copied. And additions."""
-    other = floats(self) * operations * parts(self)
+def count_update(
+    self: Tensor, output: Tensor, touched: int, least: int, operations: int = 0
+) -> Flop:
+    """Count `operations`; in place, only selected elements are touched (`least` if they repeat)."""
+    other = has_floats(self) * operations * components(self)
     if not is_in_place(self, output):
         return Flop(other=other)
     return Flop(other=other, elements={"self": touched}, min_elements={"self": min(least, touched)})
@@ -122,9 +124,9 @@ def _scattered(
     src: Tensor | None = None,
     **_: Any,
 ) -> Flop:
-    """What is scattered may be larger than the indices: it is read as far as they go."""
+    """Count a scatter; its source may exceed the indices and is read only as far as they go."""
     places = index.elements
-    count = updated(self, output, places, rows_along(index, dim), each * places)
+    count = count_update(self, output, places, rows_along(index, dim), each * places)
     read = {} if src is None else {"src": places}
     return replace(count, elements={**count.elements, **read})
 
@@ -132,37 +134,37 @@ def _scattered(
 table(
     """
 aten.scatter = 0
-    An element for each index.
+    One element per index.
 aten.scatter_add = 1; complex
-    An element for each index, added to what is there.
+    1 addition per index.
 aten.scatter_reduce aten.scatter.reduce aten.scatter.value_reduce = 1
-    An element for each index, combined by one operation with what is there.
+    1 operation per index, to combine the element with the present one.
 """,
     _scattered,
     byte=_TOUCHED,
 )
 
 
-def from_source(each: int, self: Tensor, dim: int, source: Tensor, output: Tensor) -> Flop:
-    """So many operations for each element of the source."""
+def count_from_source(each: int, self: Tensor, dim: int, source: Tensor, output: Tensor) -> Flop:
+    """Count `each` operations per element of the source."""
     many = source.elements
-    return updated(self, output, many, rows_along(source, dim), each * many)
+    return count_update(self, output, many, rows_along(source, dim), each * many)
 
 
 table(
     """
-aten.put = updated(self, output, index.elements, 1, accumulate * index.elements); complex
-    An element for each index, added to what is there if asked.
-aten.index_copy = from_source(0, self, dim, source, output)
-    An element for each of the source.
-aten.index_reduce = from_source(1, self, dim, source, output)
-    An element for each of the source, combined by one operation with what is there.
-aten.index_fill = updated(
+aten.put = count_update(self, output, index.elements, 1, accumulate * index.elements); complex
+    One element per index, added to the present one if requested.
+aten.index_copy = count_from_source(0, self, dim, source, output)
+    One element per element of the source.
+aten.index_reduce = count_from_source(1, self, dim, source, output)
+    1 operation per element of the source, to combine it with the present one.
+aten.index_fill = count_update(
     self, output, index.elements * rows_along(self, dim), rows_along(self, dim))
-    A slice of the tensor for each index.
+    One slice of the tensor per index.
 aten._unsafe_masked_index_put_accumulate = replace(
-    updated(self, output, values.elements, 0, values.elements), least=0)
-    An addition for each value that the mask lets through, which may be none.
+    count_update(self, output, values.elements, 0, values.elements), least=0)
+    1 addition per value that the mask passes, possibly none.
 """,
     byte=_TOUCHED,
 )
@@ -172,50 +174,49 @@ aten._unsafe_masked_index_put_accumulate = replace(
 def index_add(
     self: Tensor, dim: int, source: Tensor, output: Tensor, alpha: float = 1, **_: Any
 ) -> Flop:
-    """self + alpha * source: one operation an element of the source, two where alpha is not 1."""
-    # A complex alpha makes a product of 6, three times the two of a real one.
+    """self + alpha * source: 1 per element of the source, 2 if alpha is not 1."""
+    # A complex alpha costs a product of 6, three times the 2 of a real one.
     each = 1 if alpha == 1 else 4 if is_complex(alpha) else 2
-    return from_source(each, self, dim, source, output)
+    return count_from_source(each, self, dim, source, output)
 
 
 @formula(
     "aten.masked_scatter",
-    byte="all of both tensors; at the least nothing, as a mask may select none",
+    byte="both tensors; minimum: the mask alone (it may select nothing)",
 )
 def masked_scatter(**_: Any) -> Flop:
-    """What a mask selects is replaced, which cannot be known from shapes: it may be nothing."""
-    return Flop(min_elements=none_of("self", "source"))
+    """Selected elements are replaced; their number is a value, possibly 0."""
+    return Flop(min_elements=no_elements("self", "source"))
 
 
 @formula(
     *("aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put"),
-    byte=_TOUCHED + "; where a mask selects, the whole, and at the least nothing",
+    byte=_TOUCHED + "; with a mask: the whole (minimum: nothing)",
     is_for_complex=True,
 )
 def index_put(
     self: Tensor, indices: Indices, output: Tensor, accumulate: bool = False, **_: Any
 ) -> Flop:
-    """An element, or a slice over the dimensions that no index selects, for each place.
+    """One element per index, or a slice over the dimensions that no index selects.
 
-    What a mask selects cannot be known from shapes: it may be all, and it may be nothing.
+    The number of elements that a mask selects is a value: from none to all.
     """
     given = [each for each in indices if each is not None]
     if any(each.dtype.kind == "bool" for each in given):
         return Flop(min_elements={"self": 0})
     sizes = zip_longest(*(each.shape[::-1] for each in given), fillvalue=0)
-    each = slice_at(self, indices)
+    each = slice_elements(self, indices)
     touched = math.prod(map(max, sizes)) * each
-    return updated(self, output, touched, each, accumulate * touched)
+    return count_update(self, output, touched, each, accumulate * touched)
 
 
-# Backward of selections: a whole of zeros is written, and in it what was selected. How often an
-# element was selected lies in the values of the indices: additions are those of one for each
-# gradient, and the least is nothing.
+# Backward of selections: zeros are written, and gradients at the selected elements. The number of
+# selections of an element is a value: 1 addition per gradient is counted, and the minimum is 0.
 
 
 def overlaps(grad_in: Tensor, input_sizes: Sizes, dim: int, size: int, step: int) -> int:
-    """Gradients of windows but the first of each element."""
-    if not input_sizes or not grad_in.elements or not floats(grad_in):
+    """Gradients of windows beyond the first of each element."""
+    if not input_sizes or not grad_in.elements or not has_floats(grad_in):
         return 0
     count = (input_sizes[dim] - size) // step + 1
     covered = (count - 1) * min(step, size) + size
@@ -225,23 +226,23 @@ def overlaps(grad_in: Tensor, input_sizes: Sizes, dim: int, size: int, step: int
 table(
     """
 aten.select_backward aten.slice_backward aten.diagonal_backward = 0
-    The gradient is copied to where the part was.
+    The gradient is copied to the position of the selected part.
 aten.unfold_backward = overlaps(grad_in, input_sizes, dim, size, step)
-    Where windows overlap their gradients are added: one for each element but the first.
+    Gradients of overlapping windows are added: 1 per element but the first.
 """
 )
 
 
-@formula("aten.masked_scatter_backward", byte="what the mask selects is read, which may be nothing")
+@formula("aten.masked_scatter_backward", byte="the selected elements are read; minimum: none")
 def masked_scatter_backward(**_: Any) -> Flop:
-    """What the mask selects of the gradient, and zeros."""
-    return Flop(min_elements=none_of("grad_output"))
+    """The selected elements of the gradient, then zeros."""
+    return Flop(min_elements=no_elements("grad_output"))
 
 
 # Embeddings: rows of a table, and bags of them.
 
 SUM, MEAN, LARGEST = 0, 1, 2
-"""What a bag of rows is made of."""
+"""Reduction of the rows of a bag."""
 
 _ROWS = "the rows looked up, not the table; minimum: one row, none with padding"
 
@@ -268,10 +269,10 @@ def embedding_bag(
     padding_idx: int = -1,
     **_: Any,
 ) -> Flop:
-    """The rows of a bag are added (or compared), a mean divided, and each row weighted if asked.
+    """Rows of a bag are added (or compared); 1 division per mean, 1 product per weighted element.
 
-    The least: all indices may be padding, whose rows are passed over. Where the last offset is
-    given, it may be that bags end before the first index.
+    All indices may be padding, whose rows are skipped: the minimum is 0 then. With the last offset
+    given, bags may end before the first index.
     """
     looked_up = indices.elements * weight.shape[-1]
     bags = output[0].elements
@@ -296,15 +297,16 @@ def embedding_bag(
 def embedding_backward(
     grad_output: Tensor, indices: Tensor, padding_idx: int, scale_grad_by_freq: bool, **_: Any
 ) -> Flop:
-    """Each gradient is added to its row of a table of zeros; divided by how often it occurs if so.
+    """1 addition per element of the gradient, to its row of zeros, and scaling by frequency if
+    asked.
 
-    That is a division an index, and a product an element. Those of padding are passed over.
+    That is a division per index and a product per element. Gradients of padding are skipped.
     """
     scaled = grad_output.elements + indices.elements if scale_grad_by_freq else 0
     return Flop(
         other=grad_output.elements + scaled,
         least=0,
-        min_elements=none_of("grad_output") if padding_idx >= 0 else {},
+        min_elements=no_elements("grad_output") if padding_idx >= 0 else {},
     )
 
 
@@ -312,8 +314,8 @@ def embedding_backward(
     *("aten._embedding_bag_dense_backward", "aten._embedding_bag_backward"),
     type="embedding",
     byte=(
-        "of what says where rows went, that which the kind of bag needs; minimum: the gradient of"
-        " one bag, none with padding"
+        "the index tensors that the mode of the bag needs; minimum: the gradient of one bag, none"
+        " with padding"
     ),
 )
 def embedding_bag_backward(
@@ -327,17 +329,17 @@ def embedding_bag_backward(
     padding_idx: int = -1,
     **_: Any,
 ) -> Flop:
-    """The gradient of a bag is added to each of its rows, of the largest to one row a column.
+    """The gradient of a bag is added to each of its rows; for a maximum, to one row per column.
 
-    Means and frequencies take a division an index; these and weights a product an element. Where
-    bags begin is not read if it is known for each index which bag it is in. All rows may be of one
-    bag, and all may be padding, whose gradients are not read.
+    Means and frequencies take a division per index; they and weights a product per element. Offsets
+    are not read if the bag of each index is given. All rows may be of one bag, or padding, whose
+    gradients are not read.
     """
-    unread = none_of("offsets") if offsets is not None and offset2bag.elements else {}
+    unread = no_elements("offsets") if offsets is not None and offset2bag.elements else {}
     if mode == LARGEST:
-        unread |= none_of("indices", "offset2bag", "bag_size")
+        unread |= no_elements("indices", "offset2bag", "bag_size")
         return Flop(other=grad.elements, least=0, elements=unread, min_elements={"grad": 0})
-    unread |= none_of("maximum_indices", *["bag_size"] * (mode != MEAN))
+    unread |= no_elements("maximum_indices", *["bag_size"] * (mode != MEAN))
     divisions = (mode == MEAN) + scale_grad_by_freq
     is_scaled = divisions or per_sample_weights is not None
     rows = indices.elements * grad.shape[-1]
@@ -353,16 +355,16 @@ def embedding_bag_backward(
 def embedding_bag_weights(
     weight: Tensor, indices: Tensor, offset2bag: Tensor, padding_idx: int = -1, **_: Any
 ) -> Flop:
-    """For each index the inner product of its row and the gradient of its bag.
+    """The inner product of row and gradient of the bag, per index.
 
-    Indices that are padding take nothing, which cannot be known from shapes.
+    Indices that are padding are skipped; their number is a value.
     """
     many, size = indices.elements, weight.shape[-1]
     least = 0 if padding_idx >= 0 or not many else size
     return Flop(
         other=many * max(0, 2 * size - 1),
         least=0,
-        elements={"weight": many * size, **(none_of("offsets") if offset2bag.elements else {})},
+        elements={"weight": many * size, **(no_elements("offsets") if offset2bag.elements else {})},
         min_elements=dict.fromkeys(("weight", "grad"), least),
     )
 
@@ -375,9 +377,9 @@ def embedding_bag_weights(
 def embedding_renorm(
     self: Tensor, indices: Tensor, norm_type: float, output: Tensor, **_: Any
 ) -> Flop:
-    """Rows whose norm is too large are scaled: the norm, a comparison, a factor, and products.
+    """Rows with too large a norm are scaled: the norm, a comparison, a factor, and products.
 
-    Which rows are the same, and which are too large, lies in values: the least is nothing.
+    Distinct and too large rows are values: the minimum is 0.
     """
     rows, size = indices.elements, self.shape[-1]
     touched = {"self": rows * size} if is_in_place(self, output) else {}

@@ -1,4 +1,4 @@
-"""Data movement: bytes, but no floating-point operation."""
+"""Data movement: bytes without FLOP."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ aten._nested_tensor_from_mask = 0
 table(
     """
 aten.logspace = 2 + F
-    base ** (start + i * step): two operations and a power an element.
+    base ** (start + i * step): 2 operations and a power per element.
 aten.fft_fftfreq aten.fft_rfftfreq aten.bartlett_window = 2
-    i / (n * d), or 1 - |i - n / 2| / (n / 2): no more than two operations an element.
+    i / (n * d), or 1 - |i - n / 2| / (n / 2): at most 2 per element.
 aten.hann_window aten.hamming_window aten.blackman_window aten.kaiser_window = 3 + F
-    alpha - beta * cos(i * step), and its like: three operations and a function an element.
+    alpha - beta * cos(i * step), and related: 3 operations and a function per element.
 """,
     each_element,
     type="pointwise",
@@ -55,21 +55,21 @@ aten.new_full = {"self": 0}
     A new tensor is filled; nothing is read.
 """,
     _touched,
-    byte="what is written; of the tensor that it is like, only shape and type are looked at",
+    byte="the result; the tensor is not read, only its shape and type are used",
 )
 table(
     """
 aten._nested_tensor_from_mask_left_aligned = {"t": 0}
-    Whether the tokens of each sequence that a mask leaves are its first ones.
+    A test if the unmasked tokens of each sample come first.
 """,
     _touched,
-    byte="the mask; of the tensor, only the shape is looked at",
+    byte="the mask; the tensor is not read, only its shape is used",
 )
 table(
     """
 aten.select_copy aten.slice_copy aten.narrow_copy aten.diagonal_copy
 aten.as_strided_copy = {"self": output.elements}
-    A part is copied: no more is read than is written.
+    A part is copied: reads equal writes.
 """,
     _touched,
     byte="the part, read and written, not the whole",
@@ -77,7 +77,7 @@ aten.as_strided_copy = {"self": output.elements}
 table(
     """
 aten._pack_padded_sequence = {"input": output[0].elements}
-    The sequences of a batch, one step of all after the other.
+    The sequences of a batch, interleaved by step.
 """,
     _touched,
     byte="the steps of each sequence, read and written, not the padding",
@@ -87,76 +87,75 @@ aten._pack_padded_sequence = {"input": output[0].elements}
 @formula(
     *("aten.select_scatter", "aten.slice_scatter", "aten.diagonal_scatter"),
     *("aten.as_strided_scatter",),
-    byte="each operand once; at the least not what is replaced",
+    byte="each operand once; minimum: without the replaced part",
 )
 def part_replaced(self: Tensor, src: Tensor, **_: Any) -> Flop:
-    """A copy with another part; what is replaced need not be read."""
+    """A copy with another part; the replaced part need not be read."""
     return Flop(min_elements={"self": max(0, self.elements - src.elements)})
 
 
-@formula(
-    "aten.constant_pad_nd", byte="of the input, what negative padding leaves; all of the result"
-)
+@formula("aten.constant_pad_nd", byte="the input without negative padding; all of the result")
 def constant_padding(self: Tensor, pad: Sizes, **_: Any) -> Flop:
-    """Constants around the tensor; negative padding takes elements away instead."""
+    """Constants around the tensor; negative padding removes elements instead."""
     kept = self.elements
     for size, before, after in _padded_dimensions(self, pad):
         kept = kept // size * max(0, size + min(before, 0) + min(after, 0)) if size else 0
     return Flop(elements={"self": kept})
 
 
-_SHOWN = "of the input, what the result shows; all of the result"
+_SHOWN = "the visible part of the input; all of the result"
 
 
 @formula(*(f"aten.reflection_pad{n}d" for n in (1, 2, 3)), byte=_SHOWN)
 def reflection(self: Tensor, padding: Sizes, **_: Any) -> Flop:
-    """The result walks over the input, back from its first element and from its last."""
+    """Padding mirrors the input at its first and last element."""
     return _walk(self, padding, lambda place, size: (size - 1) - abs((size - 1) - abs(place)))
 
 
 @formula(*(f"aten.replication_pad{n}d" for n in (1, 2, 3)), byte=_SHOWN)
 def replication(self: Tensor, padding: Sizes, **_: Any) -> Flop:
-    """The result walks over the input, and stays at its first element and at its last."""
+    """Padding repeats the first and last element."""
     return _walk(self, padding, lambda place, size: min(max(place, 0), size - 1))
 
 
 def _padded_dimensions(self: Tensor, padding: Sizes) -> list[tuple[int, int, int]]:
-    """Size, padding before and after of each padded dimension: the last dimension comes first."""
+    """Size, padding before and after of each padded dimension, last dimension first."""
     return list(zip(reversed(self.shape), padding[::2], padding[1::2], strict=False))
 
 
 def _walk(self: Tensor, padding: Sizes, place: Callable[[int, int], int]) -> Flop:
-    """Padding that repeats elements: of each dimension, the input is read from the lowest to the
-    highest `place` that some element of the result shows."""
+    """Count repeating padding: per dimension, the input is read from the lowest to the highest
+    `place` that some element of the result shows.
+    """
     read = self.elements
     for size, before, after in _padded_dimensions(self, padding):
         ends = [-before, size + after - 1]
-        # Where the walk turns or stays, if it gets there.
+        # Turning points of the walk, if it reaches them.
         turns = [each for each in (0, size - 1) if ends[0] <= each <= ends[1]]
         shown = [place(each, size) for each in (*ends, *turns)]
         read = read // size * (max(shown) - min(shown) + 1) if ends[0] <= ends[1] else 0
     return Flop(elements={"self": read})
 
 
-_TRIANGLE = "the triangle that is kept is read; in place, zeros are written where it is not"
+_TRIANGLE = "the kept triangle is read; in place: only the zeros are written"
 
 
 @formula("aten.tril", byte=_TRIANGLE)
 def lower_triangle(self: Tensor, output: Tensor, diagonal: int = 0, **_: Any) -> Flop:
-    """What lies up to a diagonal of each matrix, and zeros above it."""
+    """Each matrix up to a diagonal, and zeros above it."""
     return _triangle(self, output, below_diagonal(self, diagonal + 1))
 
 
 @formula("aten.triu", byte=_TRIANGLE)
 def upper_triangle(self: Tensor, output: Tensor, diagonal: int = 0, **_: Any) -> Flop:
-    """What lies from a diagonal of each matrix on, and zeros below it."""
+    """Each matrix from a diagonal on, and zeros below it."""
     return _triangle(self, output, self.elements - below_diagonal(self, diagonal))
 
 
 def below_diagonal(self: Tensor, diagonal: int) -> int:
-    """Elements of all matrices whose column is less than their row and `diagonal` together."""
+    """Elements of all matrices whose column is less than row + `diagonal`."""
     *batch, rows, columns = self.shape
-    # From the first row that has any on, one more each, until they have all columns.
+    # From the first row with any, one more per row, up to all columns.
     first = min(max(1 - diagonal, 0), rows)
     full = min(max(columns - diagonal, first), rows)
     some = full - first
@@ -175,7 +174,7 @@ def _triangle(self: Tensor, output: Tensor, kept: int) -> Flop:
     byte="each operand once; minimum in place: the mask alone (it may select nothing)",
 )
 def masked_fill(self: Tensor, output: Tensor, **_: Any) -> Flop:
-    """A value where a mask says so; what else there is stays, or is copied."""
+    """A constant where a mask says so; other elements stay, or are copied."""
     return Flop(min_elements={"self": 0} if output.storage == self.storage else {})
 
 
@@ -184,7 +183,7 @@ def masked_fill(self: Tensor, output: Tensor, **_: Any) -> Flop:
     byte="the input is not read: only its shape is used",
 )
 def padding_backward(grad_output: Tensor, self: Tensor, padding: Sizes, **_: Any) -> Flop:
-    """An element that has n copies takes n - 1 additions; negative padding leaves elements out."""
+    """n - 1 additions per element with n copies; negative padding omits elements."""
     count = len(padding) // 2
     sides = _padded_dimensions(self, padding)
     kept = math.prod(size + min(before, 0) + min(after, 0) for size, before, after in sides)

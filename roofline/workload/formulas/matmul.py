@@ -1,6 +1,6 @@
-"""Matrix products: an m x k by k x n product takes m * k * n FMAs; on integers, no FLOP.
+"""Matrix products: m * k * n MACs for m x k by k x n; no FLOP for integers.
 
-Of complex numbers a multiply-add is four real ones, which is what is counted.
+A complex MAC counts as four real ones.
 """
 
 from __future__ import annotations
@@ -11,104 +11,112 @@ from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.convolution import convolution
-from roofline.workload.formulas.costs import PRODUCT, REAL_FMA, F, cost, floats, is_complex, scaled
+from roofline.workload.formulas.costs import (
+    PRODUCT,
+    REAL_MACS,
+    F,
+    cost,
+    has_floats,
+    is_complex,
+    scaling_cost,
+)
 from roofline.workload.formulas.pointwise import GELU, elementwise
 from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
-from roofline.workload.formulas.registry import Flop, Sizes, formula, given, products, table
+from roofline.workload.formulas.registry import Flop, Sizes, count_given, formula, from_macs, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
 
-def macs_of(macs: int, numbers: Tensor) -> int:
-    """Real multiply-adds of so many on the type of `numbers`."""
-    if not floats(numbers):
+def real_macs(macs: int, numbers: Tensor) -> int:
+    """Real MACs on the type of `numbers`."""
+    if not has_floats(numbers):
         return 0
-    return macs * (REAL_FMA if is_complex(numbers) else 1)
+    return macs * (REAL_MACS if is_complex(numbers) else 1)
 
 
 @formula("aten.mm", "aten.bmm", is_for_complex=True)
 def product(self: Tensor, output: Tensor, **_: Any) -> Flop:
-    """Each output element is a dot product along the last dimension of the first matrix."""
-    return Flop(macs=macs_of(output.elements * self.shape[-1], output))
+    """1 MAC per output element and element along the last dimension of the first matrix."""
+    return Flop(macs=real_macs(output.elements * self.shape[-1], output))
 
 
 def _added(macs: int, output: Tensor, beta: float, alpha: float) -> Flop:
-    """A product plus a term: one addition an output, and a multiplication for each scale but 1.
+    """Count a product plus a term: 1 addition per output, 1 multiplication per scale other than 1.
 
-    The accumulator can start with the unscaled term, so only the FMAs cannot be avoided; not even
-    these where alpha is 0, for which libraries leave the product out.
+    The accumulator can start with the unscaled term, so only MACs are unavoidable; for an alpha of
+    0 not even these, as libraries skip the product.
     """
-    if not floats(output):
+    if not has_floats(output):
         return Flop()
     scales = [beta] * (beta not in (0, 1)) + [alpha] * (alpha != 1)
     if is_complex(output):
-        operations = 2 * (beta != 0) + sum(scaled(1j, each).simple for each in scales)
+        operations = 2 * (beta != 0) + sum(scaling_cost(1j, each).simple for each in scales)
     else:
         operations = (beta != 0) + len(scales)
-    macs = macs_of(macs, output)
-    return products(macs, operations * output.elements, macs if alpha else 0)
+    macs = real_macs(macs, output)
+    return from_macs(macs, operations * output.elements, macs if alpha else 0)
 
 
 def linear(input: Tensor, output: Tensor, bias: Tensor | None = None) -> Flop:
-    """Each output element is a dot product along the features, plus the bias."""
+    """1 MAC per output element and input feature, plus the bias."""
     return _added(output.elements * input.shape[-1], output, 0 if bias is None else 1, 1)
 
 
-def cross(output: Tensor) -> int:
-    """Operations of each number of a cross product."""
+def cross_product_flop(output: Tensor) -> int:
+    """Operations per element of a cross product."""
     return 2 * PRODUCT.simple + 2 if is_complex(output) else 3
 
 
 table(
     """
-aten.mv aten.dot aten.vdot = Flop(macs=macs_of(self.elements, self)); complex
-    Every element of the matrix, or of the first vector, is multiplied and added once.
+aten.mv aten.dot aten.vdot = Flop(macs=real_macs(self.elements, self)); complex
+    1 MAC per element of the matrix, or of the first vector.
 aten.affine_grid_generator
 aten.cudnn_affine_grid_generator = Flop(macs=output.elements * theta.shape[-1])
-    Each place, as a vector with a 1 at its end, times the matrix of its sample.
+    Each grid point, as a homogeneous vector, times the matrix of its sample.
 aten.linear = linear(input, output, bias); complex
-    Each output element is a dot product along the features, plus the bias.
+    1 MAC per output element and input feature, plus the bias.
 aten.mkldnn_linear = linear(self, output, bias)
     As `aten.linear`.
 """
 )
 table(
     """
-aten.linalg_cross = floats(output) * output.elements * cross(output); complex
-    Two products and their difference for each number; complex: 6, 6 and 2.
+aten.linalg_cross = has_floats(output) * output.elements * cross_product_flop(output); complex
+    Two products and their difference per element; complex: 6, 6 and 2.
 """,
     type="pointwise",
 )
 
 
-_GROUPS = "the matrices of as many groups as can have rows; at the least, of one"
+_GROUPS = "the matrices of as many groups as can have rows; minimum: one matrix"
 
 
 @formula("aten._grouped_mm", byte=_GROUPS)
 def grouped_product(self: Tensor, mat2: Tensor, output: Tensor, **_: Any) -> Flop:
-    """Rows of the first matrix, each with the matrix of its group (its expert) of the second.
+    """1 MAC per output element and inner element, with the matrix of each row's group (expert).
 
-    Where the inner dimension is what is grouped, each element of it belongs to one product. Which
-    groups have rows cannot be known from shapes: no more than there are rows, and maybe only one.
+    If the inner dimension is grouped, each of its elements belongs to one product. Groups with rows
+    are values: at most as many as rows, at least one.
     """
     rows = self.shape[0] if len(self.shape) == 2 else 0
     if len(self.shape) == len(mat2.shape) == 2:
-        return Flop(macs=floats(output) * rows * self.shape[1] * mat2.shape[1])
+        return Flop(macs=has_floats(output) * rows * self.shape[1] * mat2.shape[1])
     matrix = math.prod(mat2.shape[1:])
     has_groups = rows and len(mat2.shape) == 3
     return Flop(
-        macs=floats(output) * output.elements * self.shape[-1],
+        macs=has_floats(output) * output.elements * self.shape[-1],
         elements={"mat2": min(mat2.shape[0], rows) * matrix} if has_groups else {},
         min_elements={"mat2": matrix} if has_groups else {},
     )
 
 
-_TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha 0"
+_TERMS = "each operand once, but no term with beta 0; minimum: no product with alpha 0"
 
 
-def of_terms(
+def added_product(
     factors: tuple[str, str], output: Tensor, beta: float = 1, alpha: float = 1, **given: Any
 ) -> Flop:
-    """As `_added`: ``self`` is the term, `factors` are multiplied, and summed up to one matrix."""
+    """As `_added`: ``self`` is the term, `factors` are multiplied, and summed to one matrix."""
     first = given[factors[0]]
     inner = first.shape[-1] if len(first.shape) > 1 else 1
     summed = first.shape[0] if len(first.shape) > len(output.shape) == 2 else 1
@@ -124,24 +132,24 @@ table(
 aten.addmm = "mat1", "mat2"; complex
     beta * self + alpha * mat1 @ mat2.
 aten.baddbmm = "batch1", "batch2"; complex
-    beta * self + alpha * batch1 @ batch2, for each matrix of the batch.
+    beta * self + alpha * batch1 @ batch2, per matrix of the batch.
 aten.addbmm = "batch1", "batch2"; complex
     beta * self + alpha * the sum of batch1 @ batch2 over the batch.
 aten.addmv = "mat", "vec"; complex
     beta * self + alpha * mat @ vec.
 aten.addr = "vec1", "vec2"; complex
-    beta * self + alpha * vec1 (outer) vec2: one FMA an element.
+    beta * self + alpha * vec1 (outer) vec2: 1 MAC per element.
 """,
-    of_terms,
+    added_product,
     byte=_TERMS,
 )
 
 
 @formula("aten._addmm_activation", byte=_TERMS)
 def added_product_with_activation(output: Tensor, use_gelu: bool = False, **given: Any) -> Flop:
-    """As `added_product`, then gelu or relu."""
+    """As `aten.addmm`, then gelu or relu."""
     after = elementwise({}, output, GELU if use_gelu else 1)
-    return of_terms(("mat1", "mat2"), output, **given).plus(after.other, after.min_flop)
+    return added_product(("mat1", "mat2"), output, **given).plus(after.other, after.min_flop)
 
 
 @formula("aten._trilinear")
@@ -156,11 +164,12 @@ def trilinear(
     output: Tensor,
     **_: Any,
 ) -> Flop:
-    """The sum of i1 * i2 * i3 over ``sumdim``; dimensions in ``expand`` are put in, of size 1.
+    """Sum of i1 * i2 * i3 over ``sumdim``; ``expand`` inserts dimensions of size 1.
 
-    As two products: i1 with i2, summed over what i3 does not have; that with i3, over the rest.
+    Two products: i1 with i2, summed over the dimensions that i3 lacks; the result with i3, over the
+    rest.
     """
-    if not floats(output):
+    if not has_floats(output):
         return Flop()
     first, second, third = (
         _expanded(each.shape, dims) for each, dims in ((i1, expand1), (i2, expand2), (i3, expand3))
@@ -172,15 +181,13 @@ def trilinear(
 
 
 def _expanded(shape: Sizes, dims: Sizes) -> list[int]:
-    """`shape` with a 1 at each of the positions `dims` of the result."""
+    """Return `shape` with a 1 at each of the positions `dims` of the result."""
     sizes = iter(shape)
     return [1 if dim in dims else next(sizes) for dim in range(len(shape) + len(dims))]
 
 
-# Products under the names of the libraries and kernels that run them, and in formats of theirs.
-#
-# Scaled, sparse and mixed ones are kernels for GPUs. A weight in a library's own order is read
-# once; the one it was made from, which comes along, is not.
+# Products named after libraries and kernels, and in their formats. Scaled, sparse and mixed ones
+# are GPU kernels. A repacked weight is read once; its original, also an argument, is not.
 
 _AFTER = {
     **dict.fromkeys(("", "none"), 0),
@@ -192,25 +199,25 @@ _AFTER = {
     "gelu, tanh": 8 + F,
     **dict.fromkeys(("sigmoid", "swish", "silu"), 3 + F),
 }
-"""What a library does with each element at last; others take a single operation."""
+"""FLOP per element of a library's epilogue; others take 1."""
 
 
-def after(operations: Sequence[str | None], algorithm: str | None = "") -> Flop:
-    """FLOP an element of such `operations`, one after the other."""
+def activation_flop(operations: Sequence[str | None], algorithm: str | None = "") -> Flop:
+    """FLOP per element of such `operations` in sequence."""
     approximated = "gelu, tanh" if algorithm == "tanh" else "gelu"
     names = [approximated if name == "gelu" else name or "" for name in operations]
     return cost(sum(_AFTER.get(name, 1) for name in names)).flop()
 
 
-def followed(
+def add_activation(
     count: Flop, output: Tensor, operations: Sequence[str | None], algorithm: str | None = ""
 ) -> Flop:
-    """A product, and then `operations` on each element of its result."""
-    each = after(operations, algorithm)
+    """Add `operations` on each element of a product's result."""
+    each = activation_flop(operations, algorithm)
     return count.plus(each.other * output.elements, each.min_flop * output.elements)
 
 
-@formula("mkl._mkl_linear", byte="the weight in the library's order, not the one it was made from")
+@formula("mkl._mkl_linear", byte="the repacked weight, not its original")
 def mkl_linear(X: Tensor, B: Tensor | None, output: Tensor, **_: Any) -> Flop:
     """As `aten.linear`."""
     return replace(linear(X, output, B), elements={"ORI_W": 0})
@@ -220,7 +227,7 @@ def mkl_linear(X: Tensor, B: Tensor | None, output: Tensor, **_: Any) -> Flop:
     *("mkldnn._convolution_pointwise", "mkldnn._convolution_transpose_pointwise"),
     *("mkldnn._convolution_pointwise_.binary", "mkldnn._convolution_pointwise.binary"),
     type="convolution",
-    byte="each operand once; at the least, of the input what lies under a tap",
+    byte="each operand once; minimum: no input pixels without a tap",
 )
 def convolution_and_more(
     X: Tensor,
@@ -239,7 +246,7 @@ def convolution_and_more(
     is_transposed = output_padding is not None
     count = convolution(input=X, weight=W, bias=B, output=output, transposed=is_transposed, **given)
     operations = [attr, binary_attr, unary_attr]
-    followed_by = followed(count, output, operations, algorithm or unary_algorithm)
+    followed_by = add_activation(count, output, operations, algorithm or unary_algorithm)
     return followed_by.renamed(input="X", weight="W")
 
 
@@ -264,28 +271,28 @@ aten._convert_weight_to_int4pack_for_cpu aten._dyn_quant_pack_4bit_weight = 0
     byte=UNTOUCHED,
 )
 def library_max_pool(**arguments: Any) -> Flop:
-    """As `aten.max_pool2d`; comparing integers is no floating-point arithmetic."""
+    """As `aten.max_pool2d`; comparisons of integers are not FLOP."""
     return max_pool(**arguments)
 
 
 # -- scaled, sparse and mixed ----------------------------------------------------------------------
 
 _HALVES = "float4_e2m1fn_x2"
-"""The type that holds two numbers in each element."""
+"""Type with two numbers per element."""
 
 
 def _numbers(self: Tensor) -> int:
-    """In an element of the first matrix."""
+    """Numbers per element of the first matrix."""
     return 2 if self.dtype.name == _HALVES else 1
 
 
 def narrow(output: Tensor, inner: int, each: int) -> Flop:
-    """A product along `inner` numbers, and so many operations on each result."""
-    return products(output.elements * inner, each * output.elements)
+    """Count a product along `inner` numbers, and `each` operations per result."""
+    return from_macs(output.elements * inner, each * output.elements)
 
 
-def terms(beta: float, alpha: float) -> int:
-    """An addition, and a product with each scale but 1."""
+def count_terms(beta: float, alpha: float) -> int:
+    """An addition, and a product with each scale other than 1."""
     return (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
 
 
@@ -299,10 +306,9 @@ def scaled_product(
 ) -> Flop:
     """A product of narrow floats; its result is scaled for both matrices, and a bias added.
 
-    A scale for each block of a row takes more, which is left out, as is what the least can put
-    into the product.
+    Further scales per block of a row, and scales that can go into the product, are not counted.
     """
-    return narrow(output, self.shape[-1] * _numbers(self), 2 + given(bias, scale_result))
+    return narrow(output, self.shape[-1] * _numbers(self), 2 + count_given(bias, scale_result))
 
 
 @formula("aten._scaled_grouped_mm", "aten._scaled_grouped_mm_v2", byte=_GROUPS)
@@ -311,24 +317,24 @@ def scaled_grouped_product(
 ) -> Flop:
     """As `aten._grouped_mm`; the result is scaled for both matrices, and a bias added."""
     count = grouped_product(self, mat2, output)
-    whole = products(count.macs * _numbers(self), (2 + (bias is not None)) * output.elements)
+    whole = from_macs(count.macs * _numbers(self), (2 + (bias is not None)) * output.elements)
     return replace(whole, elements=count.elements, min_elements=count.min_elements)
 
 
 table(
     """
-mkldnn._linear_pointwise = followed(linear(X, output, B), output, [attr], algorithm)
+mkldnn._linear_pointwise = add_activation(linear(X, output, B), output, [attr], algorithm)
     A linear layer, then an activation, or an operation with another tensor.
 aten._sparse_semi_structured_mm = Flop(macs=output.elements * mat1.shape[-1])
-    Half of a row is kept of the first matrix: as many multiply-adds an element of the result.
-aten._sparse_semi_structured_addmm = narrow(output, mat1.shape[-1], terms(beta, alpha))
+    1 MAC per output element and kept element: half of each row of the first matrix.
+aten._sparse_semi_structured_addmm = narrow(output, mat1.shape[-1], count_terms(beta, alpha))
     beta * input + alpha * mat1 @ mat2, as `aten.addmm`.
-aten._sparse_semi_structured_linear = followed(
-    narrow(output, weight.shape[-1], given(bias)), output, [activation])
+aten._sparse_semi_structured_linear = add_activation(
+    narrow(output, weight.shape[-1], count_given(bias)), output, [activation])
     A linear layer with half of each row of its weight, and an activation.
-aten._mixed_dtypes_linear = followed(
+aten._mixed_dtypes_linear = add_activation(
     linear(input, output, bias).plus(output.shape[-1] * input.shape[-1], 0), output, [activation])
-    A linear layer whose integer weights are scaled first, and an activation.
+    A linear layer with integer weights that are scaled first, and an activation.
 """
 )
 
@@ -337,21 +343,21 @@ aten._mixed_dtypes_linear = followed(
 def half_sparse_product(
     dense_B: Tensor, output: Tensor, bias: object = None, alpha: object = None, **_: Any
 ) -> Flop:
-    """Two of four elements of the first matrix are 0: half of the multiply-adds are there."""
+    """Half of the MACs: two of four elements of the first matrix are 0."""
     macs = output.elements * dense_B.shape[0] // 2
-    return products(macs, given(bias, alpha) * output.elements)
+    return from_macs(macs, count_given(bias, alpha) * output.elements)
 
 
-# Backward of products of matrices, where a device has kernels of its own for it.
+# Backward of matrix products, on devices with their own kernels for it.
 
 
 @formula("aten.linear_backward")
 def linear_backward(
     self: Tensor, grad_output: Tensor, output_mask: Sequence[bool], **_: Any
 ) -> Flop:
-    """One FMA for each number of the gradient and feature, for input and weight alike.
+    """1 MAC per element of the gradient and input feature, each for input and weight.
 
-    The bias sums the gradient over all rows. ``output_mask`` says which of the three are wanted.
+    The bias sums the gradient over all rows. ``output_mask`` selects the gradients.
     """
     outputs = grad_output.shape[-1] if grad_output.shape else 1
     macs = grad_output.elements * self.shape[-1]
@@ -361,9 +367,9 @@ def linear_backward(
 
 @formula("aten.matmul_backward")
 def matmul_backward(grad: Tensor, self: Tensor, mask: Sequence[bool], **_: Any) -> Flop:
-    """As many FMAs as the product took, for either factor that is wanted.
+    """As many MACs as the product, per factor with a requested gradient.
 
-    A factor that was repeated over a batch sums over it, which its FMAs do.
+    A factor repeated over a batch sums over it, within its MACs.
     """
     inner = self.shape[-1] if self.shape else 1
     return Flop(macs=grad.elements * inner * (mask[0] + mask[1]))

@@ -1,4 +1,4 @@
-"""Batch, layer, root-mean-square, group and instance normalisation; normalised weights."""
+"""Batch, layer, RMS, group and instance normalization; normalized weights."""
 
 from __future__ import annotations
 
@@ -6,96 +6,108 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.registry import Flop, Sizes, formula, given, none_of, table
+from roofline.workload.formulas.registry import (
+    Flop,
+    Sizes,
+    count_given,
+    formula,
+    no_elements,
+    table,
+)
 from roofline.workload.tensors import TensorSpec as Tensor
 
 STATISTICS_FLOP = 4
-"""An element's share of mean and variance: one addition; a subtraction, a square, an addition.
+"""FLOP per element for mean and variance: one addition; a subtraction, a square, an addition.
 
-Either sum has an addition less than elements, and a division more.
-"""
+Each sum has one addition less than elements, and one division."""
 
 GROUP_FLOP = 3
-"""For each mean and variance: the addition of epsilon, the root, its reciprocal."""
+"""FLOP per mean and variance: the addition of epsilon, the root, its reciprocal."""
 
 
-def normalized(input: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> int:
+def normalization_flop(
+    input: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None
+) -> int:
     """Statistics over each of `groups`, then (x - mean) * scale, then weight and bias."""
-    affine = given(weight, bias)
-    # x - mean was already taken for the variance: only the multiplication by the scale is new.
+    affine = count_given(weight, bias)
+    # x - mean is known from the variance: only the multiplication by the scale is new.
     return input.elements * (STATISTICS_FLOP + 1 + affine) + groups * GROUP_FLOP
 
 
-def inference(input: Tensor) -> int:
-    """x * scale + shift: two an element, and five a channel to make scale and shift."""
+def inference_flop(input: Tensor) -> int:
+    """x * scale + shift: 2 per element, and 5 per channel for scale and shift."""
     return 2 * input.elements + 5 * input.shape[1]
 
 
-def batch_norm(input: Tensor, weight: Any, bias: Any, training: bool) -> int:
+def batch_norm_flop(input: Tensor, weight: Any, bias: Any, training: bool) -> int:
     """Over each channel of the batch, or with running statistics."""
-    return normalized(input, input.shape[1], weight, bias) if training else inference(input)
+    return (
+        normalization_flop(input, input.shape[1], weight, bias)
+        if training
+        else inference_flop(input)
+    )
 
 
 def rows_of(input: Tensor, normalized_shape: Sizes) -> int:
-    """Sets of the last dimensions, as many as `normalized_shape` has."""
+    """Number of sets of the last dimensions, as many as `normalized_shape` has."""
     return input.elements // max(math.prod(normalized_shape), 1)
 
 
 RUNNING_FLOP = 7
-"""For each channel: (1 - momentum) * old + momentum * new, twice; variance * n / (n - 1)."""
+"""Per channel: (1 - momentum) * old + momentum * new, twice; variance * n / (n - 1)."""
 
 
-def running(running_mean: Tensor | None) -> int:
-    """Operations of a channel where there are running statistics."""
+def running_flop(running_mean: Tensor | None) -> int:
+    """Operations per channel for running statistics."""
     return 0 if running_mean is None else RUNNING_FLOP
 
 
-def statistics(input: Tensor, each_channel: int) -> int:
-    """Means and variances of channels, and so many operations for each."""
+def statistics_flop(input: Tensor, each_channel: int) -> int:
+    """Means and variances of channels, and `each_channel` operations per channel."""
     return STATISTICS_FLOP * input.elements + each_channel * input.shape[1]
 
 
 table(
     """
-aten._native_batch_norm_legit_no_training = inference(input)
-    x * scale + shift: two an element, and five a channel to make scale and shift.
+aten._native_batch_norm_legit_no_training = inference_flop(input)
+    x * scale + shift: 2 per element, and 5 per channel for scale and shift.
 
     scale = weight / sqrt(variance + epsilon), shift = bias - mean * scale.
 aten.native_batch_norm aten._native_batch_norm_legit
-aten.cudnn_batch_norm = batch_norm(input, weight, bias, training)
-    With its running statistics as in inference; in training over each channel of the batch.
+aten.cudnn_batch_norm = batch_norm_flop(input, weight, bias, training)
+    Running statistics as in inference; in training over each channel of the batch.
 aten._batch_norm_with_update
-aten._batch_norm_with_update_functional = batch_norm(input, weight, bias, True)
+aten._batch_norm_with_update_functional = batch_norm_flop(input, weight, bias, True)
     As `native_batch_norm` in training.
-aten._batch_norm_no_update = batch_norm(input, weight, bias, running_mean is None)
-    With its running statistics; without them, of the batch.
+aten._batch_norm_no_update = batch_norm_flop(input, weight, bias, running_mean is None)
+    Running statistics if given, else those of the batch.
 aten._native_batch_norm_legit_functional
-aten.miopen_batch_norm = batch_norm(input, weight, bias, training)
+aten.miopen_batch_norm = batch_norm_flop(input, weight, bias, training)
     As `native_batch_norm`.
-aten.batch_norm_stats = statistics(input, GROUP_FLOP)
-    One worker's mean and 1 / sqrt(variance + epsilon) of each channel.
-aten.batch_norm_update_stats = statistics(input, running(running_mean))
-    Mean and variance of each channel, and the running ones moved towards them.
-aten.batch_norm_elemt = 2 * input.elements + input.shape[1] * (1 + given(weight, bias))
-    x * scale + shift: two an element.
+aten.batch_norm_stats = statistics_flop(input, GROUP_FLOP)
+    Mean and 1 / sqrt(variance + epsilon) per channel, of one worker.
+aten.batch_norm_update_stats = statistics_flop(input, running_flop(running_mean))
+    Mean and variance per channel, and an update of the running ones.
+aten.batch_norm_elemt = 2 * input.elements + input.shape[1] * (1 + count_given(weight, bias))
+    x * scale + shift: 2 per element.
 
-    For each channel scale = weight * r and shift = bias - mean * scale, as far as there are any.
-aten.native_layer_norm = normalized(input, rows_of(input, normalized_shape), weight, bias)
+    Per channel: scale = weight * r and shift = bias - mean * scale, as far as given.
+aten.native_layer_norm = normalization_flop(input, rows_of(input, normalized_shape), weight, bias)
     Over the last dimensions, as many as `normalized_shape` has.
-aten.native_group_norm = normalized(input, N * group, weight, bias)
+aten.native_group_norm = normalization_flop(input, N * group, weight, bias)
     Over each group of channels of each sample.
 aten.rms_norm aten._fused_rms_norm = (
-    input.elements * (3 + given(weight)) + rows_of(input, normalized_shape) * GROUP_FLOP)
+    input.elements * (3 + count_given(weight)) + rows_of(input, normalized_shape) * GROUP_FLOP)
     x / sqrt(mean(x * x) + epsilon): a square and its sum, a multiplication by the scale.
 
-    Another by the weight; for each row the addition of epsilon, the root and its reciprocal.
+    A multiplication by the weight; per row the addition of epsilon, the root and its reciprocal.
 aten._weight_norm_interface = 3 * v.elements + g.elements
-    v * (g / |v|): the 2-norm of each slice, a division for each, a multiplication an element.
+    v * (g / |v|): the 2-norm of each slice, 1 division per slice, 1 multiplication per element.
 aten._weight_norm_interface_backward = 5 * saved_v.elements + 3 * saved_g.elements
     w = v * g / |v|: g_grad = sum(w_grad * v) / |v|, v_grad = a * w_grad - b * v.
 
-    Two operations an element for the sum, three for the other; with a = g / |v| and
-    b = a * g_grad / |v| four a slice, of which the sum has one less.
+    Per element, 2 for the sum and 3 for the other; with a = g / |v| and b = a * g_grad / |v|, 4 per
+    slice, of which the sum has one less.
 """
 )
 
@@ -105,18 +117,20 @@ aten._weight_norm_interface_backward = 5 * saved_v.elements + 3 * saved_g.elemen
     byte="the input is not read: only its shape is used",
 )
 def gathered_statistics(mean: Tensor, running_mean: Tensor | None, **_: Any) -> Flop:
-    """The workers' means and variances put together, n elements each, for each channel.
+    """The workers' means and variances combined per channel, with n elements each.
 
-    mean = sum(n * mean_i) / sum(n), 2 a worker; variance = sum(n * (variance_i + (mean_i - mean)²))
-    / sum(n), 5 a worker, and 3 to get variance_i = 1 / r² - epsilon. Each sum has an addition less;
-    two divisions, then epsilon, root and reciprocal. Adding up the counts is left out.
+    mean = sum(n * mean_i) / sum(n), 2 per worker; variance = sum(n * (variance_i + (mean_i -
+    mean)²)) / sum(n), 5 per worker, and 3 for variance_i = 1 / r² - epsilon. Each sum has one
+    addition less; two divisions, then epsilon, root and reciprocal. The sum of the counts is not
+    counted.
     """
     workers, channels = mean.shape
-    each = 10 * workers - 2 + 2 + GROUP_FLOP + running(running_mean)
-    return Flop(other=channels * each if workers else 0, elements=none_of("input"))
+    each = 10 * workers - 2 + 2 + GROUP_FLOP + running_flop(running_mean)
+    return Flop(other=channels * each if workers else 0, elements=no_elements("input"))
 
 
-# Gradients of normalisation, with the mean and 1 / sqrt(variance + epsilon) the forward kept.
+# Gradients of normalization, with the mean and 1 / sqrt(variance + epsilon) kept by the forward
+# pass.
 #
 # Over a set of m elements with mean u and scale r, of gradients g (each times its weight first):
 #
@@ -124,40 +138,39 @@ def gathered_statistics(mean: Tensor, running_mean: Tensor | None, **_: Any) -> 
 #     weight_grad = r * sum(g * (x - u))      bias_grad = sum(g)
 #
 # As sum(g * (x - u)) is sum(g * x) - u * sum(g), the first is a * g - b * x + c with three numbers
-# a set, the way torch's own kernels have it: three operations an element for the sums, four for
-# this. Each sum has an addition less than elements. A gradient that is not asked for costs nothing.
+# per set, as in torch's kernels: 3 operations per element for the sums, 4 for this. Each sum has
+# one addition less than elements. Gradients that are not requested cost nothing.
 
-_BYTE = "no statistics that are not used; weight and input only where a gradient needs them"
+_BYTE = "no unused statistics; weight and input only where a gradient needs them"
 
 SLOPE_FLOP, OFFSET_FLOP = 4, 4
-"""For each set: b = s * r * r * a / m with s = sum(g * x) - u * sum(g); c = u * b - sum(g) * a / m.
+"""Per set: b = s * r * r * a / m with s = sum(g * x) - u * sum(g); c = u * b - sum(g) * a / m.
 
-The two operations of s are counted apart, since the gradient of the weight needs them as well.
-"""
+The two operations of s are counted separately, as the gradient of the weight also needs them."""
 
 
 def _counted(elements: int, flop: int, **is_read: bool) -> Flop:
-    """Without elements there are no sums, and no additions less; operands that are not read."""
-    unread = none_of(*(name for name, read in is_read.items() if not read))
+    """Return the FLOP (0 without elements), and mark operands that are not read."""
+    unread = no_elements(*(name for name, read in is_read.items() if not read))
     return Flop(other=flop if elements else 0, elements=unread)
 
 
 def _sums(elements: int, sets: int, products: bool, for_bias: bool) -> int:
-    """Of g over each set, and of g * x where they are needed, and s."""
+    """Operations for sums of g per set, and of g * x and s if needed."""
     flop = elements - sets if products or for_bias else 0
     return flop + (2 * elements - sets + 2 * sets if products else 0)
 
 
-def of_batch_norm(
+def batch_norm_backward(
     input: Tensor,
     weight: Tensor | None,
     mask: Sequence[bool],
     training: bool,
     scale: str = "save_var",
 ) -> Flop:
-    """Over each channel of the batch; outside training the statistics are constants.
+    """Count gradients per channel of the batch; outside training the statistics are constants.
 
-    `scale` is what the operator calls 1 / sqrt(variance + epsilon), kept from the forward pass.
+    `scale` is the operator's name for 1 / sqrt(variance + epsilon) from the forward pass.
     """
     for_input, for_weight, for_bias = mask
     elements, channels = input.elements, input.shape[1]
@@ -182,12 +195,13 @@ def of_batch_norm(
 
 table(
     """
-aten.native_batch_norm_backward = of_batch_norm(input, weight, output_mask, train, "save_invstd")
-    Over each channel: 7 operations an element; outside training input_grad = a * g, 1 or 4.
-aten.batch_norm_backward = of_batch_norm(input, weight, output_mask, update)
-    As `native_batch_norm_backward`; `update` says whether it is training.
+aten.native_batch_norm_backward = batch_norm_backward(
+    input, weight, output_mask, train, "save_invstd")
+    7 per element, over each channel; outside training input_grad = a * g, 1 or 4.
+aten.batch_norm_backward = batch_norm_backward(input, weight, output_mask, update)
+    As `native_batch_norm_backward`; `update` selects training.
 aten.cudnn_batch_norm_backward
-aten.miopen_batch_norm_backward = of_batch_norm(input, weight, (True, True, True), True)
+aten.miopen_batch_norm_backward = batch_norm_backward(input, weight, (True, True, True), True)
     As `native_batch_norm_backward`, in training, with all three gradients.
 """,
     byte=_BYTE,
@@ -196,7 +210,7 @@ aten.miopen_batch_norm_backward = of_batch_norm(input, weight, (True, True, True
 
 @formula("aten.batch_norm_backward_reduce", byte=_BYTE)
 def synchronized_sums(input: Tensor, input_g: bool, weight_g: bool, bias_g: bool, **_: Any) -> Flop:
-    """One worker's sums over each channel, sum(g) and sum(g * (x - u)), 3 an element."""
+    """sum(g) and sum(g * (x - u)) per channel, of one worker: 3 per element."""
     elements, channels = input.elements, input.shape[1]
     products = input_g or weight_g
     flop = _sums(elements, channels, products, bias_g) + channels * weight_g
@@ -205,7 +219,7 @@ def synchronized_sums(input: Tensor, input_g: bool, weight_g: bool, bias_g: bool
 
 @formula("aten.batch_norm_backward_elemt")
 def synchronized_input_gradient(input: Tensor, weight: Tensor | None, **_: Any) -> Flop:
-    """a * g - b * x + c, from the sums of all workers: 4 an element."""
+    """a * g - b * x + c, from the sums of all workers: 4 per element."""
     each = SLOPE_FLOP + OFFSET_FLOP + (weight is not None)
     return Flop(other=4 * input.elements + input.shape[1] * each if input.elements else 0)
 
@@ -218,10 +232,10 @@ def layer_norm_backward(
     output_mask: Sequence[bool],
     **_: Any,
 ) -> Flop:
-    """Over each row; the weight has an element for each of a row, so its gradient is over rows.
+    """Input gradient over each row; gradients of weight and bias are sums over rows.
 
-    r * g, which all but the bias share, and its weight; two sums a row, and r * g - b * x + c, 6 an
-    element; (x - u) * r * g summed over rows, 3; g summed over rows, 1.
+    r * g, needed by all but the bias, and its weight; two sums per row, and r * g - b * x + c, 6
+    per element; (x - u) * r * g summed over rows, 3; g summed over rows, 1.
     """
     for_input, for_weight, for_bias = output_mask
     elements, size = input.elements, math.prod(normalized_shape)
@@ -230,7 +244,7 @@ def layer_norm_backward(
     is_read = for_input or for_weight
     flop = elements * is_read + (elements - size) * for_bias
     if for_input:
-        # a is in r * g: one factor less in b, and in c.
+        # r * g contains a: one factor less in b, and in c.
         each_row = 2 + SLOPE_FLOP + OFFSET_FLOP - 2
         flop += elements * (6 + (weight is not None)) + elements // size * (each_row - 2)
     if for_weight:
@@ -248,10 +262,10 @@ def rms_norm_backward(
     output_mask: Sequence[bool],
     **_: Any,
 ) -> Flop:
-    """Without a mean: r * g - x * r² * sum(r * g * x) / m, and sum(r * g * x) over rows.
+    """r * g - x * r² * sum(r * g * x) / m without a mean, and sum(r * g * x) over rows.
 
-    r * g and its weight; a sum of products a row, 2 an element, and r * g - b * x, 2 more;
-    x * r * g summed over rows, 2.
+    r * g and its weight; a sum of products per row, 2 per element, and r * g - b * x, 2 more; x * r
+    * g summed over rows, 2.
     """
     for_input, for_weight = output_mask
     elements, size = input.elements, math.prod(normalized_shape)
@@ -260,7 +274,7 @@ def rms_norm_backward(
     is_read = for_input or for_weight
     flop = elements * is_read
     if for_input:
-        # The sum has an addition less than elements; b = sum * r * r / m.
+        # The sum has one addition less than elements; b = sum * r * r / m.
         flop += elements * (4 + (weight is not None)) + elements // size * (3 - 1)
     if for_weight:
         flop += 2 * elements - size
@@ -277,10 +291,10 @@ def group_norm_backward(
     output_mask: Sequence[bool],
     **_: Any,
 ) -> Flop:
-    """Over each group of channels; sums are made for each channel of a sample first.
+    """Over each group of channels, from sums per channel of a sample.
 
-    sum(g) and sum(g * x) a channel, 3 an element; weighted and added up to those of the group;
-    a * g - b * x + c, 4. Those of a channel, over samples, give the gradients of weight and bias.
+    sum(g) and sum(g * x) per channel, 3 per element; weighted and added up per group; a * g - b * x
+    + c, 4. The sums per channel, over samples, give the gradients of weight and bias.
     """
     for_input, for_weight, for_bias = output_mask
     elements, planes, groups = input.elements, N * C, N * group
@@ -289,7 +303,7 @@ def group_norm_backward(
     is_read = for_input or for_weight
     flop = elements - planes + (2 * elements - planes) * is_read + (planes - C) * for_bias
     if for_input:
-        # Both sums over channels, with their weights; a = r * weight is one a channel.
+        # Both sums over channels, with their weights; a = r * weight, 1 per channel.
         flop += 2 * (planes - groups) + 3 * planes * (weight is not None)
         flop += groups * (2 + SLOPE_FLOP + OFFSET_FLOP) + 4 * elements
     if for_weight:

@@ -1,14 +1,14 @@
-"""What recurrent layers and cells do, whichever operator runs them.
+"""Recurrent layers and cells, for all operators that run them.
 
-At every step a layer multiplies its input and its last state with a matrix each; what that gives
-for the gates goes through a cell, number by number. A fused layer's operands move once. Internal
-traffic is what it takes besides if each operation of it went through memory:
+At every step a layer multiplies its input and its last state with a matrix each; the results for
+the gates go through an elementwise cell. A fused layer's operands move once. Internal traffic, if
+each of its operations went through memory:
 
-* what both products give for the gates, written and read;
-* what the operations of a cell hand to each other (`Cell.internal`);
-* the states, read back by the next step, and the recurrent weights, which every step after the
-  first reads again;
-* of several layers, the output of each but the last.
+* results of both products for the gates, written and read;
+* traffic between the operations of a cell (`Cell.internal`);
+* the states, read back by the next step, and the recurrent weights, read again by every step after
+  the first;
+* with several layers, the output of each but the last.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from roofline.workload.formulas.registry import (
     Sizes,
     Tensors,
     formula,
-    none_of,
-    products,
+    from_macs,
+    no_elements,
     table,
 )
 from roofline.workload.tensors import TensorSpec as Tensor
@@ -33,9 +33,9 @@ from roofline.workload.tensors import TensorSpec as Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backward:
-    """What the backward pass of a cell does for each number of its state, and hands over inside.
+    """Backward pass of a cell per number of its state: simple operations, and internal numbers.
 
-    ``biases`` are those whose gradients differ.
+    ``biases`` counts biases with different gradients.
     """
 
     simple: int
@@ -45,81 +45,84 @@ class Backward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What a cell does for each number of its state, after the products.
+    """Operations of a cell per number of its state, after the products.
 
-    ``own`` comes after the gates are summed up, which takes an addition a gate, and one for each of
-    two biases. Products can be accumulated on top of each other and of a bias, but for ``apart``
-    gates whose parts a cell treats differently. ``internal`` counts numbers that one operation
-    writes or reads for another. ``has_memory`` says that a second state goes from step to step;
-    ``mixes`` that the old state is part of the new one.
+    ``pointwise`` follows the sum of the gates, which takes an addition per gate, and one for each
+    of two biases. Products can accumulate on top of each other and of a bias, except for
+    ``separate_gates``, whose two parts a cell treats differently. ``internal`` counts numbers that
+    one operation writes or reads for another. ``has_memory``: a second state passes from step to
+    step. ``blends_state``: the old state is part of the new one.
     """
 
     gates: int
-    own: Cost
+    pointwise: Cost
     internal: int
     backward: Backward
-    apart: int = 0
+    separate_gates: int = 0
     has_memory: bool = False
-    mixes: bool = False
+    blends_state: bool = False
 
     def sums(self, has_biases: bool) -> int:
-        """Additions that make the gates."""
+        """Additions for the gates."""
         return self.gates * (1 + 2 * has_biases)
 
     def flop(self, cells: int, has_biases: bool) -> Flop:
-        """Of so many numbers of the state; the products not included."""
-        apart = self.apart * has_biases
-        return self.own.flop(cells).plus(cells * self.sums(has_biases), cells * apart)
+        """Return the FLOP of `cells` numbers of the state, without the products."""
+        separate_gates = self.separate_gates * has_biases
+        return self.pointwise.flop(cells).plus(
+            cells * self.sums(has_biases), cells * separate_gates
+        )
 
 
-RELU = Cell(gates=1, own=Cost(1), internal=2, backward=Backward(simple=1, internal=0, biases=1))
+RELU = Cell(
+    gates=1, pointwise=Cost(1), internal=2, backward=Backward(simple=1, internal=0, biases=1)
+)
 """h = relu(a + b). Internal: the sum, written and read. Backward: a comparison."""
 
-TANH = Cell(gates=1, own=F, internal=2, backward=Backward(simple=3, internal=0, biases=1))
+TANH = Cell(gates=1, pointwise=F, internal=2, backward=Backward(simple=3, internal=0, biases=1))
 """h = tanh(a + b). Internal: the sum, written and read. Backward: a square, a difference, a
 product."""
 
 LSTM = Cell(
     gates=4,
-    own=3 * 3 + 3 + 1 + 5 * F,
+    pointwise=3 * 3 + 3 + 1 + 5 * F,
     internal=2 * 11 + 1,
     has_memory=True,
     backward=Backward(simple=21, internal=2 * 7 + 3, biases=4),
 )
-"""Three sigmoids (sign, exponential, addition, division), a tanh; c = f * c + i * g, and
-h = o * tanh(c). Internal: 4 sums, 4 gates, f * c, i * g and tanh(c), written and read; c read.
+"""Three sigmoids (sign, exponential, addition, division), a tanh; c = f * c + i * g, and h = o *
+tanh(c). Internal: 4 sums, 4 gates, f * c, i * g and tanh(c), written and read; c read.
 
-Backward: do = dh * tanh(c), dh * o, its way through tanh (a square, a difference, a product), added
-to dc (counted where there is one); dc * f, dc * c, dc * g, dc * i; three sigmoids and a tanh, 3
-each. Internal: do, dh * o, that through tanh, dc, and three of its products, each written and read,
-dc three times more."""
+Backward: do = dh * tanh(c), dh * o, its derivative through tanh (a square, a difference, a
+product), added to dc (counted if there is one); dc * f, dc * c, dc * g, dc * i; three sigmoids and
+a tanh, 3 each. Internal: do, dh * o, that through tanh, dc, and three of its products, each written
+and read, dc three times more."""
 
 GRU = Cell(
     gates=3,
-    own=2 * 3 + 1 + 3 + 3 * F,
+    pointwise=2 * 3 + 1 + 3 + 3 * F,
     internal=2 * 9 + 1,
-    apart=1,
-    mixes=True,
+    separate_gates=1,
+    blends_state=True,
     backward=Backward(simple=15, internal=2 * 5 + 1, biases=4),
 )
-"""Two sigmoids; n = tanh(a + r * b), whose halves are thus apart; h = (h - n) * z + n. Internal:
-3 sums, 3 gates, r * b, h - n and its product with z, written and read; n read twice.
+"""Two sigmoids; n = tanh(a + r * b), with separate halves; h = (h - n) * z + n. Internal: 3 sums, 3
+gates, r * b, h - n and its product with z, written and read; n read twice.
 
-Backward: dz = dh * (h - n), dn = dh * (1 - z), dh * z; through tanh 3; dn * b and dn * r; two
-sigmoids, 3 each, of which 1 - z is there. Internal: h - n, dz, 1 - z, dn, dr, written and read; dn
+Backward: dz = dh * (h - n), dn = dh * (1 - z), dh * z; 3 through tanh; dn * b and dn * r; two
+sigmoids, 3 each, with 1 - z already known. Internal: h - n, dz, 1 - z, dn, dr, written and read; dn
 read once more."""
 
 CELLS = (RELU, TANH, LSTM, GRU)
-"""By the number that operators have in ``mode``."""
+"""Cells by an operator's ``mode``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Recurrent layers on top of each other, each in one direction or both.
+    """Stacked recurrent layers, each in one direction or both.
 
-    ``input`` has a vector for every step of all ``sequences``, and ``steps`` are those of the
-    longest of these. ``output`` is the length of what a layer gives to the next step, which is
-    ``hidden`` unless it is projected.
+    ``input`` has a vector per step of all ``sequences``; ``steps`` is the length of the longest.
+    ``output`` is the length of the vector passed to the next step, ``hidden`` unless projected.
     """
 
     cell: Cell
@@ -145,7 +148,7 @@ class Layers:
 
     @property
     def input_lengths(self) -> list[int]:
-        """Of the input of each layer: the model's, then what all directions give together."""
+        """Input length of each layer: the model's, then the output of all directions."""
         return [self.input.shape[-1], *(self.layers - 1) * [self.directions * self.output]]
 
     @property
@@ -155,21 +158,21 @@ class Layers:
 
     @property
     def projection(self) -> int:
-        """The length of what a state is projected to; 0 where it is not."""
+        """Length of a projected state; 0 if not projected."""
         return self.output if self.output != self.hidden else 0
 
-    def input_products(self, lengths: Sizes) -> int:
-        """Multiply-adds of inputs of these lengths with their weights."""
+    def input_macs(self, lengths: Sizes) -> int:
+        """MACs of inputs of these lengths with their weights."""
         return self.vectors * self.cell.gates * self.hidden * self.directions * sum(lengths)
 
     @property
-    def state_products(self) -> int:
-        """Multiply-adds of the states with their weights, projections included."""
+    def state_macs(self) -> int:
+        """MACs of the states with their weights, projections included."""
         return self.cells * (self.cell.gates * self.output + self.projection)
 
     @property
     def between(self) -> int:
-        """Numbers that layers give to the next one."""
+        """Numbers passed from layer to layer."""
         return (self.layers - 1) * self.directions * self.vectors * self.output
 
     @property
@@ -179,20 +182,20 @@ class Layers:
 
     @property
     def repeated_weights(self) -> int:
-        """Recurrent weights, and their biases, that steps after the first read again."""
+        """Recurrent weights and biases that steps after the first read again."""
         weights = self.cell.gates * (self.output + self.has_biases) + self.projection
         return self.rows * max(self.steps - 1, 0) * self.hidden * weights
 
     @property
     def carried(self) -> int:
-        """Vectors that one step leaves to another: all but the last of a sequence."""
+        """Vectors passed from step to step: all but the last of a sequence."""
         return self.rows * max(self.vectors - self.sequences, 0)
 
     def forward(self) -> Flop:
-        """Products, and cells; dropout between layers is a multiplication a number."""
+        """Return products and cells; dropout between layers is 1 multiplication per number."""
         inside = self.cell.flop(self.cells, self.has_biases).plus(self.dropped)
-        macs = self.input_products(self.input_lengths) + self.state_products
-        count = products(macs).plus(inside.other, inside.min_flop)
+        macs = self.input_macs(self.input_lengths) + self.state_macs
+        count = from_macs(macs).plus(inside.other, inside.min_flop)
         return replace(count, internal_bytes=self.input.dtype.byte(self._internal()))
 
     def _internal(self) -> int:
@@ -200,14 +203,14 @@ class Layers:
         states = self.carried * self.output
         if self.cell.has_memory:
             states += 2 * self.carried * self.hidden
-        if self.cell.mixes:
-            # The mean of the old state and the new one reads the old one once more.
+        if self.cell.blends_state:
+            # The mean of old and new state reads the old one once more.
             states += self.cells
-        return inside + states + self._handed_on
+        return inside + states + self._shared_internal
 
     @property
-    def _handed_on(self) -> int:
-        """What is projected, what layers give to the next, dropped out or not, repeated weights."""
+    def _shared_internal(self) -> int:
+        """Internal numbers of both passes: projections, layer outputs, repeated weights."""
         projected = 2 * self.cells if self.output != self.hidden else 0
         return projected + 2 * (self.between + self.dropped) + self.repeated_weights
 
@@ -220,31 +223,31 @@ class Layers:
         for_state: bool = True,
         for_weights: bool = True,
     ) -> Flop:
-        """Gradients of input, states, weights and biases.
+        """Return the gradients of input, states, weights and biases.
 
-        The gradient of a state is that of the output and, but for the last step or with
-        ``has_last``, what comes from the step behind it, added; likewise of the second state. The
-        gradient of a bias is a sum over all steps; both biases of an LSTM have the same. Without
-        ``for_input`` the first layer's product for it is left out.
+        The gradient of a state adds that of the output and (except for the last step, unless
+        ``has_last``) that of the following step; likewise for the second state. The gradient of a
+        bias is a sum over all steps; both biases of an LSTM share it. Without ``for_input``, the
+        first layer's product for it is omitted.
 
-        The least: the sums of states go into the accumulators of products; and the first step's
-        product for a state that it was given is left out too, without ``for_state``.
+        The minimum: sums of states go into the accumulators of products; without ``for_state``, the
+        first step's product for its initial state is also omitted.
         """
         if not self.cells:
             return Flop()
         cell, of_cell, lengths = self.cell, self.cell.backward, self.input_lengths
-        macs = self.state_products + self.input_products(lengths if for_input else lengths[1:])
+        macs = self.state_macs + self.input_macs(lengths if for_input else lengths[1:])
         if for_weights:
-            macs += self.input_products(lengths) + self.state_products
+            macs += self.input_macs(lengths) + self.state_macs
         last = self.rows * self.sequences
         states = (self.carried + has_last * last) * self.output
-        own = self.cells * of_cell.simple + self.dropped
+        other = self.cells * of_cell.simple + self.dropped
         if cell.has_memory:
-            own += (self.carried + has_memory * last) * self.hidden
+            other += (self.carried + has_memory * last) * self.hidden
         if for_weights and self.has_biases:
-            own += self.rows * of_cell.biases * self.hidden * (self.vectors - 1)
-        if cell.mixes:
-            # The old state's share of the new one is added to what comes through the gates.
+            other += self.rows * of_cell.biases * self.hidden * (self.vectors - 1)
+        if cell.blends_state:
+            # The old state's share of the new one is added to the gradient through the gates.
             states += self.cells
         avoidable = 0 if for_state else last * cell.gates * self.hidden * self.output
         # Each product for gates reads their gradients, and the sums for biases.
@@ -252,21 +255,21 @@ class Layers:
         internal = self.cells * (of_cell.internal + cell.gates * (1 + readers))
         internal += 2 * self.carried * (self.output + self.hidden * cell.has_memory)
         return replace(
-            products(macs, states, macs - avoidable).plus(own),
-            internal_bytes=self.input.dtype.byte(internal + self._handed_on),
+            from_macs(macs, states, macs - avoidable).plus(other),
+            internal_bytes=self.input.dtype.byte(internal + self._shared_internal),
         )
 
 
 # Recurrent layers and cells that torch runs as one operator.
 
 LAYER = (
-    "input, states, weights and results once, packed weights not beside those they are made of;"
+    "input, states, weights and results once, packed weights instead of their originals;"
     " gates, states between steps and repeated weights are internal"
 )
-CELL = "gates, states and results once; what the cell's operations hand to each other is internal"
+CELL = "gates, states and results once; intermediates of the cell are internal"
 
 
-def of_mkldnn(
+def describe_mkldnn(
     input: Tensor,
     second: Tensor,
     hx_: Tensor,
@@ -276,7 +279,7 @@ def of_mkldnn(
     batch_first: bool,
     **_: Any,
 ) -> Layers:
-    """One direction of one layer; the second matrix is that for the state."""
+    """One direction of one layer; the second matrix multiplies the state."""
     return Layers(
         cell=CELLS[mode],
         input=input,
@@ -290,13 +293,13 @@ def of_mkldnn(
 
 @formula("aten.mkldnn_rnn_layer", byte=LAYER)
 def mkldnn_layer(weight1: Tensor, has_biases: bool, **given: Any) -> Flop:
-    """One direction of one layer, at every step. What stands for biases it has not is not read."""
-    layer = of_mkldnn(second=weight1, has_biases=has_biases, **given)
-    unread = {} if has_biases else none_of("weight2", "weight3")
+    """One direction of one layer, all steps. Placeholders of missing biases are not read."""
+    layer = describe_mkldnn(second=weight1, has_biases=has_biases, **given)
+    unread = {} if has_biases else no_elements("weight2", "weight3")
     return replace(layer.forward(), elements=unread)
 
 
-def of_cudnn(
+def describe_cudnn(
     input: Tensor,
     weight_stride0: int,
     hx: Tensor,
@@ -313,7 +316,7 @@ def of_cudnn(
 ) -> Layers:
     """Layers of ``weight_stride0`` tensors each: two matrices, two biases or none, a projection.
 
-    Sequences of different lengths are packed: ``batch_sizes`` has as many as there are steps.
+    Sequences of different lengths are packed: ``batch_sizes`` has an entry per step.
     """
     return Layers(
         cell=CELLS[mode],
@@ -331,12 +334,12 @@ def of_cudnn(
 
 @formula("aten._cudnn_rnn", "aten.miopen_rnn", byte=LAYER)
 def cudnn_layers(weight: Tensors, **arguments: Any) -> Flop:
-    """All layers and directions. The buffer that weights are packed in is they themselves."""
-    unread = none_of("weight_buf") if weight and "weight_buf" in arguments else {}
-    return replace(of_cudnn(**arguments).forward(), elements=unread)
+    """All layers and directions. The buffer of packed weights is the weights themselves."""
+    unread = no_elements("weight_buf") if weight and "weight_buf" in arguments else {}
+    return replace(describe_cudnn(**arguments).forward(), elements=unread)
 
 
-def of_modules(
+def describe_layers(
     cell: Cell,
     hx: Tensor | Tensors,
     has_biases: bool,
@@ -351,7 +354,7 @@ def of_modules(
     batch_first: bool = False,
     **_: Any,
 ) -> Layers:
-    """Layers of a dense ``input``, or of packed ``data`` with a batch size for each step.
+    """Layers of a dense ``input``, or of packed ``data`` with a batch size per step.
 
     Without ``params`` there are no projections.
     """
@@ -374,13 +377,13 @@ def of_modules(
 
 
 def _all_layers(cell: Cell, **given: Any) -> Flop:
-    return of_modules(cell, **given).forward()
+    return describe_layers(cell, **given).forward()
 
 
 table(
     """
 aten.lstm aten._lstm_mps = LSTM
-    All layers and directions, projections too.
+    All layers and directions, with projections.
 aten.gru = GRU
     All layers and directions.
 aten.rnn_tanh = TANH
@@ -393,7 +396,7 @@ aten.rnn_relu = RELU
 )
 
 
-def of_step(cell: Cell, input: Tensor, hidden: int, output: int, has_biases: bool) -> Layers:
+def describe_step(cell: Cell, input: Tensor, hidden: int, output: int, has_biases: bool) -> Layers:
     """One step of one layer."""
     return Layers(
         cell=cell,
@@ -410,7 +413,7 @@ def _one_step(
     cell: Cell, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, **_: Any
 ) -> Flop:
     hidden, output = w_ih.shape[0] // cell.gates, w_hh.shape[-1]
-    return of_step(cell, input, hidden, output, b_ih is not None).forward()
+    return describe_step(cell, input, hidden, output, b_ih is not None).forward()
 
 
 table(
@@ -441,9 +444,9 @@ def _fused_cell(
 table(
     """
 aten._thnn_fused_lstm_cell = LSTM
-    A cell after its two products; it returns its four gates too, which are written anyway.
+    A cell after its two products; it also returns its four gates.
 aten._thnn_fused_gru_cell = GRU
-    A cell after its two products; it returns its three gates too, which are written anyway.
+    A cell after its two products; it also returns its three gates.
 """,
     _fused_cell,
     byte=CELL,
@@ -453,20 +456,17 @@ aten._thnn_fused_gru_cell = GRU
 # The backward pass of recurrent layers and cells in one operator.
 #
 # Each product of the forward pass has two: the gradient of the gates with the weights, and with the
-# input or state. The gates were kept, so nothing is taken anew but, in a cell of its own, tanh(c).
+# input or state. The gates were kept; only single cells recompute tanh(c).
 #
-# Internal traffic of a layer: what a cell's operations hand to each other; the gradients of the
-# gates, written once and read by four products and the sums for biases; those of the states,
-# written and read from step to step; and the recurrent weights, which every step but one reads
-# again.
+# Internal traffic of a layer: intermediates of the cell; the gradients of the gates, written once
+# and read by four products and the sums for biases; those of the states, written and read from step
+# to step; and the recurrent weights, which every step but one reads again.
 
 LAYER_BACKWARD = (
-    "input, states, weights, what the forward pass kept, and gradients once; gradients of gates and"
-    " between steps, and repeated weights, are internal"
+    "input, states, weights, saved tensors and gradients once; gradients of gates and between"
+    " steps, and repeated weights, are internal"
 )
-CELL_BACKWARD = (
-    "gradients, states and kept gates once; what the cell's operations hand over is internal"
-)
+CELL_BACKWARD = "gradients, states and kept gates once; intermediates of the cell are internal"
 
 
 @formula("aten.mkldnn_rnn_layer_backward", byte=LAYER_BACKWARD)
@@ -478,11 +478,11 @@ def mkldnn_layer_backward(
     grad_cy: Tensor | None = None,
     **given: Any,
 ) -> Flop:
-    """One direction of one layer: twice the products of the forward pass."""
-    count = of_mkldnn(second=weight2, has_biases=has_biases, **given).backward(
+    """One direction of one layer: twice the MACs of the forward pass."""
+    count = describe_mkldnn(second=weight2, has_biases=has_biases, **given).backward(
         has_last=grad_output is not None and grad_hy is not None, has_memory=grad_cy is not None
     )
-    return replace(count, elements={} if has_biases else none_of("weight3", "weight4"))
+    return replace(count, elements={} if has_biases else no_elements("weight3", "weight4"))
 
 
 @formula("aten._cudnn_rnn_backward", "aten.miopen_rnn_backward", byte=LAYER_BACKWARD)
@@ -494,15 +494,15 @@ def cudnn_layers_backward(
     grad_cy: Tensor | None = None,
     **arguments: Any,
 ) -> Flop:
-    """All layers and directions; the mask asks for input, both states, and weights."""
-    count = of_cudnn(**arguments).backward(
+    """All layers and directions; the mask selects input, both states, and weights."""
+    count = describe_cudnn(**arguments).backward(
         has_last=grad_output is not None and grad_hy is not None,
         has_memory=grad_cy is not None,
         for_input=output_mask[0],
         for_state=output_mask[1],
         for_weights=output_mask[3],
     )
-    return replace(count, elements=none_of("weight_buf") if weight else {})
+    return replace(count, elements=no_elements("weight_buf") if weight else {})
 
 
 @formula("aten.lstm_mps_backward", byte=LAYER_BACKWARD)
@@ -513,13 +513,13 @@ def lstm_layers_backward(
     **arguments: Any,
 ) -> Flop:
     """All layers and directions."""
-    return of_modules(LSTM, **arguments).backward(
+    return describe_layers(LSTM, **arguments).backward(
         has_last=grad_y is not None and grad_hy is not None, has_memory=grad_cy is not None
     )
 
 
 def _cell_backward(cell: Cell, state: Tensor, of: Cost, more_internal: int, has_bias: bool) -> Flop:
-    """So much for each number of the state, and the sums of biases over the batch."""
+    """Count `of` per number of the state, and the sums of biases over the batch."""
     cells, rows = state.elements, state.shape[0]
     biases = cell.backward.biases * cells // rows * (rows - 1) if has_bias and rows else 0
     internal = cells * (cell.backward.internal + more_internal)
@@ -533,29 +533,31 @@ def _cell_backward(cell: Cell, state: Tensor, of: Cost, more_internal: int, has_
 def fused_lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, has_bias: bool, **_: Any
 ) -> Flop:
-    """Gradients of the gates and the old state; of a bias, the sum over the batch.
+    """Gradients of the gates and the old state; for a bias, the sum over the batch.
 
-    tanh(c) is taken anew. Where only one of the two states has a gradient, the other's share falls
-    away.
+    tanh(c) is recomputed. If only one of the two states has a gradient, the operations of the other
+    are omitted.
     """
     each = LSTM.backward.simple
     if grad_hy is None:
-        # No output gate, nothing through tanh.
+        # No gradient through the output gate and tanh.
         return _cell_backward(LSTM, cx, Cost(each - 1 - 1 - 3 - 3), 0, has_bias)
     return _cell_backward(LSTM, cx, each + (grad_cy is not None) + F, 2, has_bias)
 
 
 @formula("aten._thnn_fused_gru_cell_backward", byte=CELL_BACKWARD)
 def fused_gru_cell_backward(grad_hy: Tensor, has_bias: bool, **_: Any) -> Flop:
-    """Gradients of both halves of the gates and of the old state; of biases, sums over the batch.
+    """Gradients of both halves of the gates and of the old state; for biases, sums over the batch.
 
     The biases of input and state differ in the last gate.
     """
     return _cell_backward(GRU, grad_hy, Cost(GRU.backward.simple), 0, has_bias)
 
 
-def _anew(count: Flop, cell: Cell, state: Tensor, has_bias: bool, of: Cost, internal: int) -> Flop:
-    """`count`, and the gates taken anew from the products: sums, and so much for each number."""
+def _add_recomputed_gates(
+    count: Flop, cell: Cell, state: Tensor, has_bias: bool, of: Cost, internal: int
+) -> Flop:
+    """Add the gates, recomputed from the products: sums, and `of` per number."""
     gates = of.flop(state.elements).plus(state.elements * cell.sums(has_bias), 0)
     byte = count.internal_bytes + state.dtype.byte(state.elements * 2 * internal)
     return replace(count.plus(gates.other, gates.min_flop), internal_bytes=byte)
@@ -563,21 +565,21 @@ def _anew(count: Flop, cell: Cell, state: Tensor, has_bias: bool, of: Cost, inte
 
 @formula("aten._thnn_differentiable_lstm_cell_backward", byte=CELL_BACKWARD)
 def lstm_cell_backward(cx: Tensor, input_bias: Tensor | None, **given: Any) -> Flop:
-    """As `fused_lstm_cell_backward`, from the products: gates are taken anew, sums and functions.
+    """As `aten._thnn_fused_lstm_cell_backward`, with gates recomputed from the products.
 
-    Three sigmoids and a tanh.
+    These are sums, three sigmoids and a tanh.
     """
     has_bias = input_bias is not None
     count = fused_lstm_cell_backward(cx=cx, has_bias=has_bias, **given)
-    return _anew(count, LSTM, cx, has_bias, 3 * 3 + 4 * F, 8)
+    return _add_recomputed_gates(count, LSTM, cx, has_bias, 3 * 3 + 4 * F, 8)
 
 
 @formula("aten._thnn_differentiable_gru_cell_backward", byte=CELL_BACKWARD)
 def gru_cell_backward(grad_hy: Tensor, hx: Tensor, input_bias: Tensor | None, **_: Any) -> Flop:
-    """As `fused_gru_cell_backward`, from the products: gates are taken anew, sums and functions.
+    """As `aten._thnn_fused_gru_cell_backward`, with gates recomputed from the products.
 
-    Two sigmoids and a tanh, of which the half that comes from the state is multiplied.
+    These are sums, two sigmoids, and a tanh with a multiplied half from the state.
     """
     has_bias = input_bias is not None
     count = fused_gru_cell_backward(grad_hy, has_bias)
-    return _anew(count, GRU, hx, has_bias, 2 * 3 + 1 + 3 * F, 7)
+    return _add_recomputed_gates(count, GRU, hx, has_bias, 2 * 3 + 1 + 3 * F, 7)

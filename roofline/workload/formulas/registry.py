@@ -1,4 +1,4 @@
-"""The one way in for a formula, and the one way to find it."""
+"""Registration and lookup of formulas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from roofline.errors import InputError, RooflineError, error_text
 from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA, least_products
+from roofline.workload.work import FLOP_PER_MAC, guaranteed_macs
 
 Sizes = Sequence[int]
 Tensors = Sequence[TensorSpec]
@@ -23,22 +23,22 @@ Tensors = Sequence[TensorSpec]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flop:
-    """What a formula returns: floating-point operations of one call.
+    """Floating-point operations of one call, as a formula returns them.
 
-    ``macs`` are those of convolutions and matrix products by the usual convention, ``other`` every
-    further operation (1 per add, multiply, division, comparison …), ``least`` what no kernel of the
-    direct algorithm can avoid (None: all of it), and ``min_macs`` the multiply-adds among that
-    (None: as many as are left of it if no other operation is optional). ``elements`` says how many
-    elements of an operand are touched, by parameter name, where that is not all of them: the rows
-    of a table, say. ``min_elements`` says how many must be, where the others are there to be passed
-    over or values decide. Of an operand that is changed in place both hold for what is read and for
-    what is written, unless ``"output"`` says otherwise of the latter. ``internal_bytes`` is what
-    the parts of a fused operator hand to each other, each byte once written and once read, and the
-    weights that they read again at every step: a kernel that keeps none of it on chip moves as much
-    more. ``type`` refines the operator's kind (``"depthwise convolution"``).
+    ``macs`` are those of convolutions and matrix products by the usual convention, ``other`` all
+    further operations (1 per add, multiply, division, comparison …). ``least`` is the FLOP that no
+    kernel of the direct algorithm can avoid (None: all), ``min_macs`` the MACs among them (None: as
+    many as remain if no other operation is optional). ``elements`` maps a parameter name to the
+    touched elements of that operand where that is not all of them, such as the rows of a table.
+    ``min_elements`` are the elements that must be touched, where strides or values skip others. For
+    an operand changed in place, both hold for its reads and its writes, unless ``"output"`` gives
+    the latter. ``internal_bytes`` is the traffic between the parts of a fused operator, each byte
+    written once and read once, plus weights that every step reads again. A kernel that keeps none
+    of it on chip moves as much more. ``type`` refines the operator's type (``"depthwise
+    convolution"``).
 
     Raises:
-        ValueError: a count that is negative or no whole number, or a least that exceeds all.
+        ValueError: a count is negative or not a whole number, or ``least`` exceeds the total.
     """
 
     macs: int = 0
@@ -61,10 +61,10 @@ class Flop:
         if self.min_flop > self.flop:
             raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
         if self.min_macs is None:
-            products = least_products(self.macs, self.flop, self.min_flop)
-            # So that it stays what it is when other operations are added.
+            products = guaranteed_macs(self.macs, self.flop, self.min_flop)
+            # Fixed now: later additions of other operations must not change it.
             object.__setattr__(self, "min_macs", products)
-        elif self.min_macs > min(self.macs, self.min_flop // FLOP_PER_FMA):
+        elif self.min_macs > min(self.macs, self.min_flop // FLOP_PER_MAC):
             raise ValueError(
                 f"min_macs must not exceed macs ({self.macs}) or half of"
                 f" least ({self.min_flop}), got {self.min_macs}"
@@ -73,20 +73,20 @@ class Flop:
     @property
     def flop(self) -> int:
         """All floating-point operations."""
-        return FLOP_PER_FMA * self.macs + self.other
+        return FLOP_PER_MAC * self.macs + self.other
 
     @property
     def min_flop(self) -> int:
-        """The floating-point operations that no kernel can avoid."""
+        """Floating-point operations that no kernel can avoid."""
         return self.flop if self.least is None else self.least
 
     def plus(self, other: int, least: int | None = None) -> Flop:
-        """With `other` operations more, of which `least` cannot be avoided (None: all of them)."""
+        """Return this count plus `other` operations, `least` of them unavoidable (None: all)."""
         more = other if least is None else least
         return replace(self, other=self.other + other, least=self.min_flop + more)
 
     def renamed(self, **names: str) -> Flop:
-        """Of an operator that has other names for operands."""
+        """Return this count with other names of operands."""
         elements, least = (
             {names.get(name, name): count for name, count in each.items()}
             for each in (self.elements, self.min_elements)
@@ -95,7 +95,7 @@ class Flop:
 
 
 def total(counts: Iterable[Flop]) -> Flop:
-    """Of parts together, but for which elements they touch."""
+    """Return the sum of parts, without their touched elements."""
     parts = list(counts)
     return Flop(
         macs=sum(each.macs for each in parts),
@@ -106,19 +106,19 @@ def total(counts: Iterable[Flop]) -> Flop:
     )
 
 
-def products(macs: int, other: int = 0, least: int | None = None) -> Flop:
-    """Multiply-adds, of which `least` cannot be avoided (None: all), and avoidable operations."""
+def from_macs(macs: int, other: int = 0, least: int | None = None) -> Flop:
+    """Return MACs, `least` of them unavoidable (None: all), and `other` avoidable operations."""
     least = macs if least is None else least
-    return Flop(macs=macs, other=other, least=FLOP_PER_FMA * least, min_macs=least)
+    return Flop(macs=macs, other=other, least=FLOP_PER_MAC * least, min_macs=least)
 
 
-def given(*operands: object) -> int:
-    """How many there are."""
+def count_given(*operands: object) -> int:
+    """Return the number of operands that are not None."""
     return sum(each is not None for each in operands)
 
 
-def none_of(*operands: str) -> dict[str, int]:
-    """No elements of these operands."""
+def no_elements(*operands: str) -> dict[str, int]:
+    """Map each operand to 0 touched elements."""
     return dict.fromkeys(operands, 0)
 
 
@@ -137,11 +137,11 @@ F = TypeVar("F", bound=Function)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A registered formula: its key, its function, and the kind of operator it counts.
+    """A registered formula: its key, its function, and the type of operator it counts.
 
-    ``byte`` says in words which bytes it charges where that is not each operand once;
-    ``is_for_complex`` whether it is right for complex numbers too. ``row`` are the
-    file and the line of the row of a table that it comes from, if it does.
+    ``byte`` describes the charged bytes where that is not each operand once, ``is_for_complex`` is
+    True if it also holds for complex numbers. ``row`` are file and line of its row in a table, if
+    any.
     """
 
     key: str
@@ -155,53 +155,52 @@ class Formula:
         return f"the formula for {self.key} ({_name_of(self.function)})"
 
     def count(self, arguments: Mapping[str, Any]) -> Flop:
-        """The FLOP of a call with these `arguments`, by schema name, and its ``output``."""
+        """Return the FLOP of a call with these `arguments`, by schema name, and its ``output``."""
         try:
             count = self.function(**arguments)
         except Exception as error:
-            why = _mismatch(self.function, arguments) if isinstance(error, TypeError) else ""
+            why = _signature_error(self.function, arguments) if isinstance(error, TypeError) else ""
             raise RooflineError(
-                f"{self} failed: {why or _said_in(self.function, error)}"
+                f"{self} failed: {why or _error_summary(self.function, error)}"
             ) from error
         if not isinstance(count, Flop):  # pyright: ignore[reportUnnecessaryIsInstance]  user code
             raise RooflineError(f"{self} returned {type(count).__name__}; return roofline.Flop(…)")
         for name in (*count.elements, *count.min_elements):
             if name not in arguments:
                 raise RooflineError(
-                    f"{self} speaks of elements of '{name}', but its operator has"
-                    f" {', '.join(arguments)}"
+                    f"{self} gives elements of '{name}'; expected one of {', '.join(arguments)}"
                 )
         return count
 
 
 def _name_of(function: Any) -> str:
-    """The module and the name of a function, or of what else can be called."""
+    """Return module and name of a function or other callable."""
     named: Any = function if hasattr(function, "__qualname__") else function.__class__
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def file_of(function: Any) -> tuple[str, int]:
-    """The file and the line that a function begins at; ``("", 0)`` where it has none."""
+    """Return file and first line of a function; ``("", 0)`` if unknown."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
 
-def _mismatch(function: Function, arguments: Mapping[str, Any]) -> str:
-    """Why `function` cannot be called with `arguments`; ``""`` if it can."""
+def _signature_error(function: Function, arguments: Mapping[str, Any]) -> str:
+    """Return the reason that `function` cannot be called with `arguments`; ``""`` if it can."""
     try:
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
         return (
-            f"{error}; its operator gives {', '.join(arguments)} (a last parameter **_ takes those"
-            " that it does not need)"
+            f"{error}; its operator passes {', '.join(arguments)} (a last parameter **_ takes"
+            " unused ones)"
         )
     except ValueError:
         pass
     return ""
 
 
-def _said_in(function: Function, error: Exception) -> str:
-    """What went wrong in one line, and where in the file of `function`."""
+def _error_summary(function: Function, error: Exception) -> str:
+    """Return the error in one line, with its line in the file of `function`."""
     file, _ = file_of(function)
     line, trace = 0, error.__traceback__
     while trace is not None:
@@ -223,23 +222,23 @@ def formula(
     is_for_complex: bool = False,
     row: tuple[str, int] | None = None,
 ) -> Callable[[F], F]:
-    """Registers the decorated function as the formula of `operators`.
+    """Register the decorated function as the formula of `operators`.
 
     Args:
         operators: names such as ``"aten.mm"`` or ``"mylib.my_op"``; with an overload,
             ``"aten.max.other"``, where it differs. In-place variants and overloads without a
             formula of their own resolve to the functional name.
-        type: the kind of operator; by default the name of the module the function is in, and
-            ``"custom"`` outside of roofline.
-        byte: which bytes are charged, in words, where that is not each operand once.
-        is_for_complex: whether the count is right for complex numbers too; where it is not, their
-            FLOP are unknown.
-        row: file and line of the row of a table that it comes from.
+        type: the type of operator; by default the name of the function's module, or ``"custom"``
+            outside of roofline.
+        byte: the charged bytes, in words, where that is not each operand once.
+        is_for_complex: True if the count also holds for complex numbers; otherwise their FLOP
+            are unknown.
+        row: file and line of its row in a table.
 
-    A function that is defined once more (its cell or file ran again) takes the place of itself.
+    A function that is defined again (its cell or file ran again) replaces its earlier definition.
 
     Raises:
-        InputError: what is no name of an operator, or an operator that another function counts.
+        InputError: an invalid operator name, or an operator that another function counts.
     """
     _check_keys(operators)
 
@@ -248,13 +247,13 @@ def formula(
             raise InputError(f"formula for {operators[0]}: expected a function, got {function!r}")
         before = [_formulas[key] for key in operators if key in _formulas]
         for each in before:
-            if not _is_defined_again(function, each.function):
+            if not _is_redefinition(function, each.function):
                 raise InputError(
-                    f"{each.key} already has a formula: {_name_of(each.function)}; only the same"
-                    " function, defined once more, takes its place"
+                    f"{each.key} already has a formula: {_name_of(each.function)}; only a new"
+                    " definition of the same function replaces it"
                 )
         replaced = [each.function for each in before if each.function is not function]
-        # The other operators that it counted, too: they may no longer be named.
+        # Operators that only the earlier definition named lose their formula.
         for key, each in list(_formulas.items()) if replaced else ():
             if any(each.function is old for old in replaced):
                 del _formulas[key]
@@ -285,16 +284,16 @@ def table(
 
     Args:
         text: rows of ``operators = expression``, and below each, indented, the rule in words. The
-            expression is Python, of names of its module and arguments of the operator. Behind
-            ``; complex`` stands what complex numbers take; nothing, where that is the same. What
-            is in parentheses may go on, indented, on the next lines.
-        function: counts; it takes the value of the expression (or both), then the arguments of the
-            operator by name. None: the value is the `Flop`, or all operations: a number, or a cost.
-        type: as of `formula`.
-        byte: as of `formula`.
-        names: what expressions may name besides.
+            expression is Python over names of its module and arguments of the operator. After
+            ``; complex`` follows the expression for complex numbers; empty if it is the same.
+            Parentheses may continue, indented, on the next lines.
+        function: counts; takes the value of the expression (or both values), then the arguments of
+            the operator by name. None: the value is the `Flop`, all operations, or a cost.
+        type: as in `formula`.
+        byte: as in `formula`.
+        names: further names for expressions.
     """
-    # `inspect.stack` would look at all modules, at every table.
+    # `inspect.stack` would inspect all modules for every table.
     frame = inspect.currentframe()
     caller = frame.f_back if frame else None
     assert caller is not None, "a table is registered by a module"
@@ -326,13 +325,13 @@ _DEFAULTS = {
     "bias": None,
     **dict.fromkeys(("alpha", "beta", "value"), 1),
 }
-"""Of arguments that some overloads of an operator have, and others have not, or leave out."""
+"""Defaults of arguments that some overloads of an operator lack."""
 
 
 class _Row:
-    """The formula of a row: its parameters are the names that its module has not.
+    """Formula of a table row; its parameters are the names that its module lacks.
 
-    The expression is compiled when it is first needed: a result that is read back needs none.
+    The expression is compiled at its first use: reading a saved result needs none.
     """
 
     def __init__(
@@ -354,7 +353,7 @@ class _Row:
             each.id
             for each in names
             if each.id not in bound
-            # A function that is not called is an argument of the same name.
+            # A function name that is not called is an argument of that name.
             and not (
                 id(each) in called if callable(known.get(each.id)) else each.id in self.__globals__
             )
@@ -385,11 +384,9 @@ _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
 
 
 def _check_keys(operators: tuple[Any, ...]) -> None:
-    """Refuses what can be the name of no operator, and names what was meant."""
+    """Refuse invalid operator names, with a suggestion."""
     if not operators or not all(isinstance(each, str) for each in operators):
-        raise InputError(
-            'formula: name the operators that it counts, as in @roofline.formula("mylib.my_op")'
-        )
+        raise InputError('formula: expected operator names, as in @roofline.formula("mylib.my_op")')
     for key in operators:
         if _KEY.fullmatch(key) and not key.startswith("torch."):
             continue
@@ -397,25 +394,25 @@ def _check_keys(operators: tuple[Any, ...]) -> None:
         if "." not in meant:
             meant = f"mylib.{meant}"
         raise InputError(
-            f"formula for '{key}': an operator is named with its name space, as torch.ops has it"
+            f"formula for '{key}': expected an operator with its namespace, as in torch.ops"
             + (f": '{meant}'" if _KEY.fullmatch(meant) else ", such as 'mylib.my_op'")
         )
 
 
-def _is_defined_again(function: Function, before: Function) -> bool:
-    """Whether `function` is `before` after its cell or file ran once more."""
+def _is_redefinition(function: Function, before: Function) -> bool:
+    """True if `function` is `before` after its cell or file ran again."""
     if function is before:
         return True
     (file, line), (file_before, line_before) = file_of(function), file_of(before)
     same_module = function.__module__ == before.__module__
     if same_module and function.__module__ == "__main__" and file != file_before:
-        # Cells of a notebook are files of their own.
+        # Each cell of a notebook is a file.
         return True
     if not file or not (same_module or file == file_before):
         return False
     if getattr(function, "__qualname__", "") == getattr(before, "__qualname__", None):
         return "<lambda>" not in function.__qualname__ or line == line_before
-    # Renamed, in a file that ran again, as another module.
+    # Renamed, in a file that ran again as another module.
     own, own_before = (getattr(each, "__globals__", None) for each in (function, before))
     return file == file_before and own is not own_before
 
@@ -430,7 +427,7 @@ _TYPES = {
     "ordering": "reduction",
     "quantized": "quantization",
 }
-"""The kind of operator of modules that have another name."""
+"""Operator types of modules with another name."""
 
 
 def _default_type(module: str | None) -> str:
@@ -439,7 +436,7 @@ def _default_type(module: str | None) -> str:
 
 
 def find(operator: str, overload: str = "") -> Formula | None:
-    """The formula for an operator such as ``"aten.add_"`` and its overload; None: there is none."""
+    """Return the formula of an operator such as ``"aten.add_"`` and its overload, or None."""
     functional = operator[:-1] if operator.endswith("_") else operator
     for key in (f"{operator}.{overload}", operator, f"{functional}.{overload}", functional):
         if key in _formulas:
@@ -448,5 +445,5 @@ def find(operator: str, overload: str = "") -> Formula | None:
 
 
 def known() -> Mapping[str, Formula]:
-    """All formulas by key."""
+    """Return all formulas by key."""
     return dict(_formulas)

@@ -1,4 +1,6 @@
-"""Every operator that has a formula, with what is counted of it in words."""
+"""All operators with a formula, with their FLOP and bytes in words; operators of a model without
+one.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ from roofline.workload.tensors import InputSpec, TensorSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingOperator:
-    """An operator of unknown FLOP: its calls, their traffic in bytes, and where they are.
+    """Operator of unknown FLOP: calls, their traffic in bytes, and locations.
 
-    ``formula`` is the one that it has, but not for complex numbers; ``""``: there is none.
-    ``examples`` are operands of its calls, each once (``"4x8, 8 -> 4x8"``), ``modules`` the paths
-    that they are in, ``stub`` the beginning of a formula for it (``""`` where it has one).
+    ``formula`` is its formula that does not hold for complex numbers; ``""``: it has none.
+    ``examples`` are the distinct operands of its calls (``"4x8, 8 -> 4x8"``), ``modules`` the paths
+    of the calling modules, ``stub`` the beginning of a formula (``""`` where it has one).
     """
 
     op: str
@@ -55,7 +57,7 @@ class MissingOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Missing(Result):
-    """What of a model's operators has no formula; `calls` and `operators` are all but free ones."""
+    """Operators of a model without a formula; `calls` and `operators` count all but free ones."""
 
     kind: ClassVar = "missing operators"
     made_by: ClassVar = "roofline operators --missing MODEL -o FILE.json"
@@ -80,26 +82,24 @@ class Missing(Result):
 
     @property
     def summary(self) -> str:
-        """How many calls and operators are of unknown FLOP."""
+        """Calls and operators of unknown FLOP, in words."""
         if not self.calls:
-            nothing = "nothing is missing: it calls no operator that computes or moves anything"
-            return f"{self.model}: {nothing}"
+            return f"{self.model}: no missing operators: no operator computes or moves anything"
         calls, operators = counted(self.calls, "operator call"), counted(self.operators, "operator")
         if not self.missing:
-            return f"{self.model}: nothing is missing: {calls} of {operators} all have formulas"
+            return f"{self.model}: no missing operators: {calls} of {operators} all have formulas"
         of = sum(each.calls for each in self.missing)
         return (
-            f"{self.model}: FLOP are unknown of {of} of {calls} and of {len(self.missing)} of"
-            f" {operators}"
+            f"{self.model}: unknown FLOP in {of} of {calls} and {len(self.missing)} of {operators}"
         )
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each operator; several of a kind in a cell are set apart by ``; ``."""
+        """Return a row per operator; several values in a cell are separated by ``; ``."""
         for cells in fields_of(self.columns, self.missing):
             yield [*cells[:4], *("; ".join(each) for each in cells[4:])]
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return the operators, those that move most first, and the beginnings of formulas."""
+        """Return the operators by falling traffic, and the beginnings of formulas."""
         if self.missing:
             yield Grid(
                 title="Operators of unknown FLOP (their bytes are counted)",
@@ -107,9 +107,9 @@ class Missing(Result):
                     Column(heading="operator"),
                     Column(heading="calls", align="right"),
                     Column(heading="bytes", align="right"),
-                    Column(heading="reads -> writes", sacrifice=2, least=24),
-                    Column(heading="in", sacrifice=1, least=16, cut="start"),
-                    Column(heading="why"),
+                    Column(heading="inputs -> outputs", sacrifice=2, least=24),
+                    Column(heading="module", sacrifice=1, least=16, cut="start"),
+                    Column(heading="reason"),
                 ),
                 rows=tuple(
                     (
@@ -127,7 +127,7 @@ class Missing(Result):
 
     @property
     def stubs(self) -> str:
-        """The beginnings of the formulas that are missing, as Python; ``""`` where none is."""
+        """Beginnings of the missing formulas, as Python; ``""`` if none is missing."""
         stubs = [
             f"# {printable(each.examples[0])}\n{each.stub}" for each in self.missing if each.stub
         ]
@@ -139,13 +139,13 @@ def _more(values: Sequence[str]) -> str:
 
 
 Parameters = Callable[[OperatorRecord], Sequence[str]]
-"""Gives the names of an operator's arguments."""
+"""Returns the names of an operator's arguments."""
 
 
-def missing_in(
+def find_missing(
     records: Iterable[OperatorRecord], parameters: Parameters
 ) -> tuple[MissingOperator, ...]:
-    """The operators of unknown FLOP, those that move most first."""
+    """Return the operators of unknown FLOP by falling traffic."""
     calls: dict[str, list[OperatorRecord]] = {}
     for each in records:
         if each.state is State.UNKNOWN:
@@ -164,7 +164,7 @@ def _missing(op: str, calls: list[OperatorRecord], parameters: Parameters) -> Mi
         examples=tuple(dict.fromkeys(map(_operands, calls))),
         modules=tuple(dict.fromkeys(each.module_path for each in calls)),
         phases=tuple(dict.fromkeys(each.phase for each in calls)),
-        stub="" if first.formula else stub(op, parameters(first)),
+        stub="" if first.formula else formula_stub(op, parameters(first)),
     )
 
 
@@ -179,23 +179,23 @@ def _operands(call: OperatorRecord) -> str:
     return f"{shapes(call.inputs)} -> {shapes(call.outputs)}".strip()
 
 
-def stub(op: str, parameters: Sequence[str]) -> str:
-    """The beginning of a formula for `op`, to be pasted: without its numbers it counts nothing."""
+def formula_stub(op: str, parameters: Sequence[str]) -> str:
+    """Return the beginning of a formula for `op`; it fails until its numbers are filled in."""
     name = op.rpartition(".")[2]
-    # What Python takes for a word of its own arrives in **_.
+    # Python keywords arrive in **_.
     names = [each for each in parameters if each.isidentifier() and not keyword.iskeyword(each)]
     if keyword.iskeyword(name) or not name.isidentifier():
         name = f"{op.partition('.')[0]}_{name}"
     return (
         f'@roofline.formula("{op}")\n'
         f"def {name}({', '.join([*names, 'output', '**_'])}):\n"
-        '    """What one call takes, in words."""\n'
+        '    """FLOP of one call, in words."""\n'
         "    return roofline.Flop(macs=..., other=...)\n"
     )
 
 
 EACH_OPERAND_ONCE = "each operand once; views free; in place: read and written"
-"""The bytes of an operator whose formula says nothing else."""
+"""Bytes of an operator by default."""
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -204,10 +204,10 @@ _PACKAGE = Path(__file__).parents[2]
 class Entry:
     """A formula for one operator, in words.
 
-    ``key`` is the operator (``"aten.mm"``), ``flop_rule`` the first paragraph of what its function
-    says of itself, ``flop_detail`` the others (``""``: it says no more), ``byte_rule`` which bytes
-    are charged. ``file`` is relative to the folder that roofline is in, and absolute where the
-    formula is the user's own; ``""`` and line 0 where the function has none.
+    ``key`` is the operator (``"aten.mm"``), ``flop_rule`` the first paragraph of the docstring of
+    its function, ``flop_detail`` the remaining ones, ``byte_rule`` the charged bytes. ``file`` is
+    relative to the parent folder of roofline, absolute for formulas of the user; ``""`` and line 0
+    if unknown.
     """
 
     key: str
@@ -221,8 +221,8 @@ class Entry:
     is_user: bool
 
     @property
-    def where(self) -> str:
-        """``file:line``; ``""`` where there is none."""
+    def source(self) -> str:
+        """``file:line``; ``""`` if unknown."""
         return f"{self.file}:{self.line}" if self.file else ""
 
 
@@ -233,7 +233,7 @@ _FORMULAS = "roofline/workload/formulas/"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Operators(Result):
-    """Operators that have a formula: those that were looked for, of `known` in all."""
+    """Operators with a formula that match a query; `known` counts all of them."""
 
     kind: ClassVar = "operators"
     made_by: ClassVar = "roofline operators -o FILE.json"
@@ -245,73 +245,72 @@ class Operators(Result):
 
     @property
     def summary(self) -> str:
-        """How many operators have how many formulas."""
+        """Numbers of operators and formulas, in words."""
         count, rules = len(self.operators), len(shared_rules(self.operators))
-        among = "" if count == self.known else f" of the {self.known}"
-        return f"{count}{among} operators that have a formula: {counted(rules, 'formula')}"
+        among = "" if count == self.known else f" of {self.known}"
+        return f"{count}{among} operators with a formula: {counted(rules, 'formula')}"
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each operator."""
+        """Return a row per operator."""
         return fields_of(self.columns, self.operators)
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return the operators, one a line where lines are long, else by formula, and notes."""
+        """Return the operators, one per line on wide terminals, else by formula, and notes."""
         del view
         rules = shared_rules(self.operators)
-        headings = ("operator", "type", "FLOP", "bytes", "where")
+        headings = ("operator", "type", "FLOP", "bytes", "source")
         lines = Grid(
             title="",
             columns=tuple(Column(heading=each) for each in headings),
             rows=tuple(
-                (each.key, each.type, _flop(each), _bytes(each), each.where)
+                (each.key, each.type, _flop(each), _bytes(each), each.source)
                 for each in self.operators
             ),
         )
-        together = Grid(
+        by_formula = Grid(
             title="",
-            columns=(Column(heading="operator"), Column(heading="type, FLOP, bytes, where")),
+            columns=(Column(heading="operator"), Column(heading="type, FLOP, bytes, source")),
             rows=tuple(
                 (
                     ", ".join(each.key.removeprefix("aten.") for each in rule),
                     f"{first.type}: {_flop(first)} Bytes: {_bytes(first)}."
-                    f" ({first.where.removeprefix(_FORMULAS)})",
+                    f" ({first.source.removeprefix(_FORMULAS)})",
                 )
                 for rule in sorted(rules, key=lambda each: each[0].type)
                 for first in rule[:1]
             ),
         )
-        yield Choice(grids=(lines, together))
+        yield Choice(grids=(lines, by_formula))
         if len(rules) == 1:
-            # What there is no room for in a table of many.
             (first, *_), *_ = rules
-            more = [("More", first.flop_detail)] if first.flop_detail else []
-            of_complex = "counted" if first.is_for_complex else "of unknown FLOP, if it takes any"
-            yield KeyValueBlock(lines=(*more, ("Complex numbers", of_complex)))
+            details = [("Details", first.flop_detail)] if first.flop_detail else []
+            of_complex = "counted" if first.is_for_complex else "unknown FLOP"
+            yield KeyValueBlock(lines=(*details, ("Complex numbers", of_complex)))
         yield from notes(
             "Notes",
             (
                 f"{_SHORT}: {_MEANING}",
-                "operators without a name space are aten's",
-                "what a model needs and has no formula: roofline operators --missing MODEL",
+                "operators without a namespace are aten's",
+                "operators of a model without a formula: roofline operators --missing MODEL",
             ),
         )
 
 
 def _flop(entry: Entry) -> str:
-    return entry.flop_rule or "not said: its function has no docstring"
+    return entry.flop_rule or "(no docstring)"
 
 
 def _bytes(entry: Entry) -> str:
     return _SHORT if entry.byte_rule == EACH_OPERAND_ONCE else entry.byte_rule
 
 
-def catalogue() -> tuple[Entry, ...]:
-    """All operators that have a formula, by name."""
+def catalog() -> tuple[Entry, ...]:
+    """Return all operators with a formula, by name."""
     return tuple(entry_of(each) for _, each in sorted(known().items()))
 
 
 def entry_of(formula: Formula) -> Entry:
-    """What a formula says of itself."""
+    """Return the entry of a formula."""
     first, _, others = (inspect.getdoc(formula.function) or "").partition("\n\n")
     file, line = formula.row or file_of(formula.function)
     is_user = not Path(file).is_relative_to(_PACKAGE)
@@ -333,7 +332,7 @@ def entry_of(formula: Formula) -> Entry:
 
 
 def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
-    """The operators that one formula counts in one way, together; in the order of the first."""
+    """Group operators that one formula counts in the same way, in the order of their first."""
     found: dict[tuple[object, ...], list[Entry]] = {}
     for each in entries:
         same = (each.file, each.line, each.type, each.flop_rule, each.byte_rule)
@@ -341,21 +340,19 @@ def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
     return [tuple(each) for each in found.values()]
 
 
-def of_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
-    """Those of a kind, such as ``"convolution"``."""
+def filter_by_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
+    """Return the entries of a type, such as ``"convolution"``."""
     types = sorted({each.type for each in entries})
     if type not in types:
-        raise InputError(
-            f"--type '{type}': there are {', '.join(types)}{did_you_mean(type, types)}"
-        )
+        raise InputError(f"--type '{type}': expected {', '.join(types)}{did_you_mean(type, types)}")
     return tuple(each for each in entries if each.type == type)
 
 
-def matching(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
-    """Those whose name is `pattern`, else those that it fits: by ``*``, ``?`` or ``[…]``, with or
-    without the name space, else as a part.
+def filter_by_name(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
+    """Return the entries whose name is `pattern`, else those that match it as a glob or contain it.
 
-    The name of an in-place variant or an overload finds the formula that counts it.
+    A glob may omit the namespace. In-place variants and overloads find the formula that counts
+    them.
     """
     wanted = pattern.removeprefix("torch.ops.").replace("::", ".")
     exact = tuple(each for each in entries if each.key == wanted)
@@ -377,7 +374,7 @@ def matching(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
 
 
 def _counted_as(operator: str) -> str:
-    """The key of the formula that counts an operator as torch prints it; ``""`` if none does."""
+    """Return the key of the formula for an operator as torch prints it; ``""`` if none."""
     space, _, rest = operator.partition(".")
     name, _, overload = rest.partition(".")
     if not rest:
@@ -392,5 +389,5 @@ def _nearest_keys(wanted: str, entries: Sequence[Entry]) -> str:
     close = get_close_matches(wanted, keys, n=6, cutoff=0.6)
     names = list(dict.fromkeys(keys[each] for each in close))[:3]
     if not names:
-        return "; roofline operators without a pattern lists all that have one"
+        return "; roofline operators without a pattern lists all"
     return f"; the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

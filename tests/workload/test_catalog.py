@@ -16,12 +16,12 @@ import pytest
 import roofline
 from roofline.errors import InputError
 from roofline.workload.formulas import Flop, formula, known, registry
-from roofline.workload.formulas.catalogue import (
+from roofline.workload.formulas.catalog import (
     EACH_OPERAND_ONCE,
-    catalogue,
+    catalog,
     entry_of,
-    matching,
-    of_type,
+    filter_by_name,
+    filter_by_type,
     shared_rules,
 )
 from roofline.workload.formulas.registry import Formula
@@ -79,7 +79,7 @@ def test_every_formula_says_what_it_counts_and_which_bytes() -> None:
     """A docstring always; a rule in words where bytes are not each operand once."""
     offenders = {
         f"{each.file}:{each.line}: {each.key}"
-        for each in catalogue()
+        for each in catalog()
         if not each.flop_rule
         or (each.byte_rule == EACH_OPERAND_ONCE and says_bytes(known()[each.key].function))  # pyright: ignore[reportArgumentType]
     }
@@ -100,23 +100,23 @@ def test_the_check_of_bytes_finds_what_it_looks_for() -> None:
 
 
 def test_the_catalogue_has_every_formula_in_the_order_of_names() -> None:
-    entries = catalogue()
+    entries = catalog()
     assert [each.key for each in entries] == sorted(known())
     assert all(each.type and not each.is_user for each in entries)
 
 
 def test_entries_stand_at_the_line_of_their_function() -> None:
     """At that line of that file begins a definition with its decorators, or a row."""
-    for each in catalogue():
+    for each in catalog():
         lines = (PACKAGE.parent / each.file).read_text(encoding="utf-8").splitlines()
         if known()[each.key].row is not None:
             operators = "\n".join(lines[each.line - 1 :]).partition("=")[0]
-            assert each.key in operators.split(), each.where
+            assert each.key in operators.split(), each.source
             continue
-        assert lines[each.line - 1].strip().startswith(("@", "def ", "lambda")), each.where
+        assert lines[each.line - 1].strip().startswith(("@", "def ", "lambda")), each.source
         name = getattr(known()[each.key].function, "__name__", "")
         following = "\n".join(lines[each.line - 1 : each.line + 60])
-        assert f"def {name}(" in following, each.where
+        assert f"def {name}(" in following, each.source
 
 
 def test_an_entry_of_roofline() -> None:
@@ -158,11 +158,11 @@ def test_an_entry_of_ones_own() -> None:
 def test_what_has_no_source_or_docstring_is_still_listed(function: Callable[..., Any]) -> None:
     """A partial, or a class: no file and no line, and no failure."""
     formula("mylib.odd")(function)
-    assert entry("mylib.odd").where == ""
+    assert entry("mylib.odd").source == ""
 
 
 def test_operators_of_one_formula_stand_together_and_none_is_lost() -> None:
-    entries = catalogue()
+    entries = catalog()
     rules = shared_rules(entries)
     assert sorted(each.key for rule in rules for each in rule) == [each.key for each in entries]
     by_key = {each.key: rule for rule in rules for each in rule}
@@ -190,7 +190,7 @@ def test_operators_of_one_formula_stand_together_and_none_is_lost() -> None:
     ],
 )
 def test_found_by_name(pattern: str, there: set[str], not_there: set[str]) -> None:
-    found = {each.key for each in matching(catalogue(), pattern)}
+    found = {each.key for each in filter_by_name(catalog(), pattern)}
     assert there <= found
     assert not found & not_there
 
@@ -207,15 +207,15 @@ def test_found_by_name(pattern: str, there: set[str], not_there: set[str]) -> No
 )
 def test_what_fits_nothing_names_the_nearest(pattern: str, message: str) -> None:
     if message == "^$":
-        assert len(matching(catalogue(), pattern)) > 100
+        assert len(filter_by_name(catalog(), pattern)) > 100
         return
     with pytest.raises(InputError, match=message) as raised:
-        matching(catalogue(), pattern)
+        filter_by_name(catalog(), pattern)
     assert "\n" not in str(raised.value)
 
 
 def test_only_those_of_a_kind() -> None:
-    found = of_type(catalogue(), "softmax")
+    found = filter_by_type(catalog(), "softmax")
     assert {each.type for each in found} == {"softmax"}
-    with pytest.raises(InputError, match=r"--type 'sofmax': there are .*did you mean 'softmax'"):
-        of_type(catalogue(), "sofmax")
+    with pytest.raises(InputError, match=r"--type 'sofmax': expected .*did you mean 'softmax'"):
+        filter_by_type(catalog(), "sofmax")
