@@ -14,7 +14,7 @@ from roofline import result
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.render.markdown import escaped
-from roofline.workload.formulas import catalogue
+from roofline.workload.formulas import catalog as formula_catalog
 
 TYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "int8")
 """The data types in the table of machines."""
@@ -28,10 +28,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def operators() -> str:
     """Return a table of formulas for each type of operator."""
-    entries = catalogue.catalogue()
+    entries = formula_catalog.catalog()
     parts = [f"{len(entries)} operators have a formula."]
     for type_ in sorted({each.type for each in entries}):
-        rules = catalogue.shared_rules(each for each in entries if each.type == type_)
+        rules = formula_catalog.shared_rules(each for each in entries if each.type == type_)
         rows = [
             (
                 ", ".join(f"`{each.key}`" for each in rule),
@@ -129,7 +129,7 @@ def kinds() -> Iterable[type[result.Result]]:
     """Return all kinds of results."""
     for name in roofline.__all__:
         getattr(roofline, name)
-    for module in ("workload.formulas.catalogue", "machine.difference", "latency.calibrated"):
+    for module in ("workload.formulas.catalog", "machine.difference", "latency.calibrated"):
         importlib.import_module(f"roofline.{module}")
     # A dataclass with slots is made twice; the later one counts.
     found = {each.kind: each for each in result.Result.__subclasses__() if hasattr(each, "kind")}
