@@ -1,4 +1,4 @@
-"""Finds hardware profiles by name: a file, the user's own, or those that come with roofline."""
+"""Hardware profiles by name: the user's own and the bundled ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, re
 from roofline.machine.measuring.estimation import Series, samples_file, samples_text
 
 HOST = "host"
-"""The name under which the profile of the user's own machine is found."""
+"""Name of the user's own machine."""
 
 
-Origin = Literal["measured here", "yours", "bundled"]
+Origin = Literal["this machine", "user", "bundled"]
 
 
 _SEPARATORS = re.compile(r"[\s_-]+")
@@ -28,7 +28,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A profile with a name; it is None, and ``error`` says why, where the file is damaged."""
+    """A named profile; None with an ``error`` if its file is damaged."""
 
     name: str
     path: Path
@@ -38,31 +38,31 @@ class Entry:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Its other names."""
+        """Other names of the profile."""
         return self.profile.aliases if self.profile else ()
 
 
 def user_folder() -> Path:
-    """The folder of the user's own hardware profiles; it need not exist."""
+    """Return the folder of the user's hardware profiles, which may not exist."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("roofline", appauthor=False)) / "hardware"
 
 
 def bundled_folder() -> Path:
-    """The folder of the profiles that come with roofline: in the package, or in its checkout."""
+    """Return the folder of bundled profiles: in the package, or in its checkout."""
     package = Path(__file__).parent.parent
     shipped = package / "hwprofiles"
     return shipped if shipped.is_dir() else package.parent / "hwprofiles"
 
 
 def host_file() -> Path:
-    """Where the profile of this machine is kept; it need not exist."""
+    """Return the file of this machine's profile, which may not exist."""
     return user_folder() / f"{HOST}.toml"
 
 
 def entries() -> Sequence[Entry]:
-    """All profiles that have a name, this machine's first; damaged ones say so and hide nothing."""
+    """Return all named profiles, this machine's first; damaged ones carry an error."""
     found: dict[str, Entry] = {}
     for folder in (user_folder(), bundled_folder()):
         for path in sorted(folder.glob("*.toml"), key=lambda each: (each.stem != HOST, each.stem)):
@@ -73,9 +73,9 @@ def entries() -> Sequence[Entry]:
                 profile = read_profile(path)
             except FileFormatError as problem:
                 error = str(problem)
-            origin: Origin = "bundled" if folder == bundled_folder() else "yours"
+            origin: Origin = "bundled" if folder == bundled_folder() else "user"
             if path == host_file():
-                origin = "measured here"
+                origin = "this machine"
             found[path.stem] = Entry(
                 name=path.stem, path=path, origin=origin, profile=profile, error=error
             )
@@ -83,14 +83,12 @@ def entries() -> Sequence[Entry]:
 
 
 def find_hardware(name_or_file: str) -> Path:
-    """The file of a profile: a path, its name, or one of its aliases.
+    """Return the file of a profile, by path, name or alias.
 
-    Names and aliases ignore case, spaces, dashes and underscores; an exact name comes before an
-    alias.
+    Case, spaces, dashes and underscores are ignored. An exact name takes precedence over an alias.
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
-        # Whether it can be read, its reader says.
         return path
     for folder in (user_folder(), bundled_folder()):
         candidate = folder / f"{name_or_file}.toml"
@@ -99,18 +97,17 @@ def find_hardware(name_or_file: str) -> Path:
     if name_of_host() == name_or_file:
         return host_file()
     if name_or_file == HOST:
-        raise HardwareError("this machine was not measured yet; run `roofline measure`")
+        raise HardwareError("no profile of this machine; run `roofline measure`")
     known = entries()
 
     def is_same(other: str) -> bool:
-        """Whether it is the name but for case, spaces, dashes and underscores."""
         one, another = (_SEPARATORS.sub("", each.lower()) for each in (name_or_file, other))
         return one == another
 
     words = set(_SEPARATORS.split(name_or_file.lower()))
     by_name = [each for each in known if is_same(each.name)]
     by_alias = [each for each in known if any(map(is_same, each.aliases))]
-    # Every word stands in the profile's name, or in one of its aliases.
+    # All words occur in the profile's name or in one alias.
     family = [
         each
         for each in known
@@ -133,9 +130,9 @@ def find_hardware(name_or_file: str) -> Path:
 
 
 def _is_whole(name: str, entry: Entry) -> bool:
-    """Whether `name` leaves out no word that could make another product of it.
+    """Return True if `name` omits no word that distinguishes another product.
 
-    After a model number, that is a word of letters alone: an `m1` is no `m1-max`.
+    After a model number that is a word of letters: `m1` is not `m1-max`.
     """
     words = _SEPARATORS.split(name.lower())
     if not any(character.isdigit() for character in name):
@@ -150,11 +147,11 @@ def _is_whole(name: str, entry: Entry) -> bool:
 
 
 def _is_near(name: str, known: str) -> bool:
-    """Whether `name` may be a misspelled `known`, and not the name of another product.
+    """Return True if `name` may be a misspelling of `known`, and not another product.
 
-    Numbers agree digit by digit, and so do the letters before and after them: `h20` is not near
-    `h200`, nor `mi250` near `mi250x`, nor `v100s` near `v100-sxm2`. The last letters may be cut
-    short, words and suffixes of two letters or more may be misspelled.
+    Numbers and the letters next to them must match: `h20` is not near `h200`, nor `mi250` near
+    `mi250x`, nor `v100s` near `v100-sxm2`. The last letters may be missing; words and suffixes of
+    two or more letters may be misspelled.
     """
     runs, whole = _runs(name), _runs(known)
     if not runs or len(runs) > len(whole):
@@ -172,17 +169,17 @@ def _is_near(name: str, known: str) -> bool:
 
 
 _SUFFIX = "+"
-"""Stands before letters that follow a number at once."""
+"""Marks letters that directly follow a number."""
 
 
 def _runs(name: str) -> list[str]:
-    """The numbers and the letters of a name, letter runs marked that are a number's suffix."""
+    """Return the numbers and letter runs of a name; suffixes of numbers are marked."""
     marked = re.sub("(?<=[0-9])(?=[a-z])", _SUFFIX, name.lower())
     return re.findall(r"\+?[a-z]+|[0-9]+", marked)
 
 
 def name_of_host() -> str:
-    """The name in this machine's profile; ``""`` if there is none, or none that can be read."""
+    """Return the name in this machine's profile; ``""`` without a readable one."""
     try:
         return read_profile(host_file()).name
     except FileFormatError:
@@ -190,42 +187,42 @@ def name_of_host() -> str:
 
 
 def load_hardware(name_or_file: str | Path) -> HardwareProfile:
-    """The hardware profile of that name or in that file.
+    """Return the hardware profile of that name or in that file.
 
     Args:
         name_or_file: ``"host"`` (this machine, as `roofline measure` saved it), the name of a
             bundled or own profile such as ``"10980xe"``, or the path of a TOML file.
 
     Raises:
-        HardwareError: there is none.
+        HardwareError: there is no such profile.
         FileFormatError: its file is damaged or was written by a newer version.
     """
     return read_profile(find_hardware(str(name_or_file)))
 
 
 def check_user_folder() -> None:
-    """Refuses a folder in which the profile of this machine could not be kept."""
+    """Raise HardwareError if this machine's profile cannot be stored."""
     path = host_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HardwareError(f"{path.parent}: cannot be made: {error.strerror}") from None
+        raise HardwareError(f"cannot create folder {path.parent}: {error.strerror}") from None
     check_writable(path, overwrite=True)
 
 
 def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) -> Path:
-    """Keeps a measured profile in the user's folder, in place of the one before, and its samples.
+    """Save a measured profile and its samples in the user's folder; return the profile's file.
 
-    That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name. A
-    quick one does not take the place of a fuller one that still holds: it is ``host-quick.toml``;
-    nor does one without ceilings of the hardware, which is ``host-library.toml``.
+    A CPU's profile is ``host.toml``, which `analyze` uses; other devices have a file by name. A
+    quick profile does not replace a fuller valid one (``host-quick.toml``), nor does one without
+    hardware ceilings (``host-library.toml``).
     """
     check_user_folder()
     name = HOST
     if profile.device != "cpu":
         name = profile.name
     else:
-        # What cannot be read, or is of another host, gives way.
+        # An unreadable profile, or that of another host, is replaced.
         with suppress(FileFormatError):
             before = read_profile(host_file())
             if before.host and profile.host and not before.host.difference(profile.host):
@@ -240,25 +237,25 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
     return path
 
 
-_OTHER_HOST = "this host is not the one that was measured"
+_OTHER_HOST = "the profile is from another host"
 
 
 def is_about_host(note: str) -> bool:
-    """Whether a note of `still_valid` says that the profile is another host's."""
+    """Return True if a note of `still_valid` reports another host."""
     return note.startswith(_OTHER_HOST)
 
 
 def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """`profile` as far as it still holds on `host`, and what a user should know, one line each.
+    """Return `profile` without figures invalid on `host`, and warnings, one line each.
 
-    A changed fingerprint is a warning; a changed torch drops what it reached, and its overheads.
+    A changed fingerprint gives a warning; a changed torch removes library ceilings and overheads.
     """
     notes: list[str] = []
     if profile.host is None:
         return profile, ()
     difference = profile.host.difference(host)
     if difference:
-        notes.append(f"{_OTHER_HOST} ({difference}); run `roofline measure` to measure it anew")
+        notes.append(f"{_OTHER_HOST} ({difference}); run `roofline measure` again")
     measured_with = profile.host.versions.get("torch", "")
     try:
         torch_version = version("torch")
@@ -267,8 +264,8 @@ def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, 
     hardware = tuple(each for each in profile.compute if each.kind != "library")
     if len(hardware) < len(profile.compute) and measured_with != torch_version:
         notes.append(
-            f"torch {measured_with} became {torch_version}, so its library ceilings no longer hold;"
-            " run `roofline measure` for new ones"
+            f"library ceilings ignored: measured with torch {measured_with}, installed is"
+            f" {torch_version}; run `roofline measure` again"
         )
         rates = (
             tuple(each for each in level.bandwidth if each.kind != "library")

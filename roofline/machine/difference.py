@@ -1,21 +1,20 @@
-"""Two machines, or one machine at two dates: ratios of all figures, and which of them changed.
+"""Comparison of two machines, or of one machine at two dates: ratios, and significant changes.
 
-Figures are the same if kind, data type or level, unit, kernel and number of threads are; of two
-machines, all threads of the one are compared with all threads of the other.
+Figures are matched by kind, data type or level, unit, kernel and number of threads. For two
+machines, all threads of one are compared with all threads of the other.
 
 A figure has changed if |ln(new / old)| exceeds both
 
-* `FLOOR`, 4 %: on a calm host two runs repeat within 3 % in 95 of 100 figures, which makes it 4 %
-  in 99 of 100, and
+* `FLOOR`, 4 %: on an idle host two runs agree within 3 % in 95 of 100 figures, 4 % in 99, and
 * `QUANTILE` standard deviations of the difference of two single bursts: sqrt(s1² + s2²) / 1.349,
-  with s the interquartile range over the median (1.349 standard deviations of a normal one). How
-  far the medians of two runs lie apart cannot be known from one, so bursts stand in for it.
+  with s the interquartile range over the median (1.349 standard deviations of a normal
+  distribution). One run does not show how far medians of runs differ, so bursts stand in.
 
-Where no spread is kept, that of a normal distribution whose 95th percentile is the peak stands in:
-nothing where peak and median are one, as on data sheets. Sizes of caches move by steps of their
-curve: `CAPACITY_FLOOR`. Arithmetic, L1 and L2 run at the clock of the core: where that was measured
-both times, what changed as much as it did is no change of its own (`Pair.follows_clock`). A
-neighbor that stays for a whole run moves its median, not its peak, and is reported.
+Without a saved spread, that of a normal distribution whose 95th percentile is the peak is used:
+zero where peak and median are equal, as on data sheets. Cache sizes move by steps of their curve:
+`CAPACITY_FLOOR`. Arithmetic, L1 and L2 run at the core clock. A change that matches the measured
+change of the clock is not reported (`Pair.follows_clock`). A process that disturbs a whole run
+lowers its median, not its peak, and is reported.
 """
 
 from __future__ import annotations
@@ -34,36 +33,36 @@ from roofline.machine.quantities import Quantity, age, best_of, named, origin, q
 from roofline.result import Result
 
 FLOOR = 0.04
-"""Relative change that is never notable, whatever the spreads."""
+"""Relative change that is never significant, whatever the spreads."""
 
 CAPACITY_FLOOR = 0.25
-"""The same for sizes of caches, which a curve finds as exactly as its steps are fine."""
+"""The same for cache sizes, which are as exact as the steps of their curve."""
 
 QUANTILE = 2.576
-"""Standard deviations that 1 of 100 differences of one normal distribution exceeds."""
+"""Standard deviations exceeded by 1 of 100 differences within one normal distribution."""
 
 _IQR_PER_SD = 1.349
 _PEAK_PER_SD = 1.645
 
 ALL = "all"
-"""Number of threads of a figure that is for as many as its machine has."""
+"""Threads label of figures measured on all threads of a machine."""
 
 Both = tuple[float | None, float | None]
-"""A number of each machine; None: not known of that one."""
+"""A number of each machine; None: unknown."""
 
 
 def ratio(pair: Both) -> float | None:
-    """Return the second of `pair` over the first; None where one is unknown, or the first is 0."""
+    """Return the second of `pair` over the first; None where one is unknown or the first is 0."""
     first, second = pair
     return second / first if first and second is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One figure of both machines; None: not known of that one. Ratios: second over first.
+    """One figure on both machines; None: unknown. Ratios are second over first.
 
-    ``threads`` is a number, ``"all"``: as many as each machine has, or ``""`` where nothing runs.
-    ``clock_ratio`` is that of the clock for what runs at it, 1 for everything else.
+    ``threads`` is a number, ``"all"`` (all threads of each machine), or ``""`` for capacities and
+    clocks. ``clock_ratio`` is that of the core clock for figures that follow it, else 1.
     """
 
     first: Quantity | None
@@ -73,7 +72,7 @@ class Pair:
 
     @property
     def one(self) -> Quantity:
-        """The figure of a machine that knows it, for what both share."""
+        """The figure of a machine that has it, for the shared fields."""
         return self.first or self.second  # pyright: ignore[reportReturnType]  one is known
 
     @property
@@ -83,22 +82,22 @@ class Pair:
 
     @property
     def peaks(self) -> Both:
-        """The best of each; of times, the shortest."""
+        """Peak rates; for times, the shortest."""
         return self.first and self.first.peak, self.second and self.second.peak
 
     @property
     def sustained(self) -> Both:
-        """The medians."""
+        """Medians."""
         return self.first and self.first.sustained, self.second and self.second.sustained
 
     @property
     def is_known(self) -> bool:
-        """Whether both have it; files may hold times of nothing, which have no ratio."""
+        """True if both machines have the figure and no value is zero."""
         return all((*self.peaks, *self.sustained))
 
     @property
     def peak_ratio(self) -> float | None:
-        """Ratio of the best."""
+        """Ratio of the peaks."""
         return ratio(self.peaks)
 
     @property
@@ -108,13 +107,13 @@ class Pair:
 
     @property
     def leading_ratio(self) -> float:
-        """The ratio that is farther from 1, of the medians or of the best; 1 where unknown."""
+        """The ratio farther from 1, of medians or peaks; 1 if unknown."""
         ratios = (self.sustained_ratio or 1.0, self.peak_ratio or 1.0)
         return max(ratios, key=lambda each: abs(math.log(each)))
 
     @property
     def noise(self) -> float:
-        """The |ln ratio| up to which spreads and floor explain a change."""
+        """Largest |ln ratio| explained by spreads and floor."""
         if self.one.what == "capacity":
             return CAPACITY_FLOOR
         spreads: list[float] = []
@@ -125,34 +124,34 @@ class Pair:
 
     @property
     def sustained_changed(self) -> bool:
-        """Whether the medians differ beyond the noise, and not as the clock does."""
+        """True if the medians differ beyond noise and clock."""
         return self._is_beyond(self.sustained_ratio)
 
     @property
     def peak_changed(self) -> bool:
-        """Whether the best figures differ beyond the noise, and not as the clock does."""
+        """True if the peaks differ beyond noise and clock."""
         return self._is_beyond(self.peak_ratio)
 
     def _is_beyond(self, value: float | None) -> bool:
         by_clock = math.log(self.clock_ratio) * (-1 if self.one.measure == "s" else 1)
         change = math.log(value or 1.0)
-        # What stayed as it was has not changed, whatever the clock did.
+        # An unchanged figure counts as unchanged even if the clock changed.
         return min(abs(change), abs(change - by_clock)) > self.noise
 
     @property
     def changed(self) -> bool:
-        """Whether it changed beyond the noise, at its best or at its median."""
+        """True if peak or median changed significantly."""
         return self.sustained_changed or self.peak_changed
 
     @property
     def follows_clock(self) -> bool:
-        """Whether it changed beyond the noise, as far as the clock explains."""
+        """True if a change beyond the noise is explained by the clock."""
         farthest = abs(math.log(self.leading_ratio))
         return self.clock_ratio != 1.0 and not self.changed and farthest > self.noise
 
     @property
     def better(self) -> bool:
-        """Whether what changed most is for the better: a higher rate or size, a shorter time."""
+        """True if the largest change is an improvement: higher rate or size, shorter time."""
         return (self.leading_ratio > 1) == (self.one.measure != "s")
 
 
@@ -165,7 +164,10 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HardwareDifference(Result):
-    """Two machines, or one at two dates (``same_machine``); ratios are second over first."""
+    """Comparison of two machines, or of one at two dates (``same_machine``).
+
+    Ratios are second over first.
+    """
 
     kind: ClassVar = "hardware difference"
     made_by: ClassVar = "roofline hardware diff A B -o FILE.json"
@@ -183,12 +185,12 @@ class HardwareDifference(Result):
 
     @property
     def machines(self) -> tuple[HardwareProfile, HardwareProfile]:
-        """Both, in order."""
+        """Both profiles, in order."""
         return self.first, self.second
 
     @property
     def names(self) -> tuple[str, str]:
-        """Their names, numbered if those are the same; old and new of one machine."""
+        """Names, numbered if equal; "old" and "new" for one machine."""
         if self.same_machine:
             return "old", "new"
         first, second = (each.name for each in self.machines)
@@ -196,13 +198,13 @@ class HardwareDifference(Result):
 
     @property
     def same(self) -> bool:
-        """Whether nothing at all differs but the names."""
+        """True if the profiles differ in nothing but their names."""
         names = ("device", "threads", "host", "compute", "memory", "overheads", "links", "clock")
         return all(getattr(self.first, each) == getattr(self.second, each) for each in names)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Every figure: those that both know, in the first's order, then those of one machine."""
+        """All figures: common ones in the first's order, then those of one machine."""
         old, new = self.first.clock, self.second.clock
         clock = new.median_hz / old.median_hz if self.same_machine and old and new else 1.0
         first, second = map(quantities_of, self.machines)
@@ -210,7 +212,7 @@ class HardwareDifference(Result):
 
     @property
     def best(self) -> tuple[Pair, ...]:
-        """The fastest of each data type, their ridge points, and memory; widest type first."""
+        """Highest rate of each data type, ridge points and memory; widest type first."""
         pairs = self._joined(best_of(self.first), best_of(self.second))
 
         def order(pair: Pair) -> tuple[object, ...]:
@@ -237,7 +239,7 @@ class HardwareDifference(Result):
             )
             for key in {**one, **other}
         ]
-        # Sorting is stable, and what only the second knows already comes last.
+        # The sort is stable, and figures of the second machine alone come last already.
         return tuple(sorted(pairs, key=lambda each: None in (each.first, each.second)))
 
     def _threads(self, each: Quantity, machine: HardwareProfile) -> str:
@@ -248,33 +250,33 @@ class HardwareDifference(Result):
 
     @property
     def changes(self) -> tuple[Pair, ...]:
-        """Figures that both know."""
+        """Figures that both machines have."""
         return tuple(each for each in self.pairs if each.is_known)
 
     @property
     def notable(self) -> tuple[Pair, ...]:
-        """Figures that changed beyond the noise, the largest change first."""
+        """Significantly changed figures, largest change first."""
         found = [each for each in self.changes if each.changed]
         return tuple(sorted(found, key=lambda each: -abs(math.log(each.leading_ratio))))
 
     @property
     def following(self) -> tuple[Pair, ...]:
-        """Figures that changed as the clock did."""
+        """Figures that changed with the clock."""
         return tuple(each for each in self.changes if each.follows_clock)
 
     def only(self, which: int) -> tuple[Pair, ...]:
-        """Return the figures that only the first (0) or the second machine (1) knows."""
+        """Return the figures of only the first (0) or only the second machine (1)."""
         return tuple(each for each in self.pairs if (each.second, each.first)[which] is None)
 
     @property
     def host_difference(self) -> str | None:
-        """What differs in the hosts' fingerprints, ``""`` if nothing; None: not known of both."""
+        """Differences of the host fingerprints; ``""``: none; None: unknown."""
         old, new = self.first.host, self.second.host
         return old.difference(new) if old and new else None
 
     @property
     def versions(self) -> dict[str, list[str | None]]:
-        """Versions of software that differ, first and second; None: not there."""
+        """Software versions that differ, first and second; None: absent."""
         if self.first.host is None or self.second.host is None:
             return {}
         old, new = self.first.host.versions, self.second.host.versions
@@ -283,7 +285,7 @@ class HardwareDifference(Result):
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """All figures as plain data; of the fastest, also what reaches them."""
+        """All figures as plain data; the fastest also with their kernel."""
         names = ("what", "kind", "subject", "unit", "kernel", "threads", "measure", *_NUMBERS)
         figures: list[dict[str, Any]] = []
         for each in (*self.pairs, *self.best):
@@ -303,7 +305,7 @@ class HardwareDifference(Result):
         return [*rates, *change]
 
     def rows(self) -> Iterable[Sequence[Any]]:
-        """Return a row for each figure, then the fastest of each data type and its ridge point."""
+        """Return a row for each figure, then highest rates and ridge points."""
         for each in (*self.pairs, *self.best):
             one = each.one
             name = one.subject
@@ -315,7 +317,7 @@ class HardwareDifference(Result):
 
     @property
     def summary(self) -> str:
-        """What changed of one machine; of two, the ratios of float32 and memory bandwidth."""
+        """The verdict: significant changes, or ratios of float32 peak and memory bandwidth."""
         if self.same_machine:
             return _change_summary(self)
         first, second = self.names
@@ -323,29 +325,32 @@ class HardwareDifference(Result):
             return f"{first} and {second}: no difference"
         known = [each for each in self.best if each.is_known and each.one.what == "fastest"]
         rates = [each for each in known if each.one.measure == "flop/s"]
-        # float32 is what models are made in; else the widest type that both know.
+        # float32 is the default of models; else the widest common type.
         rates.sort(key=lambda each: each.one.subject != "float32")
-        said = [f"{each.one.subject} peak {_times(each.peak_ratio)}" for each in rates[:1]]
+        parts = [f"{each.one.subject} peak {_times(each.peak_ratio)}" for each in rates[:1]]
         memory = [each for each in known if each.one.subject == "memory"]
-        said += [f"memory bandwidth {_times(each.peak_ratio)}" for each in memory]
-        return f"{second} over {first}: {', '.join(said) or 'no figure in common'}"
+        parts += [f"memory bandwidth {_times(each.peak_ratio)}" for each in memory]
+        return f"{second} / {first}: {', '.join(parts) or 'no common figure'}"
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, then what changed of one machine, or all ratios of two."""
+        """Return facts, then significant changes or all ratios."""
         yield KeyValueBlock(lines=tuple(_facts(self, view)))
         if self.same_machine:
             yield from _changes(self)
         elif not self.same:
             yield from _ratios(self)
+            yield KeyValueBlock(
+                lines=(("Next", "roofline compare MODEL --hardware A --hardware B"),)
+            )
 
 
 def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareDifference:
-    """Return what changed between two measurements of a machine."""
+    """Return the comparison of two measurements of one machine."""
     return HardwareDifference(first=old, second=new, same_machine=True)
 
 
 def _in_core(each: Quantity) -> bool:
-    """Whether a figure is of what runs at the clock of a core, as the nearer caches do."""
+    """Return True for figures that follow the core clock: arithmetic, L1 and L2."""
     if each.kind == "library":
         return False
     near = each.subject in ("L1", "L2") and not each.kernel.endswith("-nt")
@@ -359,19 +364,19 @@ _MOST_NAMES = 6
 def _change_summary(change: HardwareDifference) -> str:
     found, compared = change.notable, counted(len(change.changes), "figure")
     if not change.changes:
-        return "nothing to compare: the two profiles have no figure in common"
+        return "nothing to compare: the profiles have no common figure"
     if not found:
         return f"no change beyond the noise floor ({compared} compared)"
-    said: list[str] = []
+    parts: list[str] = []
     for each in found[:_MOST_IN_SUMMARY]:
         one, is_peak = each.one, each.leading_ratio != each.sustained_ratio
         old, new = map(one.text, each.peaks if is_peak else each.sustained)
-        how = " at its peak" if is_peak and one.measure != "s" else ""
+        kind = " peak" if is_peak and one.measure != "s" else ""
         (name,) = named([one], threaded=one.what != "clock")
-        said.append(f"{name}{how} {old} → {new} ({_times(each.leading_ratio)})")
+        parts.append(f"{name}{kind} {old} → {new} ({_times(each.leading_ratio)})")
     more = len(found) - _MOST_IN_SUMMARY
-    said += [f"{more} more"] if more > 0 else []
-    return f"{len(found)} of {compared} changed beyond the noise floor: {'; '.join(said)}"
+    parts += [f"{more} more"] if more > 0 else []
+    return f"{len(found)} of {compared} changed beyond the noise floor: {'; '.join(parts)}"
 
 
 def _facts(difference: HardwareDifference, view: View) -> Iterable[tuple[str, str]]:
@@ -387,21 +392,21 @@ def _facts(difference: HardwareDifference, view: View) -> Iterable[tuple[str, st
         yield name, " · ".join(filter(None, parts))
     hosts = difference.host_difference
     if hosts is None and is_change:
-        yield "Hosts", "not known of both"
+        yield "Hosts", "unknown"
     elif hosts is not None and not (hosts and is_change):
-        yield "Hosts", hosts or "the same CPU and instruction sets"
+        yield "Hosts", hosts or "same CPU and instruction sets"
     if versions := difference.versions.items():
         words = (f"{name} {old or MISSING} → {new or MISSING}" for name, (old, new) in versions)
-        yield "Versions", ", ".join(words)
+        yield "Versions", " · ".join(words)
     if not difference.same:
         yield "Ratio", " / ".join(reversed(difference.names))
 
 
 def _changes(change: HardwareDifference) -> Iterable[Block]:
-    """Return what changed of one machine, what is new and gone, and how it was judged."""
+    """Return changed, new and missing figures, with the criteria."""
     if change.notable:
         yield table(
-            "Changed beyond the noise floor: medians, the largest change first",
+            "Changes beyond the noise floor, largest first (medians)",
             change.notable,
             {
                 "figure": lambda each: each.one.label,
@@ -417,19 +422,19 @@ def _changes(change: HardwareDifference) -> Iterable[Block]:
             narrow=("noise floor", "peak ratio", "verdict"),
         )
     if hosts := change.host_difference:
-        yield from notes("Not the same host", [hosts], urgent=True)
-    for title, which in (("New", 1), ("Gone", 0)):
+        yield from notes("Different hosts", [hosts], urgent=True)
+    for title, which in (("New figures", 1), ("Missing figures", 0)):
         found = named((each.one for each in change.only(which)), threaded=True)
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         lines = [", ".join(found[:_MOST_NAMES]) + more] if found else []
         yield from notes(f"{title}: {len(change.only(which))}", lines)
     old, new = (each.conditions for each in change.machines)
     lines = [
-        *(f"both times: {each}" for each in dict.fromkeys(new) if each in old),
+        *(f"both: {each}" for each in dict.fromkeys(new) if each in old),
         *(f"old: {each}" for each in dict.fromkeys(old) if each not in new),
         *(f"new: {each}" for each in dict.fromkeys(new) if each not in old),
     ]
-    yield from notes("Conditions of the measurements", lines, urgent=True)
+    yield from notes("Measurement conditions", lines, urgent=True)
     yield from notes("Notes", _judgment(change))
 
 
@@ -441,14 +446,14 @@ def _verdict(each: Pair) -> str:
     word = "better" if each.better else "worse"
     if not each.peak_changed:
         return f"{word}, peak unchanged"
-    return word if each.sustained_changed else f"{word} at the peak alone"
+    return word if each.sustained_changed else f"{word}, median unchanged"
 
 
 def _judgment(change: HardwareDifference) -> Iterable[str]:
     if change.changes:
         yield (
-            f"noise floor: {format_percent(FLOOR)} ({format_percent(CAPACITY_FLOOR)} of a cache's"
-            " size), or more where the interquartile ranges of both measurements are wide"
+            f"noise floor: {format_percent(FLOOR)} ({format_percent(CAPACITY_FLOOR)} for cache"
+            " sizes), more where interquartile ranges are wide"
         )
     old, new = change.first.clock, change.second.clock
     if change.following and old and new:
@@ -458,27 +463,27 @@ def _judgment(change: HardwareDifference) -> Iterable[str]:
             " listed)"
         )
     if any(not each.peak_changed and each.one.measure != "s" for each in change.notable):
-        yield "a lower median with an unchanged peak: most often a busy neighbor or less turbo"
+        yield "lower median, unchanged peak: usually other processes or a lower turbo clock"
     if any(side and side.doubt for each in change.notable for side in (each.first, each.second)):
-        yield "?: doubtful when it was measured"
+        yield "?: unreliable figure, by its own measurement"
     if change.first.effort != change.second.effort:
         efforts = f"{change.first.effort}, {change.second.effort}"
-        yield f"efforts differ ({efforts}): fewer bursts have rougher quantiles"
+        yield f"efforts differ ({efforts}): with fewer bursts quantiles are less accurate"
 
 
 _TABLES = {
     "Compute ceilings": ("compute",),
     "Memory bandwidth": ("bandwidth", "link"),
     "Clock and capacities": ("clock", "capacity"),
-    "Latencies and overheads, medians": ("latency", "overhead"),
+    "Latencies and overheads (medians)": ("latency", "overhead"),
 }
-"""Tables of two machines, and which figures they hold."""
+"""Tables of two machines, with the kinds of their figures."""
 
 
 def _ratios(difference: HardwareDifference) -> Iterable[Block]:
-    """Return the ratios of two machines: the fastest, all that both know, what one knows."""
+    """Return ratios of two machines: highest rates, common figures, figures of one."""
     first, second = difference.names
-    by = (f"{first} by", f"{second} by")
+    by = (f"{first} kernel", f"{second} kernel")
 
     def both(numbers: Callable[[Pair], Both]) -> dict[str, Callable[[Pair], str]]:
         return {
@@ -489,47 +494,46 @@ def _ratios(difference: HardwareDifference) -> Iterable[Block]:
 
     peaks = both(lambda each: each.peaks)
     yield table(
-        "Highest ceiling of each data type, farthest memory, ridge points",
+        "Peaks and ridge points by data type",
         difference.best,
         {
-            "": lambda each: (
+            "figure": lambda each: (
                 each.one.subject + " ridge point (FLOP/B)" * (each.one.what == "ridge")
             ),
             **peaks,
             by[0]: lambda each: (each.first and each.first.kernel) or MISSING,
             by[1]: lambda each: (each.second and each.second.kernel) or MISSING,
         },
-        left=("", *by),
+        left=("figure", *by),
         narrow=by,
     )
 
     def name(each: Pair) -> str:
-        # Of ceilings, it goes without saying that they are hardware's.
         is_library = each.one.what == "compute" and each.one.kind == "library"
         return each.one.label + " library" * is_library
 
     def peak(each: Pair) -> str:
         return each.one.text(each.one.peak)
 
-    names: dict[str, Callable[[Pair], str]] = {"": name}
+    names: dict[str, Callable[[Pair], str]] = {"figure": name}
     if any(each.has_threads for each in difference.machines):
         names["threads"] = lambda each: each.threads or MISSING
     for title, of in _TABLES.items():
         pairs = [each for each in difference.changes if each.one.what in of]
         is_time = any(each.one.measure == "s" for each in pairs)
         columns = {**names, **both(lambda each: each.sustained)} if is_time else {**names, **peaks}
-        # Data sheets have one figure for both.
+        # Data sheets have a single figure.
         if not is_time and any(each.peak_ratio != each.sustained_ratio for each in pairs):
             columns["sustained"] = lambda each: _digits(each.sustained_ratio)
         if pairs:
-            yield table(title, pairs, columns, left=("",), narrow=("sustained",))
+            yield table(title, pairs, columns, left=("figure",), narrow=("sustained",))
     for which, machine in enumerate(difference.names):
         only = [each for each in difference.only(which) if each.one.measure != "s"]
         with_all = {each.one.identity for each in only if each.threads == ALL}
         shown = [each for each in only if each.threads == ALL or each.one.identity not in with_all]
         if shown:
             best = {**names, "peak": peak}
-            yield table(f"Known only of {machine}", shown, best, left=("",))
+            yield table(f"Figures of {machine} only", shown, best, left=("figure",))
     yield from notes("Notes", _remarks(difference))
 
 
@@ -537,8 +541,8 @@ def _remarks(difference: HardwareDifference) -> Iterable[str]:
     compute = [each for each in difference.pairs if each.one.what == "compute"]
     if compute and not any(each.is_known for each in compute):
         yield (
-            "no compute ceiling has the same data type, unit and kernel on both: only the highest"
-            " of each data type can be compared"
+            "no compute ceiling has the same data type, unit and kernel on both machines; only the"
+            " peaks by data type are comparable"
         )
     (one, other), (first, second) = difference.machines, difference.names
     if one.threads != other.threads and one.has_threads and other.has_threads:

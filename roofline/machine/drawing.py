@@ -1,4 +1,4 @@
-"""The picture of a machine: its roofline, peaks against theory, curves over the working set."""
+"""Plot of a machine: roofline, measured against theoretical peaks, curves over the working set."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -49,7 +49,7 @@ _COLORS = {
     "int8": PURPLE,
     "int32": SKY,
 }
-"""Data types that keep their color from picture to picture."""
+"""Data types with a fixed color in every plot."""
 
 _SPARE = (DARK_RED, GREY, BLACK)
 _MOST_UNITS = 2
@@ -58,13 +58,13 @@ _ROW_INCH = 0.18
 
 
 def height_of(profile: HardwareProfile) -> float:
-    """Return the height in inches that the panels of a profile need."""
+    """Return the figure height for a profile, in inches."""
     heights = _heights(profile)
     return sum(heights.values()) + 1.0
 
 
 def _heights(profile: HardwareProfile) -> dict[str, float]:
-    """Return the panels that there are: what is not known has none."""
+    """Return the height of each panel that has data."""
     losses, heights = loss_lines(profile), dict[str, float]()
     if profile.compute or profile.memory:
         heights["roof"] = 4.0 + 0.1 * min(len(roof_of(profile).ceilings), 20)
@@ -87,8 +87,8 @@ def draw_profile(figure: Figure, profile: HardwareProfile) -> None:
         lines = loss_lines(profile)
         _draw_losses(panels["losses"], profile, lines)
         more = len(_with_theory(profile)) - len(lines)
-        left = f"; {more} lower ones are in the report" if more else ""
-        notes.insert(0, f"Bar: measured peak; dot: median; in brackets: loss of the peak{left}")
+        left = f"; {more} lower ceilings are in the report" if more else ""
+        notes.insert(0, f"Bar: measured peak; dot: median; in parentheses: loss of the peak{left}")
     if "curves" in panels:
         _draw_curves(panels["curves"], profile)
     if "" in panels:
@@ -112,7 +112,7 @@ def _colors(profile: HardwareProfile) -> dict[str, str]:
 
 
 def _one_thread(profile: HardwareProfile) -> MachineRoof | None:
-    """Return the roof of one thread, where that was measured beside all."""
+    """Return the roof of one thread, if measured in addition to all threads."""
     known = any(each.threads == 1 for each in profile.compute) and all(
         any(each.threads == 1 for each in level.bandwidth) for level in profile.memory
     )
@@ -120,10 +120,10 @@ def _one_thread(profile: HardwareProfile) -> MachineRoof | None:
 
 
 def roof_of(profile: HardwareProfile) -> RoofLines:
-    """Return the ceilings worth a line, the highest first, and the memory levels.
+    """Return the plotted ceilings, highest first, and the memory levels.
 
-    Of each data type: the two highest of the hardware and the highest of each kernel of the library
-    with all threads, and the highest that multiplies on one thread.
+    Per data type: the two highest hardware ceilings, the highest of each library kernel on all
+    threads, and the highest GEMM ceiling on one thread.
     """
     roof, single = MachineRoof(profile, profile.threads), _one_thread(profile)
     colors = _colors(profile)
@@ -136,7 +136,7 @@ def roof_of(profile: HardwareProfile) -> RoofLines:
     units = grouped(roof.units, lambda unit: unit.dtype.name)
     kernels: dict[tuple[str, str], ComputeRoof] = {}
     for unit in roof.library.units:
-        # A layout of the operands makes no other kernel.
+        # Kernels that differ only in operand layout count as one.
         kernels.setdefault((unit.dtype.name, unit.kernel.partition("-")[0]), unit)
     ceilings = [
         *(line(unit, roof) for each in units.values() for unit in each[:_MOST_UNITS]),
@@ -153,7 +153,7 @@ def roof_of(profile: HardwareProfile) -> RoofLines:
 
 
 def _draw_roof(panel: SubFigure, profile: HardwareProfile) -> None:
-    """Draw the roofline, that of one thread thin."""
+    """Draw the roofline, with thin lines for one thread."""
     axes = panel.subplots()
     lines = roof_of(profile)
     draw_roofline(axes, lines)
@@ -173,7 +173,7 @@ def _draw_roof(panel: SubFigure, profile: HardwareProfile) -> None:
             ends = (left, min(cut, right))
             axes.plot(ends, [x * level.bytes_per_s for x in ends], zorder=1.5, **thin)
         handles.append(Line2D([], [], label="hardware, 1 thread", **thin))
-    # The corner above the nearest level's roof is empty in any roofline.
+    # The corner above the nearest level is empty in every roofline.
     axes.legend(handles=handles, loc="upper left", frameon=False, fontsize=SMALL_PT)
 
 
@@ -182,9 +182,9 @@ def _with_theory(profile: HardwareProfile) -> list[Line]:
 
 
 def loss_lines(profile: HardwareProfile) -> list[Line]:
-    """Return the ceilings whose theoretical peak is known, in the order of the tables.
+    """Return the ceilings with a known theoretical peak, in table order.
 
-    Where they are too many for a picture, the lowest of each data type stay in the report.
+    If they are too many for a plot, the lowest of each data type are omitted.
     """
     known = _with_theory(profile)
     compute = sorted((each for each in known if first_of(each).what == "compute"), key=by_type)
@@ -197,7 +197,7 @@ def loss_lines(profile: HardwareProfile) -> list[Line]:
 
 
 def _draw_losses(panel: SubFigure, profile: HardwareProfile, lines: Sequence[Line]) -> None:
-    """Draw a bar from nothing to each peak on a track to its theoretical peak, by threads."""
+    """Draw each peak as a bar on its theoretical peak, one panel for each number of threads."""
     known = sorted({threads for line in lines for threads in line})
     counts = list(dict.fromkeys((known[0], known[-1])))
     colors = _colors(profile)
@@ -238,7 +238,7 @@ def _draw_losses(panel: SubFigure, profile: HardwareProfile, lines: Sequence[Lin
 
 
 def _of_theory(each: Quantity) -> str:
-    """Return ``"252 of 256 GFLOP/s"``: the unit once where it is the same."""
+    """Return ``"252 of 256 GFLOP/s"``, with the unit once if it is the same."""
     peak, theoretical = each.text(each.peak), each.text(each.theoretical_per_s)
     number, _, unit = peak.partition(" ")
     return f"{number if theoretical.endswith(f' {unit}') else peak} of {theoretical}"
@@ -250,11 +250,11 @@ def _head(panel: SubFigure, text: str) -> None:
 
 
 def _draw_curves(panel: SubFigure, profile: HardwareProfile) -> None:
-    """Draw latency at the left and bandwidth at the right, with the sizes of the caches."""
+    """Draw latency (left) and bandwidth (right) with the cache sizes."""
     latency, curves = profile.latency_curve, _chosen(profile.bandwidth_curves)
     found: dict[str, list[_Curve]] = {}
     if latency:
-        found["latency of a dependent load (s)"] = [("", latency.size_bytes, latency.latency_s)]
+        found["load latency (s)"] = [("", latency.size_bytes, latency.latency_s)]
     if curves:
         found["bandwidth (B/s)"] = [
             (f"{each.kernel}, {counted(each.threads, 'thread')}", each.size_bytes, each.bytes_per_s)
@@ -267,11 +267,11 @@ def _draw_curves(panel: SubFigure, profile: HardwareProfile) -> None:
 
 
 _Curve = tuple[str, Sequence[int], Sequence[float]]
-"""A name, sizes and values."""
+"""Name, sizes and values."""
 
 
 def _chosen(curves: Iterable[BandwidthCurve]) -> list[BandwidthCurve]:
-    """Return those of reading, or of the first kernel there is: fewest and most threads."""
+    """Return the read curves, or those of the first kernel, for fewest and most threads."""
     by_kernel = grouped(curves, lambda each: each.kernel)
     found = by_kernel.get("read") or next(iter(by_kernel.values()), [])
     found = sorted(found, key=lambda each: each.threads)
@@ -285,7 +285,7 @@ def _draw_over_size(
     values = [value for *_, each in curves for value in each]
     low, high = min(sizes) / 1.15, max(max(sizes) * 1.15, 8 * min(sizes))
     log_axes(axes, (low, high), (min(values) / 1.6, max(1.8 * max(values), 8 * min(values))))
-    prepare_axes(axes, x="working set of each thread", y=title)
+    prepare_axes(axes, x="working set per thread", y=title)
     axes.xaxis.set_major_locator(LogLocator(base=16 if high / low > 2**10 else 4))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_capacity(round(size))))

@@ -1,4 +1,4 @@
-"""Links between processes of this host over gloo, each process one rank of a team."""
+"""Bandwidth and latency between processes of this host over gloo, one rank per process."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from roofline.machine.hardware import Duration, Link, Provenance
 from roofline.machine.measuring.estimation import FAST_QUANTILE, provenance
 from roofline.machine.system.exclusive import exit_with_parent, held_locks
 
-# Each has one rank of a process group of gloo, which finds the others through a file: no port has
-# to be free. What dies, or takes too long, ends all of them.
+# Ranks find each other through a file, so no free port is needed. If one dies or exceeds the time
+# limit, all are ended.
 
 T = TypeVar("T")
 
 LIMIT_S = 120.0
-"""How long a team may take, all in all."""
+"""Time limit of a team of processes."""
 
-_ENDING_S = 5.0  # how long a process whose result is there may take to end
+_ENDING_S = 5.0  # time limit for a process to exit after its result
 
-# Looking through what torch makes while it is imported, all of which stays, takes long.
+# A high threshold: collecting garbage during the import of torch is slow and frees nothing.
 _RANK = """
 import gc, sys
 gc.set_threshold(50_000)
 from multiprocessing.connection import Connection
-told = Connection(int(sys.argv[1]), writable=False)
+requests = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)
 import pickle
-sys.path[:] = pickle.loads(told.recv_bytes())
+sys.path[:] = pickle.loads(requests.recv_bytes())
 from roofline.machine.links import run_rank
-run_rank(told.recv_bytes(), told, answers)
+run_rank(requests.recv_bytes(), requests, answers)
 """
 
 
@@ -55,12 +55,12 @@ def run_in_ranks(
     threads: int | None = None,
     limit_s: float = LIMIT_S,
 ) -> list[T]:
-    """What `function` returns in each of so many processes, in the order of ranks.
+    """Return the result of `function` in each of `ranks` processes, in rank order.
 
-    It is called with its rank, the number of ranks and `args`, in a process group of gloo on the
-    loopback device; it is one of a module, and all can be pickled. ``threads`` compute in each
-    (None: as torch has it). Whatever one of them raises is raised; a MeasurementError if one dies,
-    or all take longer than `limit_s`.
+    `function(rank, ranks, *args)` runs in a gloo process group on the loopback device. It must be a
+    module-level function; it, its arguments and results are pickled. ``threads`` compute in each
+    process (None: torch's default). Errors of a rank are raised here; raise MeasurementError if a
+    process dies or the time limit `limit_s` is exceeded.
     """
     deadline = time.monotonic() + limit_s
     with (
@@ -71,11 +71,10 @@ def run_in_ranks(
         processes: list[_Process] = []
         for _ in range(ranks):
             processes.append(_Process())
-            # None is left when this closes.
             started.callback(processes[-1].end)
         for rank, each in enumerate(processes):
             place = rank, ranks, meeting, threads, limit_s
-            each.tell(pickle.dumps((place, function, args)))
+            each.send(pickle.dumps((place, function, args)))
         return _answers(processes, deadline, limit_s)
 
 
@@ -83,7 +82,7 @@ class _Process:
     def __init__(self) -> None:
         ask_there, ask_here = os.pipe()
         answer_here, answer_there = os.pipe()
-        # Open as long as the team is: a process whose asker is gone ends by itself.
+        # A process exits once this pipe is closed.
         self._ask = Connection(ask_here, readable=False)
         self.answers = Connection(answer_here, writable=False)
         try:
@@ -91,25 +90,25 @@ class _Process:
                 [sys.executable, "-P", "-c", _RANK, str(ask_there), str(answer_there)],
                 pass_fds=(ask_there, answer_there, *held_locks()),
                 stdin=subprocess.DEVNULL,
-                # What models print is no part of a result.
+                # Models may print.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "GLOO_SOCKET_IFNAME": _loopback()},
-                # Ctrl-C reaches the process that asked, which then ends the others.
+                # Ctrl-C reaches the parent only, which then ends the ranks.
                 start_new_session=True,
             )
         except OSError as error:
             self._ask.close()
             self.answers.close()
             raise MeasurementError(
-                f"a process could not be started: {error.strerror or error}; end some others"
+                f"cannot start a process: {error.strerror or error}; end other processes"
             ) from None
         finally:
             os.close(ask_there)
             os.close(answer_there)
 
-    def tell(self, request: bytes) -> None:
-        """Sends it what to do; one that has died is noticed where its answer is waited for."""
+    def send(self, request: bytes) -> None:
+        """Send the request; a dead process is noticed when its answer is read."""
         with contextlib.suppress(BrokenPipeError):
             self._ask.send_bytes(pickle.dumps(sys.path))
             self._ask.send_bytes(request)
@@ -129,8 +128,8 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
         ready = wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
         if not ready:
             raise MeasurementError(
-                f"{len(processes)} processes that talk to each other took longer than"
-                f" {format_s(limit_s)}; is something else computing?"
+                f"{len(processes)} communicating processes exceeded {format_s(limit_s)}; stop other"
+                " processes and try again"
             )
         failures: list[BaseException] = []
         for connection in ready:
@@ -145,31 +144,31 @@ def _answers(processes: Sequence[_Process], deadline: float, limit_s: float) -> 
                 code, how = running.returncode, "ended"
                 if code and code < 0:
                     how = f"was ended by {signal.Signals(-code).name}"
-                said = f"rank {rank} of the processes that talk to each other {how}"
-                succeeded, answer = False, MeasurementError(f"{said} before it was done")
+                succeeded = False
+                answer = MeasurementError(f"the process of rank {rank} {how} before its result")
             if succeeded:
                 found[rank] = answer
             else:
                 failures.append(answer)
         if failures:
-            # Where one fails the others lose it, and may say so at the same moment.
+            # The failure of one rank makes others fail with generic errors.
             raise min(failures, key=lambda each: type(each) is RooflineError)
     return [found[rank] for rank in range(len(processes))]
 
 
-def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
-    """Joins the others, runs the function, and answers; ends once ``told`` is closed."""
-    exit_with_parent(told.fileno())
+def run_rank(request: bytes, requests: Connection, answers: Connection) -> None:
+    """Join the process group, run the function and send its result; exit with the parent."""
+    exit_with_parent(requests.fileno())
     try:
         place, function, args = pickle.loads(request)
         _join(*place)
         result = True, function(*place[:2], *args)
     except BaseException as error:
         own = isinstance(error, RooflineError)
-        said = f"{type(error).__name__}: {error_text(error)}"
-        result = False, error if own else RooflineError(said.partition("\n")[0][:300])
+        text = f"{type(error).__name__}: {error_text(error)}"
+        result = False, error if own else RooflineError(text.partition("\n")[0][:300])
     answers.send_bytes(pickle.dumps(result))
-    # Who failed has told, and is ended.
+    # The parent ends ranks that failed.
     if result[0]:
         from torch import distributed
 
@@ -191,11 +190,11 @@ def _join(rank: int, ranks: int, meeting: str, threads: int | None, limit_s: flo
             timeout=datetime.timedelta(seconds=limit_s),
         )
     except RuntimeError as error:
-        # gloo begins with the place in its own code.
-        said = re.sub(r"\[[^]]*\]", "", error_text(error)).strip(" .:;")[:150]
+        # gloo messages start with a source location.
+        reason = re.sub(r"\[[^]]*\]", "", error_text(error)).strip(" .:;")[:150]
         raise MeasurementError(
-            f"processes of this host cannot talk to each other over {_loopback()}"
-            f"{f' ({said})' if said else ''}: gloo needs this device to be up"
+            f"processes of this host cannot communicate over {_loopback()}"
+            f"{f' ({reason})' if reason else ''}; bring this device up"
         ) from None
 
 
@@ -204,20 +203,20 @@ def _loopback() -> str:
 
 
 _WARM_UPS = 3
-_Times = dict[int, list[float]]  # seconds of every exchange, by bytes of the data of one rank
+_Times = dict[int, list[float]]  # seconds of every exchange, by bytes of data per rank
 
 
 def _collectives() -> Any:
-    # torch leaves the types of its collectives open, which strict checking takes for unknown.
+    # torch does not type its collectives.
     from torch import distributed
 
     return distributed
 
 
 def _timed_all_reduces(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> _Times:
-    """The seconds of every all-reduce of float32, by size, as one rank sees them.
+    """Return the seconds of each float32 all-reduce, by size, on one rank.
 
-    Sizes take turns, so that drift meets all of them.
+    Sizes are interleaved, so that drift affects all of them.
     """
     import torch
 
@@ -237,7 +236,7 @@ def _timed_all_reduces(rank: int, ranks: int, sizes_bytes: tuple[int, ...], roun
 
 
 def _timed_messages(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> _Times:
-    """The seconds of a message there and back, by size, between the first two ranks."""
+    """Return the seconds of each round trip between the first two ranks, by size."""
     import torch
 
     distributed = _collectives()
@@ -266,10 +265,10 @@ def link_of(
     share: float,
     provenance: Provenance,
 ) -> Link:
-    """The link of exchanges that took ``times_s``, by bytes of the data of one rank.
+    """Return the link for exchanges that took ``times_s``, by bytes of data per rank.
 
-    The smallest tells the latency, that of ``messages`` one after the other; the largest the rate
-    once its latency is taken off: ``share`` bytes go one way for each byte of data.
+    The smallest size gives the latency of each of ``messages`` sequential messages. The largest
+    size gives the rate, without that latency: ``share`` bytes are sent one way per byte of data.
     """
     smallest, largest = min(times_s), max(times_s)
     small, large = Sample(times_s=tuple(times_s[smallest])), Sample(times_s=tuple(times_s[largest]))
@@ -284,7 +283,7 @@ def link_of(
     usual_s, best_s = large.median_s - small.median_s, fast_large_s - fast_small_s
     if min(usual_s, best_s) <= 0:
         raise MeasurementError(
-            f"{kernel}: {largest} bytes were as quick as {smallest}; measure on a quieter machine"
+            f"{kernel}: {largest} bytes took no longer than {smallest}; stop other processes"
         )
     usual, best = moved / usual_s, moved / best_s
     return Link(
@@ -301,34 +300,34 @@ def link_of(
 
 
 _RANKS = 2
-_SIZES_BYTE = (4, 25 * 2**20)  # the least that goes, and a bucket of DistributedDataParallel
+_SIZES_BYTE = (4, 25 * 2**20)  # one float32, and a DistributedDataParallel bucket
 
 _ROUNDS = 30
 _HOW = "two processes on this host, gloo over the loopback device, one thread each"
 
 
 def measure_links(*, rounds: int = _ROUNDS) -> tuple[Link, ...]:
-    """Bandwidth of this host's gloo between two processes, in byte/s each way, and its latency.
+    """Measure bandwidth, in byte/s each way, and latency between two processes over gloo.
 
-    Two links: found with all-reduces, which move what a ring moves and add up, and with messages
-    there and back, each timed `rounds` times.
+    Returns two links, of all-reduces (data moved by a ring) and of round trips, each timed `rounds`
+    times.
     """
     sums = run_in_ranks(_timed_all_reduces, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
     messages = run_in_ranks(_timed_messages, _SIZES_BYTE, rounds, ranks=_RANKS, threads=1)
     return (
-        # An exchange is over when it is for the last rank.
+        # An exchange ends with its last rank.
         link_of(
             {byte: list(map(max, *(each[byte] for each in sums))) for byte in _SIZES_BYTE},
             kernel="gloo all-reduce",
             messages=2 * (_RANKS - 1),
             share=2 * (_RANKS - 1) / _RANKS,
-            provenance=provenance("all-reduces of float32, in turn", _HOW),
+            provenance=provenance("interleaved all-reduces of float32", _HOW),
         ),
         link_of(
             messages[0],
             kernel="gloo send",
             messages=2,
             share=2.0,
-            provenance=provenance("messages there and back", _HOW),
+            provenance=provenance("round trips", _HOW),
         ),
     )

@@ -1,4 +1,4 @@
-"""Losses of a machine: theoretical and measured peak of every line of a roof."""
+"""Theoretical and measured peak of each roofline ceiling, and their difference (loss)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, line_name
 
-_NOTHING_LOST = 0.001  # a smaller loss is none: no ceiling is measured as well as that
+_NOTHING_LOST = 0.001  # below the accuracy of any measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One line of a roof in its two layers, in FLOP/s or byte/s.
+    """One roofline ceiling with its theoretical and its measured peak, in FLOP/s or byte/s.
 
-    ``subject`` is a data type or a memory level; ``how`` says where the theoretical rate is from.
-    Either rate is None where it is not known, never both.
+    ``subject`` is a data type or a memory level; ``how`` derives the theoretical peak. Either peak
+    may be None (unknown), never both.
     """
 
     what: Literal["compute", "memory"]
@@ -39,14 +39,14 @@ class Layer:
 
     @property
     def loss(self) -> float | None:
-        """The part of the theoretical peak that was not measured, negative if above."""
+        """Fraction of the theoretical peak that was not reached; negative if exceeded."""
         if self.theoretical_per_s is None or self.measured_per_s is None:
             return None
         return 1 - self.measured_per_s / self.theoretical_per_s
 
     @property
     def per_s(self) -> float:
-        """The rate of its line in the roof: measured, else theoretical."""
+        """The plotted rate: measured peak, else theoretical."""
         return self.measured_per_s or self.theoretical_per_s or 0.0
 
     def text(self, per_s: float | None) -> str:
@@ -56,10 +56,10 @@ class Layer:
 def layers_of(
     roof: MachineRoof, units: Sequence[ComputeRoof], paper: HardwareProfile | None = None
 ) -> tuple[Layer, ...]:
-    """Return the lines of `roof` in two layers: `units`, then the memory levels, nearest first.
+    """Return both peaks of `units`, then of the memory levels, nearest first.
 
-    ``paper`` is another profile of this machine, with the theoretical peaks (None: those of its
-    own). An InputError if it has none for these lines, or nothing was measured.
+    ``paper`` is another profile of this machine with the theoretical peaks (None: its own). Raise
+    InputError if it has none for these ceilings, or if nothing was measured.
     """
     lines = (*units, *roof.levels)
     own = [_own(roof, line) for line in lines]
@@ -75,7 +75,7 @@ def layers_of(
     for layer, line in zip(own, lines, strict=True):
         theory = _theory_of(paper, roof.threads, line)
         per_s, how = theory or (None, "")
-        # Its own figure stays theoretical, and not measured.
+        # A ceiling without a measurement keeps its own theoretical peak.
         if theory is None and layer.measured_per_s is None:
             per_s = layer.theoretical_per_s
         found.append(replace(layer, theoretical_per_s=per_s, how=how))
@@ -99,7 +99,7 @@ _Line = ComputeRoof | LevelRoof
 
 
 def _own(roof: MachineRoof, line: _Line) -> Layer:
-    """Return a line by its own figures; those of other numbers of threads give no theory."""
+    """Return a ceiling with its own figures; theory only from the same number of threads."""
     is_unit = isinstance(line, ComputeRoof)
     same: Sequence[_Figure] = (
         _of_unit(roof.profile, line) if is_unit else _of_kernel(line.level, line.kernel)
@@ -140,9 +140,10 @@ def _of_kernel(level: MemoryLevel, kernel: str) -> list[Bandwidth]:
 
 
 def _theory_of(paper: HardwareProfile, threads: int, line: _Line) -> tuple[float, str] | None:
-    """Return the paper's figure: for a unit that of its kernel, else the highest of its type.
+    """Return the theoretical peak in `paper`.
 
-    For a level that of the same kernel, or where one of both names none.
+    For a unit that of its kernel, else the highest of its type; for a level that of the same or of
+    an unspecified kernel.
     """
     if isinstance(line, ComputeRoof):
         same = _of_unit(paper, line, threads)
@@ -164,7 +165,7 @@ def _theory_of(paper: HardwareProfile, threads: int, line: _Line) -> tuple[float
 
 
 def _theoretical(figures: Iterable[_Figure]) -> tuple[float, str] | None:
-    """Return a theoretical peak and how it follows; None: it was measured, or there is none."""
+    """Return a theoretical peak and its derivation; None if measured or missing."""
     for each in figures:
         if each.theoretical is not None:
             return each.theoretical.per_s, _how(each.theoretical.provenance)
@@ -184,7 +185,7 @@ def loss_words(loss: float) -> str:
 
 
 def loss_notes(layers: Sequence[Layer]) -> Iterable[str]:
-    """Return what the hardware loses, a line each; what is not known, never as 0."""
+    """Return a line for each loss; unknown losses are named, never shown as 0."""
     for each in layers:
         if each.loss is not None:
             theory, measured = each.text(each.theoretical_per_s), each.text(each.measured_per_s)
@@ -199,7 +200,7 @@ def loss_notes(layers: Sequence[Layer]) -> Iterable[str]:
         if each.theoretical_per_s is None
     ]
     if unknown:
-        yield f"Theoretical peak not known: {', '.join(unknown)}"
+        yield f"Theoretical peak unknown: {', '.join(unknown)}"
     unmeasured = [each.label for each in layers if each.measured_per_s is None]
     if unmeasured:
-        yield f"Theoretical, not measured: {', '.join(unmeasured)}; the hardware loss is not known"
+        yield f"Not measured, hardware loss unknown: {', '.join(unmeasured)}"

@@ -1,4 +1,4 @@
-"""The ways between NUMA nodes on this host, measured with a read kernel."""
+"""Read bandwidth between NUMA nodes of this host."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from roofline.machine.system.host_state import HostState
 from roofline.machine.system.topology import ROOT, Node, pages_migrate
 
 _FREE_FACTOR = 2
-"""Memory that a node must have free, over what is allocated there; else pages go elsewhere."""
+"""Free memory that a node needs, as a multiple of the allocation; else pages go elsewhere."""
 
-_CACHES = 4  # what is read of a node's memory, over the caches that its cores reach
+_CACHES = 4  # array size as a multiple of the reachable caches
 
 _LEAST_BYTE = 64 << 20
 
@@ -39,10 +39,10 @@ def measure_node_links(
     *,
     in_time: Callable[[], bool],
 ) -> Findings:
-    """Read bandwidth from the cores of each node to the memory of each; nothing on a single node.
+    """Measure read bandwidth from each node's cores to each node's memory; nothing on one node.
 
-    Ways are measured in turns, so that drift hits them alike; the first round goes over as many
-    ways as there is time for, those within a node first. The caches must not hold what is read.
+    Links are interleaved, so that drift affects all of them. The first round measures as many links
+    as time allows, local ones first. Arrays exceed the caches.
     """
     if read is None or len(host_state.nodes) < 2:
         return Findings()
@@ -55,7 +55,7 @@ def measure_node_links(
         bytes_per_node=byte,
         available_bytes=host_state.available_bytes,
     )
-    conditions = [f"NUMA: not measured: {each}" for each in left_out]
+    conditions = [f"NUMA, not measured: {each}" for each in left_out]
     if not nodes:
         return Findings(conditions=tuple(conditions))
     routes = [(node, node) for node in nodes] + [(a, b) for a in nodes for b in nodes if a != b]
@@ -101,13 +101,13 @@ def measure_node_links(
         )
     if len(links) < len(routes):
         conditions.append(
-            f"NUMA: {len(routes) - len(links)} of {len(routes)} ways between nodes were not"
-            " measured: no time was left; measure with --thorough"
+            f"NUMA: {len(routes) - len(links)} of {len(routes)} links between nodes not measured,"
+            " no time left; use --thorough"
         )
     if pages_migrate(ROOT):
         conditions.append(
-            "NUMA: the kernel moves pages to the node that reads them (numa_balancing is on), so"
-            " figures between nodes may be too high"
+            "NUMA: bandwidths between nodes may be too high, because the kernel migrates pages"
+            " (numa_balancing is on)"
         )
     return Findings(links=tuple(links), conditions=tuple(conditions))
 
@@ -115,37 +115,37 @@ def measure_node_links(
 def usable_nodes(
     nodes: Sequence[Node], *, cores: tuple[int, ...], bytes_per_node: int, available_bytes: int
 ) -> tuple[dict[int, tuple[int, ...]], list[str]]:
-    """The cores of each node that can be measured, of two at least; and which not, and why.
+    """Return the cores of each measurable node (at least two), and reasons for the others.
 
-    Of `available_bytes`, within the container's limit, half is used.
+    At most half of `available_bytes`, which respects the container's limit, is used.
     """
     found: dict[int, tuple[int, ...]] = {}
     left_out: list[str] = []
     for node in nodes:
         mine = tuple(cpu for cpu in cores if cpu in node.cpus)
         if not mine:
-            left_out.append(f"memory of node {node.number}: none of the cores in use is on it")
+            left_out.append(f"memory of node {node.number}: no core in use is on this node")
         elif node.free_bytes is not None and node.free_bytes < _FREE_FACTOR * bytes_per_node:
             left_out.append(
                 f"memory of node {node.number}: {format_capacity(node.free_bytes)} free, too little"
-                f" to be sure of {format_capacity(bytes_per_node)} there"
+                f" to place {format_capacity(bytes_per_node)} on it"
             )
         else:
             found[node.number] = mine
     wanted = bytes_per_node * len(found)
     if len(found) > 1 and wanted > available_bytes / 2:
         left_out.append(
-            f"what leads from node to node: {format_capacity(wanted)} of memory are more than half"
-            f" of the {format_capacity(available_bytes)} available"
+            f"links between nodes: {format_capacity(wanted)} of memory are more than half of the"
+            f" {format_capacity(available_bytes)} available"
         )
         found.clear()
     return (found if len(found) > 1 else {}), left_out
 
 
 def place(workers: PinnedThreads, byte: int) -> Array:
-    """`byte` bytes of memory on the node that the threads are pinned to.
+    """Return `byte` bytes of memory on the node that the threads are pinned to.
 
-    Each worker writes a part, all of them together every byte: what nobody wrote is nowhere yet.
+    Each thread writes its part: pages are placed on first write.
     """
     whole = allocate(byte)
     step = byte // workers.threads // HUGE_BYTE * HUGE_BYTE
@@ -161,7 +161,7 @@ def place(workers: PinnedThreads, byte: int) -> Array:
 
 
 def parts(memory: Array, readers: int) -> list[Array]:
-    """Equal parts of whole huge pages, each of which is on one node; what is left is not read."""
+    """Return equal parts of whole huge pages, each on one node; the rest is not read."""
     step = memory.size // readers // HUGE_BYTE * HUGE_BYTE
     if not step:
         raise ValueError(f"{memory.size} bytes are too few for {readers} readers")

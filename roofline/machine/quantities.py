@@ -1,4 +1,4 @@
-"""Numbers of a hardware profile in one form, with their origin, to list and compare alike."""
+"""Figures of a hardware profile in one form, with their sources, for lists and comparisons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r",? *https?://[^\s,;]+")
 
 
 def age(day: str, today: date | None) -> str:
-    """The date, and where `today` is given how long ago that was: ``"3 days ago (2026-03-04)"``."""
+    """Return a date, with its age at `today`: ``"3 days ago (2026-03-04)"``."""
     try:
         then = date.fromisoformat(day[:10])
     except ValueError:
@@ -47,7 +47,7 @@ def age(day: str, today: date | None) -> str:
 
 
 def origin(profile: HardwareProfile, today: date | None) -> str:
-    """Where a profile's numbers come from: ``"measured 3 days ago (2026-03-04)"``."""
+    """Return the source of a profile's figures: ``"measured 3 days ago (2026-03-04)"``."""
     sources = {each.source for each in profile.provenances()}
     when = f" {age(profile.date, today)}" if profile.date else ""
     if not sources:
@@ -62,7 +62,7 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
 
 
 def _references(profile: HardwareProfile) -> str:
-    """What the numbers are taken from; the addresses stand with `roofline hardware show`."""
+    """Return the documents without addresses, which `roofline hardware show` lists."""
     names = (_ADDRESS.sub("", each.reference) for each in profile.provenances())
     return "; ".join(dict.fromkeys(map(printable, names)))
 
@@ -75,11 +75,11 @@ Unit = Literal["flop/s", "byte/s", "s", "byte", "Hz", "flop/byte"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One number of a machine, in ``measure``.
+    """One figure of a machine, in ``measure``.
 
-    ``subject`` is a data type, a memory level, a call or the way of a link; ``unit`` the
-    instruction set of a compute ceiling, ``""`` for all else. ``peak`` is the best, ``sustained``
-    the median: of a time, peak is the smaller. ``threads`` is None where nothing runs (a capacity).
+    ``subject`` is a data type, memory level, call or link; ``unit`` the vector unit of a compute
+    ceiling, else ``""``. ``peak`` is the best value (the smallest for times), ``sustained`` the
+    median. ``threads`` is None for capacities.
     """
 
     what: What
@@ -99,14 +99,14 @@ class Quantity:
 
     @property
     def identity(self) -> tuple[What, str, str, str, str]:
-        """What two quantities must share to be the same, apart from their threads."""
-        # The fastest of all is the fastest whatever reaches it.
+        """Key of figures that are the same but for their threads."""
+        # The fastest kernel may differ between machines.
         kernel = "" if self.what == "fastest" else self.kernel
         return (self.what, self.kind, self.subject, self.unit, kernel)
 
     @property
     def label(self) -> str:
-        """Its name in tables: ``"float32 avx512 fma"``, ``"DRAM read"``, ``"DRAM torch copy"``."""
+        """Name in tables: ``"float32 avx512 fma"``, ``"DRAM read"``, ``"DRAM torch copy"``."""
         torch = "torch" if self.what == "bandwidth" and self.kind == "library" else ""
         what = self.what if self.what in ("latency", "capacity") else ""
         words = (self.subject, self.unit, torch, self.kernel, what)
@@ -114,16 +114,16 @@ class Quantity:
 
     @property
     def loss(self) -> float | None:
-        """The part of the theoretical rate that the peak lacks: 0.1 at 90 % of it."""
+        """Fraction of the theoretical rate that the peak lacks: 0.1 at 90 %."""
         return None if self.theoretical is None else 1 - self.peak / self.theoretical.per_s
 
     @property
     def theoretical_per_s(self) -> float | None:
-        """The theoretical rate; None: not known."""
+        """The theoretical rate; None: unknown."""
         return self.theoretical.per_s if self.theoretical else None
 
     def text(self, value: float | None) -> str:
-        """Return a value of it with its unit: ``"265 GFLOP/s"``, ``"1 MiB"``, ``"118 ns"``."""
+        """Return a value with its unit: ``"265 GFLOP/s"``, ``"1 MiB"``, ``"118 ns"``."""
         return _FORMATS[self.measure](value)
 
 
@@ -138,7 +138,7 @@ _FORMATS: dict[Unit, Callable[[float | None], str]] = {
 
 
 def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
-    """Return the fastest multiply-adds of each data type on all threads, ridge points, memory."""
+    """Return the highest GEMM ceiling of each data type, ridge points, and memory bandwidth."""
     roof = MachineRoof(profile, profile.threads)
     memory, found = roof.memory, list[Quantity]()
 
@@ -163,7 +163,7 @@ def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
 
 
 def read_bytes_per_s(profile: HardwareProfile) -> float | None:
-    """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
+    """Return the peak read bandwidth of main memory on all threads; None: unknown."""
     rates = {
         each.kernel: each.peak_bytes_per_s
         for level in profile.memory[-1:]
@@ -174,7 +174,7 @@ def read_bytes_per_s(profile: HardwareProfile) -> float | None:
 
 
 def quantities_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
-    """Return every number of a profile but its curves, in its order."""
+    """Return all figures of a profile but its curves, in order."""
     return tuple(_quantities(profile))
 
 
@@ -251,11 +251,11 @@ def _time(what: What, subject: str, kernel: str, threads: int, time: Duration) -
 
 
 Line = dict[int, Quantity]
-"""Quantities that differ only in their number of threads, by that number."""
+"""Figures that differ only in their number of threads, by that number."""
 
 
 def lines_of(quantities: Iterable[Quantity]) -> list[Line]:
-    """Return the quantities that differ only in threads together, in the order of the first."""
+    """Return figures grouped by everything but threads, in the order of the first."""
     lines: dict[tuple[str, ...], Line] = {}
     for each in quantities:
         lines.setdefault(each.identity, {})[each.threads or 1] = each
@@ -263,12 +263,12 @@ def lines_of(quantities: Iterable[Quantity]) -> list[Line]:
 
 
 def first_of(line: Line) -> Quantity:
-    """Return any of a line: they share everything but numbers."""
+    """Return any figure of a line, for the shared fields."""
     return next(iter(line.values()))
 
 
 def named(quantities: Iterable[Quantity], *, threaded: bool) -> list[str]:
-    """Return the names of quantities, with their threads where a machine has a choice of them."""
+    """Return names of figures, with threads if `threaded`."""
     by_label: dict[str, list[int]] = {}
     for each in quantities:
         by_label.setdefault(each.label, []).extend([each.threads] if each.threads else [])

@@ -1,4 +1,4 @@
-"""The report on a machine: its ceilings, memory levels, curves, overheads and their sources."""
+"""Report on a machine: ceilings, memory levels, curves, overheads, sources."""
 
 from __future__ import annotations
 
@@ -43,17 +43,16 @@ from roofline.machine.quantities import (
 )
 from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
 
-_MOST_DETAILS = 3
-"""Number of variants of one method that are listed; the profile's file has them all."""
+_MOST_DETAILS = 3  # variants listed per method; the profile's file has all
 
 _NUMBER = re.compile(r"\d+(\.\d+)*")
 SOURCES = {"measured": "measured", "datasheet": "data sheet", "derived": "derived"}
 
 
 class Sources:
-    """Numbered references: what differs only in details of one measurement shares a number.
+    """Numbered references; measurements that differ only in details share a number.
 
-    A method is the part of a measurement's reference before its first semicolon, but for numbers.
+    The method of a measurement is its reference up to the first semicolon, without numbers.
     """
 
     def __init__(self, provenances: Iterable[Provenance]) -> None:
@@ -68,7 +67,7 @@ class Sources:
         self._one_source = len({source for source, *_ in self._found}) < 2
 
     def cited(self, provenances: Iterable[Provenance | None]) -> str:
-        """Return the references of numbers: ``"[1]"``, with its kind where several kinds occur."""
+        """Return references such as ``"[1]"``, with their kind if there are several kinds."""
         documents = {_split(each)[0] for each in provenances if each}
         numbers: dict[str, list[str]] = {}
         for each in sorted(documents, key=lambda each: self._numbers[each]):
@@ -78,10 +77,10 @@ class Sources:
 
     @property
     def lines(self) -> Iterable[str]:
-        """Each reference with its number, date, version and the details of its measurements."""
+        """References with number, date, version and measurement details."""
         for each, ((first, *alike), details) in self._found.items():
             _, _, date, tool_version = each
-            others = f" (and {len(alike)} alike with other numbers)" if alike else ""
+            others = f" (and {len(alike)} similar)" if alike else ""
             version = f"roofline {tool_version}" if tool_version else ""
             what = f"[{self._numbers[each]}] {first}{others}"
             line = "; ".join(filter(None, (what, age(date, None).removeprefix("on "), version)))
@@ -92,11 +91,11 @@ class Sources:
 
 
 _Document = tuple[str, str, str, str]
-"""Source, document or method without its numbers, date, version."""
+"""Source, document (or method without numbers), date, version."""
 
 
 def _split(each: Provenance) -> tuple[_Document, str, str]:
-    """Return what a reference has in common with others, its method in words, and its details."""
+    """Return the part of a reference shared with others, its method, and its details."""
     common, method, detail = each.reference, each.reference, ""
     if each.source == "measured":
         method, _, detail = each.reference.partition(";")
@@ -107,7 +106,7 @@ def _split(each: Provenance) -> tuple[_Document, str, str]:
 def source_notes(
     quantities: Sequence[Quantity], sources: Sources, conditions: Sequence[str], *, threaded: bool
 ) -> Iterable[Notes]:
-    """Return doubts, conditions, derivations, references and notes: each with what it is about."""
+    """Return doubts, conditions, derivations, references and notes, each with its figures."""
 
     def about(reasons: Mapping[str, list[Quantity]]) -> list[str]:
         return [
@@ -123,15 +122,15 @@ def source_notes(
         # The number of bursts of our own measurements stays in the file.
         if each.provenance and each.provenance.note and not each.provenance.tool_version:
             remarks.setdefault(each.provenance.note, []).append(each)
-    yield from notes("Doubtful, marked ?", about(doubts), urgent=True)
-    yield from notes("Conditions of the measurement", conditions, urgent=True)
+    yield from notes("Unreliable figures, marked ?", about(doubts), urgent=True)
+    yield from notes("Measurement conditions", conditions, urgent=True)
     yield from notes("Theoretical peaks", _theory(quantities))
     yield from notes("References", sources.lines)
     yield from notes("Notes", about(remarks))
 
 
 def _theory(quantities: Sequence[Quantity]) -> Iterable[str]:
-    """Return each way to a theoretical peak once, with the arithmetic of its highest."""
+    """Return the derivation of theoretical peaks, each with the arithmetic of its highest rate."""
     ways: dict[tuple[str, str], dict[str, list[Quantity]]] = {}
     for each in quantities:
         if each.theoretical:
@@ -157,14 +156,14 @@ _FLOAT32 = dtype("float32")
 
 
 def headline(profile: HardwareProfile) -> str:
-    """Return the verdict on a machine: peak, memory bandwidth and ridge point on all threads."""
+    """Return the verdict: peak, memory bandwidth and ridge point on all threads."""
     roof = MachineRoof(profile, profile.threads)
     unit, memory = main_unit(roof), roof.memory
     parts = [f"{unit.dtype} peak {_rate(unit)}"] if unit else []
     parts += [memory_rate(memory)] if memory else []
     if unit and memory:
         parts.append(f"ridge point {format_intensity(ridge_flop_per_byte(unit, memory))} FLOP/B")
-    known = ", ".join(parts) or "no ceilings of the hardware"
+    known = ", ".join(parts) or "no hardware ceilings"
     return f"{profile.name} ({describe_threads(profile, profile.threads)}): {known}"
 
 
@@ -176,39 +175,51 @@ def profile_blocks(profile: HardwareProfile, view: View) -> Iterable[Block]:
     yield from _tables(profile, quantities, sources)
     threaded = profile.has_threads
     yield from source_notes(quantities, sources, profile.conditions, threaded=threaded)
+    if profile.host:
+        yield _next_block("roofline analyze MODEL", "roofline calibrate")
+    else:
+        yield _next_block("roofline analyze MODEL --hardware NAME")
 
 
 def catalog_report(entries: Sequence[Entry]) -> Report:
-    """Return the list of the machines that are known."""
+    """Return the list of known machines."""
     if not entries:
-        return Report(headline="no hardware profiles; `roofline measure` makes one", blocks=())
+        return Report(headline="no hardware profiles; run `roofline measure`", blocks=())
     known = [
         (entry, profile, MachineRoof(profile, profile.threads))
         for entry in entries
         if (profile := entry.profile) is not None
     ]
     grid = table(
-        "",
+        "Machines by name",
         known,
         {
             "name": lambda each: each[0].name,
             "description": lambda each: each[1].description or each[1].name,
             "device": lambda each: each[1].device,
             "threads": lambda each: str(each[1].threads) if each[1].has_threads else MISSING,
-            "float32": lambda each: format_flop_per_s(_float32(each[2])),
-            "memory": lambda each: memory_rate(each[2].memory),
-            "read": lambda each: format_bytes_per_s(read_bytes_per_s(each[1])),
+            "float32 peak": lambda each: format_flop_per_s(_float32(each[2])),
+            "memory bandwidth": lambda each: memory_rate(each[2].memory),
+            "read bandwidth": lambda each: format_bytes_per_s(read_bytes_per_s(each[1])),
             "date": lambda each: each[1].date[:10] or MISSING,
-            "where": lambda each: each[0].origin,
+            "origin": lambda each: each[0].origin,
         },
-        left=("name", "description", "device", "date", "where"),
-        narrow=("read", "date", "description", "where"),
+        left=("name", "description", "device", "date", "origin"),
+        narrow=("read bandwidth", "date", "description", "origin"),
     )
-    return safe(Report(headline=counted(len(known), "hardware profile"), blocks=(grid,)))
+    next_steps = _next_block(
+        "roofline hardware show NAME", "roofline analyze MODEL --hardware NAME"
+    )
+    headline = counted(len(known), "hardware profile")
+    return safe(Report(headline=headline, blocks=(grid, next_steps)))
+
+
+def _next_block(*commands: str) -> KeyValueBlock:
+    return KeyValueBlock(lines=(("Next", " · ".join(commands)),))
 
 
 def main_unit(roof: MachineRoof) -> ComputeRoof | None:
-    """Return the ceiling of products in float32, which models are made in; else the highest."""
+    """Return the float32 GEMM ceiling, or the highest ceiling without float32."""
     best = roof.of_products
     return best.get(_FLOAT32) or max(best.values(), key=lambda each: each.flop_per_s, default=None)
 
@@ -224,19 +235,18 @@ def _float32(roof: MachineRoof) -> float | None:
 
 
 def _rate(unit: ComputeRoof) -> str:
-    """Return a rate; of integers, operations are no floating-point ones."""
+    """Return a rate in FLOP/s, of integer types in OP/s."""
     rate = format_flop_per_s(unit.flop_per_s)
     return rate.replace("FLOP", "OP") if unit.dtype.kind in ("int", "uint") else rate
 
 
 def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
-    """Return the most important numbers: a line for each subject that is known."""
+    """Return compute, memory and ridge-point facts."""
     roof = MachineRoof(profile, profile.threads)
     memory, float32 = roof.memory, _float32(roof)
     best = sorted(roof.of_products.values(), key=lambda each: -each.flop_per_s)
     if best:
-        rates = ", ".join(f"{each.dtype} {_rate(each)}" for each in best)
-        yield "Peak", f"{describe_threads(profile, profile.threads)}: {rates}"
+        yield "Compute", " · ".join(f"{each.dtype} {_rate(each)}" for each in best)
     key = ("library", _FLOAT32, profile.threads)
     shares = {
         each.kernel: each.peak_flop_per_s / float32
@@ -245,77 +255,74 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
     }
     if shares:
         highest_first = sorted(shares.items(), key=lambda each: -each[1])
-        said = (f"{format_percent(at)} of the float32 peak in {name}" for name, at in highest_first)
-        yield "torch", "; ".join(said)
+        reached = " · ".join(f"{name} {format_percent(share)}" for name, share in highest_first)
+        yield "Library", f"{reached} of the float32 peak (torch)"
     if memory is not None:
         read = read_bytes_per_s(profile) if memory.kernel != "read" else None
-        beside = f", read {format_bytes_per_s(read)}" if read is not None else ""
-        yield "Memory", memory_rate(memory) + beside
+        reads = f" · read {format_bytes_per_s(read)}" if read is not None else ""
+        yield "Memory", memory_rate(memory) + reads
         if float32:
             ridge = format_intensity(float32 / memory.bytes_per_s)
             level = memory.level.name
-            yield "Ridge point", f"{ridge} FLOP/B of {level} in float32; memory-bound below it"
+            yield "Ridge point", f"{ridge} FLOP/B (float32, {level}); memory-bound below"
     figures = [*profile.compute, *(each for level in profile.memory for each in level.bandwidth)]
     doubtful = sum(bool(each.doubt) for each in figures)
     if doubtful:
-        yield "Doubtful", f"{doubtful} of {len(figures)} figures, marked ? below"
+        yield "Unreliable", f"{doubtful} of {len(figures)} figures, marked ? below"
 
 
 def _identity(profile: HardwareProfile, view: View) -> Iterable[tuple[str, str]]:
-    yield "Source", origin(profile, view.today)
-    yield "Name", profile.name
-    if profile.description:
-        yield "Description", profile.description
-    if profile.aliases:
-        yield "Aliases", ", ".join(profile.aliases)
-    how = f", {describe_threads(profile, profile.threads)}" if profile.has_threads else ""
+    size = describe_threads(profile, profile.threads) if profile.has_threads else ""
     if profile.multiprocessors is not None:
-        how = f", {profile.multiprocessors} multiprocessors"
-    yield "Device", f"{profile.device}{how}"
+        size = f"{profile.multiprocessors} multiprocessors"
+    yield "Machine", " · ".join(filter(None, (profile.description, profile.device, size)))
     if host := profile.host:
         cpus = f"{counted(host.available_cpus, 'CPU')} available"
-        yield "Host", f"{host.cpu_model} ({host.architecture}, {cpus})"
-        yield "System", host.operating_system
+        yield "Host", " · ".join((host.cpu_model, host.architecture, cpus, host.operating_system))
+    if clock := profile.clock:
+        median = f"median {format_si(clock.median_hz, 'Hz')}"
+        median = median if clock.median_hz != clock.peak_hz else ""
+        source = f"{SOURCES[clock.provenance.source]}: {clock.provenance.reference}"
+        parts = (format_si(clock.peak_hz, "Hz"), median, source)
+        yield "Clock", " · ".join(filter(None, parts))
+    effort = f"effort {profile.effort}" if profile.effort != "unspecified" else ""
+    yield "Source", " · ".join(filter(None, (origin(profile, view.today), effort)))
+    if host := profile.host:
         yield "Instruction sets", ", ".join(host.instruction_sets) or MISSING
         if host.versions:
             yield "Versions", ", ".join(f"{k} {v}" for k, v in host.versions.items())
-    if clock := profile.clock:
-        usual = f", median {format_si(clock.median_hz, 'Hz')}"
-        usual = usual if clock.median_hz != clock.peak_hz else ""
-        how = f"{SOURCES[clock.provenance.source]}: {clock.provenance.reference}"
-        yield "Clock", f"{format_si(clock.peak_hz, 'Hz')}{usual}, {how}"
-    if profile.effort != "unspecified":
-        yield "Effort", profile.effort
+    if profile.aliases:
+        yield "Aliases", ", ".join(profile.aliases)
 
 
 def _tables(
     profile: HardwareProfile, quantities: Sequence[Quantity], sources: Sources
 ) -> Iterable[Grid]:
-    """Return the tables in the order they are read; none is empty."""
+    """Return the tables; empty ones are omitted."""
 
     def of(what: str, kind: str = "") -> list[Quantity]:
         return [each for each in quantities if each.what == what and kind in ("", each.kind)]
 
     titles = {"hardware": "", "library": ""}
     if any(each.kind == "library" for each in quantities):
-        titles = {"hardware": " of the hardware", "library": " of the library (torch)"}
+        titles = {"hardware": ", hardware", "library": ", library (torch)"}
     threaded, compute = profile.has_threads, of("compute")
     names = {"dtype": "subject", "unit": "unit", "kernel": "kernel"}
     for kind, whose in titles.items():
         shares = _shares(compute) if kind == "library" else None
-        title = f"Compute ceilings{whose}, peak" + "; share of the hardware's" * bool(shares)
+        title = f"Compute ceilings{whose}: peak by data type" + ", share of hardware" * bool(shares)
         found = sorted(lines_of(of("compute", kind)), key=by_type)
         yield from _figures(title, names, found, sources, threaded=threaded, shares=shares)
     yield from _levels(profile, sources)
     names = {"level": "subject", "kernel": "kernel", "write-allocate": "write_allocate"}
     for kind, whose in titles.items():
         found = lines_of(of("bandwidth", kind))
-        title = f"Memory bandwidth{whose}, peak"
+        title = f"Memory bandwidth{whose}: peak by level"
         yield from _figures(title, names, found, sources, threaded=threaded)
     yield from _curves(profile)
     medians = [replace(each, peak=each.sustained, sustained=each.peak) for each in of("overhead")]
     yield from _figures(
-        "Overheads, median",
+        "Overheads: median by call",
         {"call": "subject"},
         lines_of(medians),
         sources,
@@ -325,20 +332,20 @@ def _tables(
     ways = {f"{each.source} to {each.target}" for each in profile.links}
     links = [each for each in (*of("link"), *of("latency")) if each.subject in ways]
     names = {"link": "subject", "": "what", "kernel": "kernel"}
-    yield from _figures("Links, peak", names, lines_of(links), sources, threaded=threaded)
+    yield from _figures("Links: peak bandwidth", names, lines_of(links), sources, threaded=threaded)
 
 
 def by_type(line: Line) -> tuple[object, ...]:
-    """Order floating point before integers, the widest first; of one type, the highest first."""
+    """Return a sort key: floating point before integers, wide types first, highest rate first."""
     each, of = first_of(line), dtype(first_of(line).subject)
     return (each.kind, of.kind != "float", -of.bits, of.name, -line[max(line)].peak)
 
 
 def _shares(compute: Sequence[Quantity]) -> Callable[[Quantity], str] | None:
-    """Return the share that the library reaches of the highest ceiling of products, as a cell."""
+    """Return a cell function for the library's share of the highest GEMM ceiling."""
     best: dict[tuple[str, int | None], float] = {}
     for each in compute:
-        # Additions beside multiply-adds are of no use to products.
+        # GEMM cannot use the extra additions of the mix.
         if each.kind == "hardware" and each.kernel != MIX:
             key = (each.subject, each.threads)
             best[key] = max(best.get(key, 0.0), each.peak)
@@ -360,10 +367,10 @@ def _figures(
     shares: Callable[[Quantity], str] | None = None,
     words: tuple[str, str] = ("peak", "sustained"),
 ) -> Iterable[Grid]:
-    """Return a table with a group of columns for each number of threads; none without lines.
+    """Return a table with columns for each number of threads; nothing without lines.
 
-    Narrow terminals lose, in this order: the source, spreads, medians, theoretical peaks, and the
-    loss for fewer than all threads; the peaks stay.
+    Narrow terminals drop, in this order: source, spread, median, theoretical peak, and the loss for
+    fewer than all threads.
     """
     if not lines:
         return
@@ -399,7 +406,7 @@ def _figures(
             add(f"{heading}{of[threads]}", threads, cell)
     columns["source"] = lambda line: sources.cited(each.provenance for each in line.values())
     order = ("IQR/median", words[1], "theoretical", "share", "loss")
-    yield _telling(
+    yield _without_empty_columns(
         table(
             title,
             lines,
@@ -411,15 +418,15 @@ def _figures(
 
 
 def signed_percent(fraction: float | None) -> str:
-    """Return a part in per cent, with its sign where it is negative."""
+    """Return a fraction in percent, with its sign if negative."""
     if fraction is None or fraction >= 0:
         return format_percent(fraction)
-    # What rounds to nothing has no sign worth showing.
+    # No sign on what rounds to zero.
     return f"{'-' * (fraction <= -0.0005)}{format_percent(-fraction)}"
 
 
-def _telling(grid: Grid) -> Grid:
-    """Return the table without the columns that are empty in every row."""
+def _without_empty_columns(grid: Grid) -> Grid:
+    """Return the table without columns that are empty in every row."""
     kept = [i for i in range(len(grid.columns)) if any(row[i] != MISSING for row in grid.rows)]
     return Grid(
         title=grid.title,
@@ -437,13 +444,11 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
         shared = " per core" if level.scope == "private" and level.capacity_bytes else ""
         return f"{format_capacity(level.capacity_bytes)}{shared}"
 
-    def found(level: MemoryLevel) -> str:
-        """How the size of a level was found."""
+    def size_source(level: MemoryLevel) -> str:
         provenance = level.capacity_provenance
         if provenance is None or not level.capacity_bytes:
             return MISSING
-        # A reported size with which the curve agrees is better than either alone.
-        confirmed = "confirmed" if "confirmed" in provenance.reference else "found"
+        confirmed = "confirmed" if "confirmed" in provenance.reference else "measured"
         words = {"measured": confirmed, "derived": "derived", "datasheet": "reported"}
         return words[provenance.source]
 
@@ -455,26 +460,26 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
         return sources.cited([level.capacity_provenance, latency]) or MISSING
 
     grid = table(
-        "Memory levels",
+        "Memory levels, nearest first",
         profile.memory,
         {
             "level": "name",
             "capacity": capacity,
-            "size is": found,
+            "size source": size_source,
             "latency": time(lambda each: format_s(each.median_s)),
             "cycles": time(lambda each: f"{each.median_s * hz:.3g}" if hz else MISSING),
             "fastest": time(lambda each: format_s(each.fast_s)),
             "IQR/median": time(lambda each: format_percent(each.spread)),
             "source": source,
         },
-        left=("level", "size is", "source"),
-        narrow=("source", "IQR/median", "fastest", "cycles", "size is"),
+        left=("level", "size source", "source"),
+        narrow=("source", "IQR/median", "fastest", "cycles", "size source"),
     )
-    yield _telling(grid)
+    yield _without_empty_columns(grid)
 
 
 def _curves(profile: HardwareProfile) -> Iterable[Grid]:
-    """Return a line for each curve: its start, its course in a few characters, its end."""
+    """Return a row for each curve: start, sparkline, end."""
     curves: list[tuple[str, Sequence[int], Sequence[float], Callable[[float], str]]] = [
         (
             f"{each.kernel}, {counted(each.threads, 'thread')}",
@@ -495,7 +500,7 @@ def _curves(profile: HardwareProfile) -> Iterable[Grid]:
         "to": end(-1),
     }
     if curves:
-        title = "Over the working set of a thread (logarithmic; all sizes: -o FILE)"
+        title = "Curves over the working set per thread (log scale)"
         yield table(title, curves, columns, left=columns, narrow=("curve",))
 
 
@@ -504,12 +509,12 @@ _MOST_SPARKS = 24
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return the course of positive values in at most 24 characters, on a logarithmic scale."""
+    """Return positive values as at most 24 block characters, on a logarithmic scale."""
     count = min(len(values), _MOST_SPARKS)
     chosen = [values[i * (len(values) - 1) // max(1, count - 1)] for i in range(count)]
     logs = [math.log(each) for each in chosen]
     low, span = min(logs), max(logs) - min(logs)
-    # A curve of less than a factor of 1.1 is flat, not all of the scale.
+    # A range below a factor of 1.1 is drawn flat.
     if span < math.log(1.1):
         return _SPARKS[len(_SPARKS) // 2] * count
     return "".join(_SPARKS[round((each - low) / span * (len(_SPARKS) - 1))] for each in logs)

@@ -1,4 +1,4 @@
-"""The roof of a machine: the fastest that its units compute and its memory levels deliver."""
+"""Hardware ceilings of a machine for a number of threads: compute units and memory levels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from roofline.plots.roof import Ceiling, CeilingKind, Diagonal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelRoof:
-    """The fastest that one memory level delivers on the threads in use."""
+    """Highest bandwidth of one memory level on the threads in use."""
 
     level: MemoryLevel
     kernel: str
@@ -23,27 +23,27 @@ class LevelRoof:
 
     @property
     def label(self) -> str:
-        """How tables and pictures name it: ``"DRAM read"``."""
+        """Name in tables and plots: ``"DRAM read"``."""
         return f"{self.level.name} {self.kernel}".removesuffix(" unspecified")
 
     @property
     def subject(self) -> str:
-        """The level."""
+        """Name of the level."""
         return self.level.name
 
     @property
     def per_s(self) -> float:
-        """Its rate in byte/s."""
+        """The rate in byte/s."""
         return self.bytes_per_s
 
     def height(self, flop_per_byte: float) -> float:
-        """Return the FLOP/s under it at an intensity."""
+        """Return the FLOP/s limit at an arithmetic intensity."""
         return self.bytes_per_s * flop_per_byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeRoof:
-    """The fastest that one unit computes in one data type on the threads in use."""
+    """Highest rate of one unit and kernel in one data type on the threads in use."""
 
     dtype: DType
     unit: str
@@ -52,21 +52,21 @@ class ComputeRoof:
 
     @property
     def label(self) -> str:
-        """How tables and pictures name it: ``"float32 avx512 fma"``."""
+        """Name in tables and plots: ``"float32 avx512 fma"``."""
         return f"{self.dtype} {self.unit} {self.kernel}".removesuffix(" unspecified")
 
     @property
     def subject(self) -> str:
-        """The data type."""
+        """Name of the data type."""
         return str(self.dtype)
 
     @property
     def per_s(self) -> float:
-        """Its rate in flop/s."""
+        """The rate in FLOP/s."""
         return self.flop_per_s
 
     def height(self, flop_per_byte: float) -> float:
-        """Return the FLOP/s under it, which are the same at any intensity."""
+        """Return the FLOP/s limit, the same at every arithmetic intensity."""
         del flop_per_byte
         return self.flop_per_s
 
@@ -84,21 +84,21 @@ _CONVERTS_TO = {
 
 
 MIX = "fma-add"
-"""The kernel that has additions beside its multiply-adds: on AMD's Zen, and others with adders of
-their own, it passes the FMA peak."""
+"""Kernel that adds in addition to its MACs. It exceeds the FMA peak on AMD's Zen and other CPUs
+with separate adders."""
 
 READING = ("read", "copy", "copy-nt", "unspecified")
-"""Memory kernels that bytes which are only read may be as fast as."""
+"""Memory kernels that bound the rate of bytes that are only read."""
 
 _NATIVE = {
     "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
     "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
 }
-"""Instruction sets that compute in a type natively, and the unit whose ceiling must be known."""
+"""Instruction sets with native arithmetic in a type, and the unit that must have a ceiling."""
 
 
 def _rate(rates: Mapping[int, float], threads: int) -> float:
-    """The rate for `threads` threads: measured, else the least that bounds it from above."""
+    """Return the rate on `threads` threads: measured, else the lowest upper bound."""
     if threads in rates:
         return rates[threads]
     return min(rate * max(1.0, threads / measured) for measured, rate in rates.items())
@@ -113,7 +113,7 @@ def _first_of_each_type(units: Iterable[ComputeRoof]) -> dict[DType, ComputeRoof
 
 @dataclass(frozen=True)
 class MachineRoof:
-    """The hardware ceilings of a machine for a number of threads; monotone in every one of them."""
+    """The hardware ceilings of a machine for a number of threads."""
 
     profile: HardwareProfile
     threads: int
@@ -123,32 +123,32 @@ class MachineRoof:
 
     @cached_property
     def levels(self) -> tuple[LevelRoof, ...]:
-        """One roof a memory level, nearest first: its fastest kernel's peak."""
+        """Highest bandwidth of each memory level, nearest first."""
         return tuple(self._fastest_kernel(level) for level in self.profile.memory)
 
     @property
     def memory(self) -> LevelRoof | None:
-        """The roof of the farthest memory level; None: none is known."""
+        """Highest bandwidth of the farthest memory level; None: unknown."""
         return self.levels[-1] if self.levels else None
 
     @property
     def fastest_bytes_per_s(self) -> float | None:
-        """The bandwidth of the fastest memory level; None: none is known."""
+        """Highest bandwidth of all levels; None: unknown."""
         return max((level.bytes_per_s for level in self.levels), default=None)
 
     @cached_property
     def library(self) -> MachineRoof:
-        """The same of the library: what it reaches."""
+        """The same for the library ceilings."""
         reached = [each for each in self.profile.compute if each.kind == "library"]
         as_hardware = tuple(replace(each, kind="hardware") for each in reached)
         return MachineRoof(replace(self.profile, compute=as_hardware), self.threads)
 
     @cached_property
     def read_levels(self) -> tuple[LevelRoof, ...]:
-        """One roof a memory level for bytes that are only read: its fastest read or copy kernel.
+        """Highest bandwidth of each level for bytes that are only read: a read or copy kernel.
 
-        Kernels that store what they have just loaded (update) move more bytes per second than any
-        read does. Where no such kernel is known, that of `levels`.
+        Kernels that store what they just loaded (update) exceed the rate of any read. Without a
+        read or copy kernel, those of `levels`.
         """
         return tuple(self._fastest_kernel(level, READING) for level in self.profile.memory)
 
@@ -165,7 +165,7 @@ class MachineRoof:
 
     @cached_property
     def units(self) -> tuple[ComputeRoof, ...]:
-        """One roof a data type, unit and kernel, fastest first."""
+        """Rate of each data type, unit and kernel, fastest first."""
         rates: dict[tuple[DType, str, str], dict[int, float]] = {}
         for each in self.profile.compute:
             if each.kind == "hardware":
@@ -185,20 +185,20 @@ class MachineRoof:
 
     @cached_property
     def of_products(self) -> Mapping[DType, ComputeRoof]:
-        """The highest ceiling for multiply-adds of every data type that is measured."""
+        """Highest MAC ceiling of every measured data type."""
         products = _first_of_each_type(roof for roof in self.units if roof.kernel != MIX)
         return {**self._best, **products}
 
     def compute(self, of: DType) -> ComputeRoof | None:
-        """The highest ceiling for multiply-adds in `of`, or the type it converts to; None: unknown.
+        """Return the highest MAC ceiling in `of`, or in the type it converts to; None: unknown.
 
-        Where the host has an instruction set for `of` whose ceiling was not measured, it is
-        unknown: a lower one would make a bound that real programs beat.
+        It is unknown if the host has an instruction set for `of` without a measured ceiling: a
+        lower ceiling would give minimum times that real programs beat.
         """
         return self._ceiling(of, self.of_products)
 
     def compute_any(self, of: DType) -> ComputeRoof | None:
-        """The highest ceiling for arithmetic of any kind in `of`; otherwise as `compute`."""
+        """Return the highest ceiling for any arithmetic in `of`; otherwise as `compute`."""
         return self._ceiling(of, self._best)
 
     def _ceiling(self, of: DType, best: Mapping[DType, ComputeRoof]) -> ComputeRoof | None:
@@ -210,7 +210,7 @@ class MachineRoof:
         return found
 
     def unmeasured(self, of: DType) -> str:
-        """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
+        """Return the host's instruction set for `of` that has no ceiling, or ``""``."""
         host, native = self.profile.host, _NATIVE.get(of.name)
         if not native:
             return ""
@@ -222,10 +222,11 @@ class MachineRoof:
 
     @cached_property
     def held_bytes(self) -> tuple[int | None, ...]:
-        """Bytes that each level and all nearer ones hold together; None: no limit known.
+        """Cumulative capacity of each level and all nearer ones, in bytes; None: unlimited.
 
         Caches need not be inclusive: with a victim L3, as on Zen and on Intel servers since
-        Skylake, L2 and L3 hold different bytes. Where they are, these bounds are a little lower.
+        Skylake, L2 and L3 hold different bytes. For inclusive caches the minimum times are slightly
+        low.
         """
         held: list[int | None] = []
         for level in self.profile.memory:
@@ -236,7 +237,7 @@ class MachineRoof:
 
 
 def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:
-    """The intensity in FLOP per byte at which a memory level's roof meets a compute ceiling."""
+    """Return the ridge point of a compute ceiling and a memory level, in FLOP/B."""
     return unit.flop_per_s / level.bytes_per_s
 
 
@@ -244,7 +245,7 @@ _NAME_CHARACTERS = 40
 
 
 def line_name(label: str) -> str:
-    """Return a line's name, its middle left out where it would leave a picture no room."""
+    """Return a label, shortened in the middle to fit a plot."""
     name = printable(label)
     if len(name) <= _NAME_CHARACTERS:
         return name
@@ -260,7 +261,7 @@ def ceiling_of(
     main: bool = True,
     note: str = "",
 ) -> Ceiling:
-    """Return the line of a unit in a picture."""
+    """Return the plotted line of a unit."""
     return Ceiling(
         label=f"{line_name(unit.label)}{note} {format_flop_per_s(unit.flop_per_s)}",
         kind=kind,
@@ -271,7 +272,7 @@ def ceiling_of(
 
 
 def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
-    """Return the line of a memory level in a picture, under the main and the highest ceiling."""
+    """Return the plotted line of a memory level, up to the main and the highest ceiling."""
     return Diagonal(
         label=f"{line_name(level.label)} {format_bytes_per_s(level.bytes_per_s)}",
         level=printable(level.level.name),

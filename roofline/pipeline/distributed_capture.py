@@ -1,6 +1,6 @@
-"""DistributedDataParallel run for real: processes of this host that train, and what they sent.
+"""Real DistributedDataParallel training in processes of this host: buckets and step times.
 
-A communication hook sees the buckets that torch really sends; the clock, what steps really take.
+A communication hook records the buckets that torch sends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     Ddp: TypeAlias = torch.nn.parallel.DistributedDataParallel
 
 _STEPS_TO_SETTLE = 2
-"""The first step has one bucket a type, and tells the order; the second one has the others."""
+"""The first step has one bucket per type and determines the order for the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBucket:
-    """A bucket that torch sent; ``parameters`` in the order in which they lie in it."""
+    """A bucket that torch sent, with its ``parameters`` in order."""
 
     index: int
     byte: int
@@ -36,12 +36,12 @@ class SentBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTask:
-    """A step of training that processes run together.
+    """A training step that processes run together.
 
-    ``model`` is a name as `analyze` takes it, or what can be pickled and called for a module;
-    ``inputs`` as for `analyze`, without tensors. ``bucket_bytes`` as in `Settings`;
-    ``finds_unused`` and ``are_views`` are ``find_unused_parameters`` and
-    ``gradient_as_bucket_view`` of DistributedDataParallel.
+    ``model`` is a model name, or a picklable callable that returns a module; ``inputs`` as for
+    `analyze`, without tensors. ``bucket_bytes`` as in `Settings`; ``finds_unused`` and
+    ``are_views`` are ``find_unused_parameters`` and ``gradient_as_bucket_view`` of
+    DistributedDataParallel.
     """
 
     model: Any
@@ -58,10 +58,10 @@ class TrainingTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Seconds of steps of one rank, each once: together with the others, and alone.
+    """Seconds of the steps of one rank.
 
-    ``together_s`` are steps that send, or that send nothing while the others compute too;
-    ``alone_s`` those that send nothing, or while the others wait (the first rank has such).
+    ``together_s``: steps with communication, or with all ranks computing. ``alone_s``: steps
+    without communication, or with other ranks idle (first rank only).
     """
 
     together_s: tuple[float, ...]
@@ -76,23 +76,22 @@ def shared_compute_slowdown(
     steps: int = 10,
     limit_s: float = LIMIT_S,
 ) -> float:
-    """How many times as long computing takes while all ranks of this host compute, from 1.
+    """Return the slowdown of a rank's compute while all ranks of this host compute, at least 1.
 
-    Nothing is sent: they share memory, caches and the heat. A step beside others is over when it
-    is for the last of them.
+    Nothing is sent; ranks share memory, caches and power. A shared step ends with its slowest rank.
     """
     found = run_in_ranks(time_computing, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
-    beside = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
-    # Others do not speed it up: less than 1 is noise.
-    return max(1.0, statistics.median(beside) / statistics.median(found[0].alone_s))
+    shared_s = [max(each) for each in zip(*(one.together_s for one in found), strict=True)]
+    # Less than 1 is noise.
+    return max(1.0, statistics.median(shared_s) / statistics.median(found[0].alone_s))
 
 
 def capture_buckets(rank: int, ranks: int, task: TrainingTask) -> tuple[SentBucket, ...]:
-    """The buckets of one step, once torch knows the order, as this rank sent them."""
-    trained = _Trained(task)
+    """Return the buckets that this rank sends in a step with the final order."""
+    trained = _TrainingRank(task)
     seen: list[SentBucket] = []
     assert trained.parallel is not None
-    trained.parallel.register_comm_hook(None, _seeing(seen, trained.names, ranks))
+    trained.parallel.register_comm_hook(None, _recording_hook(seen, trained.names, ranks))
     for _ in range(_STEPS_TO_SETTLE):
         seen.clear()
         trained.step()
@@ -100,22 +99,22 @@ def capture_buckets(rank: int, ranks: int, task: TrainingTask) -> tuple[SentBuck
 
 
 def time_steps(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
-    """What steps take on this rank, those that send in turn with those that do not."""
-    trained = _Trained(task)
+    """Return the times of steps on this rank, interleaved with and without communication."""
+    trained = _TrainingRank(task)
     return _timed(steps, lambda: trained.step(), lambda: trained.step(sends=False))
 
 
 def time_computing(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
-    """What computing takes on this rank, in turn with all others and (the first) alone."""
-    # Joined ranks talk in their first pass, whatever they are told.
-    trained = _Trained(task, is_joined=False)
+    """Return the compute times of this rank, interleaved with all ranks and alone."""
+    # Joined ranks would communicate in their first pass.
+    trained = _TrainingRank(task, is_joined=False)
     return _timed(steps, trained.step, trained.step if rank == 0 else None)
 
 
 def _timed(
     steps: int, together: Callable[[], object], alone: Callable[[], object] | None
 ) -> StepTimes:
-    """Times both in turn, each once all ranks are there; None: this rank waits meanwhile."""
+    """Time both interleaved, after a barrier; None: this rank only waits."""
     from torch import distributed
 
     together_s: list[float] = []
@@ -131,8 +130,8 @@ def _timed(
     return StepTimes(together_s=tuple(together_s), alone_s=tuple(alone_s))
 
 
-def _seeing(seen: list[SentBucket], names: dict[int, str], ranks: int) -> Any:
-    """A hook that writes buckets down and has them added up as torch does without one."""
+def _recording_hook(seen: list[SentBucket], names: dict[int, str], ranks: int) -> Any:
+    """Return a communication hook that records buckets and all-reduces as torch does."""
     from torch import distributed
 
     def hook(_state: object, bucket: Any) -> Any:
@@ -149,15 +148,15 @@ def _seeing(seen: list[SentBucket], names: dict[int, str], ranks: int) -> Any:
         assert work is not None
         return work.get_future().then(lambda done: done.value()[0])
 
-    # torch compares annotations with its own classes, and these are strings.
+    # torch checks annotations, which are strings here.
     hook.__annotations__.clear()
     return hook
 
 
-class _Trained:
-    """One rank's copy of a model, and steps of it.
+class _TrainingRank:
+    """One rank's copy of a model, and its training steps.
 
-    ``is_joined``: gradients go to the other ranks.
+    ``is_joined``: gradients are sent to the other ranks.
     """
 
     def __init__(self, task: TrainingTask, *, is_joined: bool = True) -> None:
@@ -199,7 +198,7 @@ class _Trained:
         self._autocast = torch_dtype(task.autocast) if task.autocast else None
 
     def step(self, *, sends: bool = True) -> None:
-        """One step: as many passes as are added up, and the update."""
+        """Run one step: accumulated backward passes, then the optimizer."""
         for each in range(self._task.accumulate):
             is_sent = sends and each == self._task.accumulate - 1
             joined = None if is_sent else self.parallel

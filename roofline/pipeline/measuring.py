@@ -1,4 +1,4 @@
-"""Measuring this machine: alone on it, and kept where it is found again."""
+"""Measurement of this machine, exclusive on the host, with its profile stored for later use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def this_host() -> Host:
-    """This machine as profiles name it, so that it can be told whether one is of another."""
+    """Return this host as profiles describe it."""
     from roofline.machine.kernels.compiler import host_features
     from roofline.machine.system.host import describe_host
 
@@ -43,7 +43,7 @@ def this_host() -> Host:
 
 
 def check_threads_of_host(threads: int) -> None:
-    """Refuses a number of threads that this machine has not the CPUs for."""
+    """Raise HardwareError if this host has fewer available CPUs than `threads`."""
     available = this_host().available_cpus
     if not 1 <= threads <= available:
         raise HardwareError(
@@ -54,9 +54,9 @@ def check_threads_of_host(threads: int) -> None:
 def measure_links(
     *, save: bool = True, say: Callable[[str], None] | None = None
 ) -> HardwareProfile:
-    """This machine's profile with its links between processes, measured now over gloo.
+    """Measure inter-process bandwidth and latency over gloo; return the updated host profile.
 
-    Links that were measured so before are replaced; all else in the profile stays.
+    Earlier links are replaced; the rest of the profile stays.
     """
     from roofline.machine.links import measure_links as measure
     from roofline.machine.system.exclusive import exclusive_measurement
@@ -64,23 +64,21 @@ def measure_links(
     file = catalog.host_file()
     if not file.exists():
         raise HardwareError(
-            "this machine was not measured yet, and links are kept in its profile; run"
-            " `roofline measure` first"
+            "no profile of this machine to store the links in; run `roofline measure` first"
         )
     before = catalog.load_hardware(file)
     difference = before.host.difference(this_host()) if before.host else ""
     if difference:
         raise HardwareError(
-            f"links are kept in this machine's profile, and that is of another host ({difference});"
-            " run `roofline measure` first"
+            f"the stored profile is from another host ({difference}); run `roofline measure` first"
         )
     if save:
         catalog.check_user_folder()
-    tell = say or silent
-    with exclusive_measurement(tell):
-        tell("measuring what goes between two processes over gloo")
+    say = say or silent
+    with exclusive_measurement(say):
+        say("measuring inter-process bandwidth and latency (gloo)")
         links = measure()
-    # Read now: whoever was waited for may have measured all the rest anew.
+    # Read only now: another measurement may have replaced the profile meanwhile.
     found = with_links(catalog.load_hardware(file), links)
     if save:
         write_atomically(file, profile_to_toml(found), overwrite=True)
@@ -88,17 +86,17 @@ def measure_links(
 
 
 def with_links(profile: HardwareProfile, links: tuple[Link, ...]) -> HardwareProfile:
-    """The profile with these links, in the place of their like: same ends, same kernel."""
+    """Return the profile with `links` in place of those with the same ends and kernel."""
     new = {(each.source, each.target, each.kernel) for each in links}
     kept = [each for each in profile.links if (each.source, each.target, each.kernel) not in new]
     return replace(profile, links=(*kept, *links))
 
 
 def with_links_kept(profile: HardwareProfile) -> tuple[HardwareProfile, str]:
-    """A new profile of this machine with the links between processes that the old one had.
+    """Return a new profile of this machine with the inter-process links of the old one.
 
     Returns:
-        The profile, and in a line what became of the links; ``""``: there were none.
+        The profile, and a note on the links; ``""`` if there were none.
     """
     try:
         before = read_profile(catalog.host_file())
@@ -111,32 +109,35 @@ def with_links_kept(profile: HardwareProfile) -> tuple[HardwareProfile, str]:
     )
     if not links or profile.device != "cpu":
         return profile, ""
-    difference = "it does not say which"
+    difference = "unknown host"
     if profile.host is not None and before.host is not None:
         difference = before.host.difference(profile.host)
-    again = "`roofline measure --links` measures them again"
+    again = "run `roofline measure --links` to measure them again"
     if difference:
-        return profile, f"links between processes were of another host ({difference}); {again}"
+        return (
+            profile,
+            f"inter-process links of another host dropped ({difference}); {again}",
+        )
     newest = max(each.provenance.date for each in links)
     torch = {each.host.versions.get("torch", "") if each.host else "" for each in (before, profile)}
     before_torch = before.host.versions.get("torch", "") if before.host else ""
     with_torch = f" with torch {before_torch}" if len(torch) > 1 else ""
     return (
         with_links(profile, links),
-        f"kept the links between processes as measured on {newest}{with_torch}; {again}",
+        f"inter-process links kept from {newest}{with_torch}; {again}",
     )
 
 
 Found = Callable[[Finding], None]
-"""Told of a rate as it is found, and again as it gets better known."""
+"""Callback for each rate, called again as the rate gets more accurate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A measured profile, the bursts behind it, and the file it is kept in (None: it is not).
+    """A measured profile, its bursts, and its file (None: not saved).
 
-    ``problem`` says why it could not be kept although it should be; ``""``: nothing went wrong.
-    ``note`` says what became of links that an earlier profile had; ``""``: it had none.
+    ``problem``: reason why it could not be saved, or ``""``. ``note``: note on the links of an
+    earlier profile, or ``""``.
     """
 
     profile: HardwareProfile
@@ -156,26 +157,24 @@ def measure_hardware(
     waiting: Callable[[str], None] | None = None,
     save: bool = True,
 ) -> HardwareProfile:
-    """Measures this machine's ceilings, in flop/s and byte/s.
+    """Measure this machine's ceilings, in FLOP/s and byte/s.
 
-    Only one measurement runs at a time: another one on this machine is waited for.
+    Only one measurement runs at a time on a machine; others wait.
 
     Args:
-        effort: ``"quick"`` takes three seconds and leaves torch's ceilings out, ``"default"`` ten,
-            ``"thorough"`` minutes: every kernel then runs a second on end.
+        effort: ``"quick"`` takes three seconds and omits torch's ceilings, ``"default"`` ten,
+            ``"thorough"`` minutes: every kernel then runs for a second without a break.
         device: ``"cpu"``, or ``"cuda"`` for the first CUDA device.
-        threads: how many threads "all" means; by default one for each available core.
-        progress: told how far it is.
-        found: told of every rate as it is found, and again as it gets better known.
-        waiting: told, in words, that another measurement is waited for.
-        save: keep the profile in the user's folder, with its raw samples beside it; that of a CPU
-            is where `analyze` finds it.
+        threads: number of threads of multi-threaded figures; default: one per available core.
+        progress: called with the fraction done and the current step.
+        found: called with each rate, and again as it gets more accurate.
+        waiting: called with a message while another measurement runs.
+        save: save the profile and its raw samples in the user's folder, where `analyze` finds it.
 
     Raises:
-        MeasurementError: nothing could be measured here.
-        HardwareError: more threads than this machine has, or no such device.
-        InputError: the profile cannot be kept; said before anything is measured, unless the disk
-            fills up meanwhile.
+        MeasurementError: nothing could be measured.
+        HardwareError: more threads than CPUs, or no such device.
+        InputError: the profile cannot be saved. Checked before measuring, but the disk may fill up.
     """
     measured = measure_with_samples(
         effort=effort,
@@ -201,17 +200,17 @@ def measure_with_samples(
     waiting: Callable[[str], None] | None = None,
     save: bool = True,
 ) -> Measurement:
-    """As `measure_hardware`, with the raw samples, and the file that the profile is kept in."""
+    """Measure as `measure_hardware`; return also the raw samples and the file."""
     from roofline.machine.system.exclusive import exclusive_measurement
 
     if effort not in get_args(Effort) or effort == "unspecified":
-        raise InputError(f"effort '{effort}' is unknown; choose quick, default or thorough")
+        raise InputError(f"unknown effort '{effort}'; choose quick, default or thorough")
     if threads is not None and type(threads) is not int:
         raise InputError(f"threads must be a whole number, got {threads!r}")
     if device not in ("cpu", "cuda"):
-        raise InputError(f"device '{device}' cannot be measured; choose cpu or cuda")
+        raise InputError(f"cannot measure device '{device}'; choose cpu or cuda")
     if device == "cuda" and threads is not None:
-        raise HardwareError(f"a cuda device computes as a whole; leave {argument('threads')} out")
+        raise HardwareError(f"{argument('threads')} has no effect on a cuda device; leave it out")
     if threads is not None:
         check_threads_of_host(threads)
     if save:
@@ -233,13 +232,13 @@ def measure_with_samples(
         if save:
             file = catalog.save_measured_profile(profile, series)
     except InputError as error:
-        # The disk filled up meanwhile: what was measured is not thrown away for that.
-        problem = f"measured, but the profile could not be kept: {error}"
+        # The disk may be full; the measurement is still returned.
+        problem = f"measured, but cannot save the profile: {error}"
     return Measurement(profile=profile, series=series, file=file, problem=problem, note=note)
 
 
 def explain_measurement() -> tuple[Section, ...]:
-    """What `measure_hardware` will do on this machine and why, in words; measures nothing."""
+    """Return a description of the measurement on this machine; measures nothing."""
     from roofline.machine.hierarchy.cache_sizes import find_levels
     from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
     from roofline.machine.kernels.compiler import host_features
@@ -248,7 +247,7 @@ def explain_measurement() -> tuple[Section, ...]:
 
     host_state = read_host_state(compiler_features=host_features)
     count = host_state.topology.available_cpus
-    # What all threads together will go over in DRAM, as far as caches are what is reported.
+    # DRAM working set of all threads, assuming the reported cache sizes.
     levels = find_levels(None, host_state.topology).levels
     sets, _ = plan_working_sets(levels, host_state.topology, (count,), host_state.available_bytes)
     in_memory = (each.bytes_per_thread * count for each in sets if each.level == DRAM)
@@ -257,7 +256,7 @@ def explain_measurement() -> tuple[Section, ...]:
         try:
             last = catalog.load_hardware(catalog.HOST)
         except RooflineError as error:
-            problem = f"It cannot be read, and the next measurement takes its place: {error}"
+            problem = f"Unreadable, the next measurement replaces it: {error}"
     sections = explain(
         host_state,
         _kernels(host_state.host),
@@ -266,7 +265,7 @@ def explain_measurement() -> tuple[Section, ...]:
         profile_file=catalog.host_file(),
         last=last,
     )
-    return (*sections, Section(title="What is kept", lines=(problem,))) if problem else sections
+    return (*sections, Section(title="Stored profile", lines=(problem,))) if problem else sections
 
 
 def _kernels(host: Host) -> KernelPlan:

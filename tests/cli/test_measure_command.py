@@ -197,9 +197,9 @@ def test_a_file_that_exists_is_refused_before_anything_is_measured(
         (["-o", "TMP/none/mine.toml"], "does not exist; make it first"),
         (["--threads", "two"], "'two' is not a valid integer"),
         (["--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda'"),
-        (["--device", "cuda", "--threads", "2"], "computes as a whole; leave --threads out"),
+        (["--device", "cuda", "--threads", "2"], "--threads has no effect on a cuda device"),
         (["--compare", "10980x"], "unknown hardware '10980x'; did you mean '10980xe'?"),
-        (["--compare", "host"], "this machine was not measured yet"),
+        (["--compare", "host"], "no profile of this machine"),
         (["--compare", "TMP/none.toml"], "no such file"),
         (["--explain", "-o", "TMP/mine.md"], "--explain measures nothing and writes nothing"),
         (["--explain", "--quick"], "leave out --quick"),
@@ -236,7 +236,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(
     monkeypatch.setenv("HOME", str(tmp_path / "data"))
     said = error_of(capsys, "measure")
     assert str(tmp_path / "data") in said
-    assert "cannot be made" in said
+    assert "cannot create folder" in said
     assert fake.asked == []
 
 

@@ -173,7 +173,7 @@ def test_what_changed_is_said_first_and_the_largest_first() -> None:
     assert "DRAM read 2 47.3 GB/s 18.9 GB/s 0.4× 1× ± 38.3 % worse, peak unchanged" in lines
     for words in (
         "Old rich-2core · 6 days ago (2026-03-04) · effort default",
-        "Versions torch 2.13.0 → 2.14.0, llvmlite 0.50.0 → –, numpy – → 2",
+        "Versions torch 2.13.0 → 2.14.0 · llvmlite 0.50.0 → – · numpy – → 2",
         "available CPUs 2 became 4",
         "float16 torch gemm on 1 and 2 threads",
         "new: steal: 3 %",
@@ -242,7 +242,7 @@ def test_doubtful_figures_stay_marked() -> None:
     new = replace(ceiling(20e9), doubt="unsteady")
     text = str(hardware_change(profile([old], []), profile([new], [])))
     assert "10.0 GFLOP/s  ? 20.0 GFLOP/s" in text
-    assert "?: doubtful when it was measured" in text
+    assert "?: unreliable figure, by its own measurement" in text
 
 
 def test_threads_are_compared_number_by_number() -> None:

@@ -156,7 +156,7 @@ def test_the_hosts_are_compared_where_both_are_known() -> None:
 def test_the_report_says_it_in_the_order_it_is_asked() -> None:
     text = plain_text(difference().report(View(today=date(2026, 1, 4))))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0] == "large over small: float32 peak 5×, memory bandwidth 4×"
+    assert lines[0] == "large / small: float32 peak 5×, memory bandwidth 4×"
     assert "small 2 threads · measured 3 days ago (2026-01-01)" in lines
     assert "Hosts available CPUs 4 became 8" in lines
     assert "Ratio large / small" in lines
@@ -167,7 +167,10 @@ def test_the_report_says_it_in_the_order_it_is_asked() -> None:
     assert "float32 avx2 fma 1 10.0 GFLOP/s 15.0 GFLOP/s 1.5 1.5" in lines
     assert "float32 avx2 fma all 20.0 GFLOP/s 100 GFLOP/s 5 4" in lines
     assert "DRAM read all 4.00 GB/s 20.0 GB/s 5" in lines
-    only_small, only_large = lines.index("Known only of small"), lines.index("Known only of large")
+    only_small, only_large = (
+        lines.index("Figures of small only"),
+        lines.index("Known only of large"),
+    )
     assert "L1 read all 50.0 GB/s" in lines[only_small:only_large]
     assert "float64 scalar fma all 3.00 GFLOP/s" in lines[only_small:only_large]
     assert "bfloat16 amx fma all 400 GFLOP/s" in lines[only_large:]
@@ -193,7 +196,7 @@ def test_machines_that_have_nothing_in_common() -> None:
     assert [each.one.subject for each in bare.best] == ["memory", "memory read"]
     assert [each.peaks for each in bare.pairs] == [(1e9, None), (None, 1e9)]
     text = str(bare)
-    assert text.startswith("memory over library: no figure in common\n")
+    assert text.startswith("memory / library: no common figure\n")
     assert "no compute ceiling has the same data type, unit and kernel on both" in text
     assert "\nfloat32 avx2 fma library        1" not in text
 

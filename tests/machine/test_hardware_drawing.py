@@ -22,7 +22,7 @@ from roofline.plots.style import BLUE, PURPLE, VERMILION
 from tests.analysis.examples import bare_profile, dram_profile, full_profile
 from tests.machine.hardware_examples import device_profile, rich_profile
 
-ROOF, LOSSES, CURVES = ("FLOP/s", "share", "working set of each thread")
+ROOF, LOSSES, CURVES = ("FLOP/s", "share", "working set per thread")
 
 
 def memory_alone() -> HardwareProfile:
@@ -214,7 +214,7 @@ def test_a_machine_of_very_many_ceilings_keeps_the_highest_and_says_how_many_are
     crowded = replace(profile, compute=(*profile.compute, *many))
     lines, all_lines = loss_lines(crowded), 15 + 60 + 2
     assert len(lines) == 48
-    assert f"{all_lines - 48} lower ones are in the report" in str(crowded.render("svg"))
+    assert f"{all_lines - 48} lower ceilings are in the report" in str(crowded.render("svg"))
     names = [first_of(each).label for each in lines]
     assert "float32 avx512 fma-add" in names
     assert "DRAM read" in names

@@ -49,7 +49,7 @@ def test_each_process_has_its_rank_and_talks_to_the_others() -> None:
 @pytest.mark.parametrize(
     ("ranks", "error", "kind", "said"),
     [
-        (2, None, MeasurementError, r"rank 1 .* was ended by SIGKILL"),
+        (2, None, MeasurementError, r"rank 1 was ended by SIGKILL"),
         (2, InputError("--what: is wrong; fix it"), InputError, r"^--what: is wrong; fix it$"),
         (1, KeyError("gone"), RooflineError, r"^KeyError: 'gone'$"),
     ],
@@ -63,7 +63,7 @@ def test_one_that_fails_ends_all_with_one_line(
 
 def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:
     file = f"{tmp_path}/process"
-    with pytest.raises(MeasurementError, match="took longer than"):
+    with pytest.raises(MeasurementError, match="exceeded"):
         run_in_ranks(never_ends, file, ranks=2, limit_s=5.0)
     for rank in range(2):
         noted = Path(f"{file}-{rank}")
@@ -125,7 +125,7 @@ def test_a_process_that_cannot_be_started_is_said_in_one_line(
 
     before = len(list(Path("/dev/fd").iterdir()))
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    with pytest.raises(MeasurementError, match="could not be started: Resource temporarily"):
+    with pytest.raises(MeasurementError, match="cannot start a process: Resource temporarily"):
         run_in_ranks(sum_of_ranks, 10, ranks=2, limit_s=LIMIT_S)
     assert len(list(Path("/dev/fd").iterdir())) == before
 
@@ -156,7 +156,7 @@ def test_the_best_bursts_are_the_peak_and_the_middle_is_sustained() -> None:
 
 
 def test_times_that_tell_no_rate_are_refused() -> None:
-    with pytest.raises(MeasurementError, match="as quick as 4"):
+    with pytest.raises(MeasurementError, match="no longer than 4"):
         link({4: [1e-3], 1000: [1e-3]})
 
 

@@ -152,7 +152,7 @@ def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:
         ("node 0", "memory of node 1"),
     ]
     (said,) = found.conditions
-    assert said.startswith("NUMA: 1 of 4 ways between nodes were not measured: no time was left")
+    assert said.startswith("NUMA: 1 of 4 links between nodes not measured, no time left")
 
 
 def test_nodes_that_cannot_be_measured_are_left_out_and_named() -> None:
@@ -161,7 +161,7 @@ def test_nodes_that_cannot_be_measured_are_left_out_and_named() -> None:
         nodes, cores=(0, 1, 2, 4), bytes_per_node=256 * MIB, available_bytes=8 * GIB
     )
     assert found == {0: (0, 1), 1: (2,)}
-    assert no_core == "memory of node 2: none of the cores in use is on it"
+    assert no_core == "memory of node 2: no core in use is on this node"
     assert no_room.startswith("memory of node 3: 300 MiB free")
 
 
@@ -171,7 +171,7 @@ def test_too_little_memory_is_said_before_it_is_allocated(
     monkeypatch.setattr(numa, "place", pytest.fail)
     found = links(machine, dataclasses.replace(host_state((0,), (1,)), available_bytes=200 << 20))
     (said,) = found.conditions
-    assert said.startswith("NUMA: not measured: what leads from node to node")
+    assert said.startswith("NUMA, not measured: links between nodes")
     assert "128 MiB of memory are more than half of the 200 MiB available" in said
     full = links(machine, host_state((0,), (1,), free_bytes=1 << 20))
     assert full.links == ()

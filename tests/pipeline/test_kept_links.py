@@ -92,7 +92,7 @@ def test_a_new_measurement_keeps_the_links_between_processes(measures: Measures)
     assert kept.compute[0].peak_flop_per_s == 2e11
     # Those to memory were measured anew.
     assert kept.links == (replace(NODES, sustained_bytes_per_s=1e9), SUMS, SENDS)
-    assert found.note.startswith("kept the links between processes as measured on 2026-01-01;")
+    assert found.note.startswith("inter-process links kept from 2026-01-01;")
     assert "roofline measure --links" in found.note
 
 
@@ -101,11 +101,11 @@ def test_another_torch_is_said(measures: Measures) -> None:
     measures(machine(2e11))
     found = measure_with_samples()
     assert found.profile.links == (SUMS,)
-    assert "measured on 2026-01-01 with torch 2.0.0;" in found.note
+    assert "kept from 2026-01-01 with torch 2.0.0;" in found.note
 
 
 @pytest.mark.parametrize(
-    ("before", "said"), [(ELSEWHERE, "'Imagined 9001' became"), (None, "does not say which")]
+    ("before", "said"), [(ELSEWHERE, "'Imagined 9001' became"), (None, "unknown host")]
 )
 def test_links_of_another_host_are_left_out_and_that_is_said(
     before: Host | None, said: str, measures: Measures
@@ -130,7 +130,7 @@ def test_the_command_says_what_became_of_them(
     keep(machine(1e11, HERE, SUMS))
     measures(machine(2e11))
     assert run(["measure"]) == 0
-    assert "kept the links between processes" in capsys.readouterr().err
+    assert "inter-process links kept" in capsys.readouterr().err
 
 
 def test_a_quick_profile_has_them_too(measures: Measures) -> None:
@@ -189,7 +189,7 @@ def test_links_are_not_added_to_the_profile_of_another_host(
 ) -> None:
     keep(machine(1e11, ELSEWHERE))
     monkeypatch.setattr(measured_links, "measure_links", lambda: pytest.fail("measured"))
-    with pytest.raises(HardwareError, match=r"of another host .*run `roofline measure` first"):
+    with pytest.raises(HardwareError, match=r"from another host .*run `roofline measure` first"):
         measure_links()
 
 
