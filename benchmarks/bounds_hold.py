@@ -22,10 +22,10 @@ import roofline
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.run import Run
-from roofline.workload.capture.reals import Reals
-from roofline.workload.inputs import inputs_for
+from roofline.workload.capture.real_tensors import RealTensors
+from roofline.workload.inputs import resolve_inputs
 from roofline.workload.models import sources
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.torch_dtypes import input_dtype
 
 MODELS = [
     "resnet50",
@@ -65,10 +65,12 @@ def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float,
     """Operator names, the least time of each in seconds, the least time of the whole pass, and the
     highest clock of the core meanwhile in Hz (0: not known)."""
     with torch.no_grad(), pace_gauge(()) as pace:
-        source = sources.load(name)
+        source = sources.load_model(name)
         module = (source.rebuild or (lambda: source.module))().eval()
-        inputs = inputs_for(module, None, source.default_inputs, name=name, batch=None)
-        args, kwargs = inputs.made(lambda each: Reals(Run()).given(each, dtype_for(each, None)))
+        inputs = resolve_inputs(module, None, source.default_inputs, name=name, batch=None)
+        args, kwargs = inputs.build(
+            lambda each: RealTensors(Run()).make_input(each, input_dtype(each, None))
+        )
         module(*args, **kwargs)
         whole: list[float] = []
         names: list[str] = []

@@ -27,8 +27,8 @@ import roofline
 from roofline.core.units import format_bytes, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.workload.inputs import InputRequest, inputs_for
-from roofline.workload.models.sources import load
+from roofline.workload.inputs import InputRequest, resolve_inputs
+from roofline.workload.models.sources import load_model
 
 NETWORKS = ("resnet18", "mobilenet_v2", "densenet121", "vit_b_16", "hf:bert", "convnext_tiny")
 SECONDS = 2.0
@@ -127,10 +127,12 @@ def runnable(subject: Subject) -> tuple[Callable[..., Any], tuple[Any, ...], dic
     """What is timed, and what it is called with."""
     if subject.inputs is not None:
         return subject.model, subject.inputs, {}
-    source = load(subject.name)
-    given = inputs_for(source.module, None, source.default_inputs, name=subject.name, batch=None)
+    source = load_model(subject.name)
+    given = resolve_inputs(
+        source.module, None, source.default_inputs, name=subject.name, batch=None
+    )
     module = source.rebuild() if source.rebuild is not None else source.module
-    return module.eval(), *given.made(_tensor)
+    return module.eval(), *given.build(_tensor)
 
 
 @torch.no_grad()

@@ -114,16 +114,16 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     from roofline.pipeline.runs import CapturedPass
     from roofline.placement import Roof
     from roofline.workload.capture.passes import capture
-    from roofline.workload.inputs import inputs_for
-    from roofline.workload.models.sources import load
-    from roofline.workload.residency import trace_residency
-    from roofline.workload.torch_dtypes import dtype_for
+    from roofline.workload.inputs import resolve_inputs
+    from roofline.workload.models.sources import load_model
+    from roofline.workload.residency import residency
+    from roofline.workload.torch_dtypes import input_dtype
 
-    source = load(name)
-    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    source = load_model(name)
+    inputs = resolve_inputs(source.module, None, source.default_inputs, name=name, batch=None)
     roof = Roof(load_hardware("10980xe"), 1)
     mode = FakeTensorMode()
-    fake = load(name).module.eval()
+    fake = load_model(name).module.eval()
     for module in fake.modules():
         for own in (module._parameters, module._buffers):
             kept: dict[str, Any] = dict(own)
@@ -132,8 +132,8 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
                     kept[key] = mode.from_tensor(torch.empty_like(tensor, device="cpu"))
             own.update(kept)
     with mode:
-        args, kwargs = inputs.made(
-            lambda request: torch.empty(request.shape, dtype=dtype_for(request, None))
+        args, kwargs = inputs.build(
+            lambda request: torch.empty(request.shape, dtype=input_dtype(request, None))
         )
 
     def bare() -> None:

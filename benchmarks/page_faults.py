@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from roofline.workload.capture.passes import capture
-from roofline.workload.inputs import inputs_for
+from roofline.workload.inputs import resolve_inputs
 from roofline.workload.models import sources
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.page_faults import count_page_faults, fault_free_settings
@@ -101,9 +101,9 @@ def run(runs: list[tuple[str, int, int]], tunables: str = "") -> list[list[Any]]
 
 
 def records_of(name: str, batch: int) -> tuple[OperatorRecord, ...]:
-    source = sources.load(name)
+    source = sources.load_model(name)
     module = source.module.eval()
-    inputs = inputs_for(module, None, source.default_inputs, name=name, batch=batch)
+    inputs = resolve_inputs(module, None, source.default_inputs, name=name, batch=batch)
     return capture(module, inputs, name=name, rebuild=source.rebuild).records
 
 

@@ -68,10 +68,10 @@ from roofline.placement import Bound, Roof
 from roofline.run import Device, Run
 from roofline.workload import formulas
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.training import TrainingConfig
 from roofline.workload.fusion import fused_traffic
-from roofline.workload.inputs import InputRequest, Inputs, inputs_for
-from roofline.workload.models.sources import Function, Source, load
+from roofline.workload.inputs import InputRequest, Inputs, resolve_inputs
+from roofline.workload.models.sources import Function, Source, load_model
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.rewritings import model_work
@@ -750,7 +750,7 @@ class OtherModelError(Exception):
 def built(name: str) -> Source:
     """A model of timm, without weights; rows of a model follow each other."""
     with quiet():
-        return load(f"timm:{name}")
+        return load_model(f"timm:{name}")
 
 
 @contextlib.contextmanager
@@ -781,7 +781,7 @@ def timm_model(
     """The parameters of a model of timm, and one pass of it in torch's operators for a device."""
     source = built(name)
     with quiet():
-        given = inputs_for(
+        given = resolve_inputs(
             source.module,
             Inputs((batch, 3, size, size)),
             source.default_inputs,
@@ -799,7 +799,7 @@ def timm_model(
             given,
             name=name,
             run=run,
-            teaching=Teaching() if train else None,
+            training=TrainingConfig() if train else None,
             rebuild=source.rebuild,
         )
     is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in source.module.modules())

@@ -36,16 +36,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from roofline.errors import RooflineError
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.training import TrainingConfig
 from roofline.workload.fusion import fused_traffic
-from roofline.workload.inputs import InputRequest, Inputs, inputs_for
+from roofline.workload.inputs import InputRequest, Inputs, resolve_inputs
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.names import PREFIX, Library, names_of
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, OperatorRecord, State
-from roofline.workload.residency import trace_residency
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.residency import residency
+from roofline.workload.torch_dtypes import input_dtype
 
 TRAINED = 10
 """One in so many is counted in training too."""
@@ -122,12 +122,12 @@ def _counted(
     change: torch.dtype | None = None,
 ) -> int:
     def made(request: InputRequest) -> torch.Tensor:
-        kind = dtype_for(request, change)
+        kind = input_dtype(request, change)
         if request.like is not None:
             return request.like.to(device)
         return torch.zeros(request.shape, dtype=kind, device=device)
 
-    args, kwargs = inputs.made(made)
+    args, kwargs = inputs.build(made)
     model.train(train)
     if not train:
         # Parameters that are a module's inputs fail in its tracker of modules otherwise.
@@ -247,16 +247,16 @@ def count(job: Job) -> Outcome:
 
 def _count(job: Job, name: str) -> Outcome:
     start = time.perf_counter()
-    source = load(name)
+    source = load_model(name)
     # Norms over a batch of one with one place each have no variance: torch refuses to train those.
     batch = 2 if job.train else None
-    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=batch)
+    inputs = resolve_inputs(source.module, None, source.default_inputs, name=name, batch=batch)
     captured = capture(
         source.module,
         inputs,
         name=name,
         run=Run(train=job.train),
-        teaching=Teaching() if job.train else None,
+        training=TrainingConfig() if job.train else None,
         rebuild=source.rebuild,
     )
     trace_residency(captured.records)

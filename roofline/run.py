@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.machine.hardware import HardwareProfile
-    from roofline.workload.capture.training import Teaching
+    from roofline.workload.capture.training import TrainingConfig
 
     Optimizer = str | Callable[..., torch.optim.Optimizer]
     Loss = Callable[[Any], torch.Tensor]
@@ -341,15 +341,15 @@ class RunOptions:
             channels_last=self.channels_last,
         )
 
-    def teaching(self) -> Teaching | None:
+    def training_config(self) -> TrainingConfig | None:
         """How the model is trained, if it is."""
         if not self.train:
             return None
-        from roofline.workload.capture.training import Teaching, maker_of
+        from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 
         chosen = DEFAULT_OPTIMIZER if self.optimizer is None else self.optimizer
-        maker = None if chosen == "none" else maker_of(chosen)
-        return Teaching(optimizer=maker, loss=self.loss, scales=self.scale_gradients)
+        maker = None if chosen == "none" else optimizer_factory(chosen)
+        return TrainingConfig(optimizer=maker, loss=self.loss, scales_loss=self.scale_gradients)
 
     @property
     def dtype_name(self) -> str:
@@ -426,9 +426,9 @@ def machine_name(hardware: Hardware | None) -> str:
 
 
 def _knows_cuda() -> bool:
-    from roofline.workload.capture.without_cuda import is_possible
+    from roofline.workload.capture.cuda_emulation import can_capture_cuda
 
-    return is_possible()
+    return can_capture_cuda()
 
 
 def check_switches(**switches: object) -> None:

@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
 from roofline.workload.capture.passes import capture
-from roofline.workload.inputs import inputs_for
+from roofline.workload.inputs import resolve_inputs
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, State
 from roofline.workload.work import Work
 
@@ -37,8 +37,8 @@ LARGER = ("vit_b_16", "vit_b_32", "vit_l_16", "convnext_small", "swin_s")
 @functools.cache
 def captured(name: str) -> Capture:
     """One pass of a named model on its own input."""
-    source = load(name)
-    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    source = load_model(name)
+    inputs = resolve_inputs(source.module, None, source.default_inputs, name=name, batch=None)
     return capture(source.module, inputs, name=name)
 
 
@@ -329,7 +329,7 @@ def test_totals_are_the_sums_of_the_modules() -> None:
 
 def test_module_paths_are_names_in_the_state() -> None:
     """Every operator with parameters is where the state dict has them."""
-    source = load("densenet121")
+    source = load_model("densenet121")
     names = {name.rpartition(".")[0] for name in source.module.state_dict()}
     for record in captured("densenet121").records:
         if record.work.parameter_bytes:

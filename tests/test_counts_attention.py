@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 
@@ -191,7 +191,7 @@ def test_vit_b_16(fast: bool) -> None:
     """
     by_hand = 115_605_504 + 12 * (1_394_343_936 + 59_610_624) + 768_000
     assert by_hand == 17_563_828_224
-    captured = passed(load("vit_b_16").module, (1, 3, 224, 224))
+    captured = passed(load_model("vit_b_16").module, (1, 3, 224, 224))
     assert macs(captured) == by_hand
     fused = sum(each.op == "aten._native_multi_head_attention" for each in captured.records)
     assert fused == (12 if fast else 0)
@@ -206,7 +206,7 @@ def test_swin_t() -> None:
             # Four neighbours become one, twice as wide.
             by_hand += (side // 2) ** 2 * 4 * width * 2 * width
     by_hand += 768 * 1000
-    assert macs(passed(load("swin_t").module, (1, 3, 224, 224))) == by_hand
+    assert macs(passed(load_model("swin_t").module, (1, 3, 224, 224))) == by_hand
 
 
 def test_mlp_mixer_b_16() -> None:
@@ -226,7 +226,7 @@ def test_convnext_t() -> None:
         by_hand += blocks * side**2 * (width * 7**2 + 2 * width * 4 * width)
         before = width
     by_hand += 768 * 1000
-    assert macs(passed(load("convnext_tiny").module, (1, 3, 224, 224))) == by_hand
+    assert macs(passed(load_model("convnext_tiny").module, (1, 3, 224, 224))) == by_hand
 
 
 # -- by torch --------------------------------------------------------------------------------------

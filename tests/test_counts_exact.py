@@ -44,10 +44,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching
-from roofline.workload.inputs import Inputs, inputs_for
+from roofline.workload.capture.training import TrainingConfig
+from roofline.workload.inputs import Inputs, resolve_inputs
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, OperatorRecord, Phase, State
 from roofline.workload.work import Work
 from tests.workload.passes import passed, trained, working
@@ -78,7 +78,7 @@ def ran(module: torch.nn.Module, inputs: Inputs, device: Device, is_trained: boo
         inputs,
         name="model",
         run=Run(device=device, train=is_trained),
-        teaching=Teaching() if is_trained else None,
+        training=TrainingConfig() if is_trained else None,
     )
 
 
@@ -209,8 +209,10 @@ def in_short(name: str) -> tuple[torch.nn.Module, Inputs]:
         if name in SHALLOW:
             with torch.device("meta"):
                 return SHALLOW[name](), Inputs((2, 3, 224, 224))
-        found = load(name, config=LAYERS.get(name))
-    return found.module, inputs_for(found.module, None, found.default_inputs, name=name, batch=2)
+        found = load_model(name, config=LAYERS.get(name))
+    return found.module, resolve_inputs(
+        found.module, None, found.default_inputs, name=name, batch=2
+    )
 
 
 MADE: dict[str, tuple[Callable[[], torch.nn.Module], Mapping[str, Any], int]] = {
@@ -394,7 +396,7 @@ def test_casts_in_a_step_under_autocast() -> None:
         Inputs((4, 3)),
         name="",
         run=Run(train=True, autocast="bfloat16"),
-        teaching=Teaching(loss=lambda output: output.float().square().sum()),
+        training=TrainingConfig(loss=lambda output: output.float().square().sum()),
     )
     casts = [each for each in working(captured) if each.op == "aten._to_copy"]
     # In which order C++ takes the operands of a product is left to it.
@@ -465,7 +467,7 @@ def test_momentum_is_kept() -> None:
         Inputs((4, 5)),
         name="",
         run=Run(train=True, optimizer="SGD"),
-        teaching=Teaching(
+        training=TrainingConfig(
             optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
         ),
     )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, State
 from tests.workload.passes import passed, total
 
@@ -74,7 +74,7 @@ def cheap_regnets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_torchvision(name: str) -> None:
     """All of its classifiers."""
-    check(passed(load(name).module, (1, 3, 224, 224)))
+    check(passed(load_model(name).module, (1, 3, 224, 224)))
 
 
 def test_sixty_timm_architectures() -> None:

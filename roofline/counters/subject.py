@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from roofline.workload.capture.training import Loss, loss_of
+from roofline.workload.capture.training import Loss, make_default_loss
 from roofline.workload.inputs import InputRequest, Inputs
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.torch_dtypes import input_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Positional(torch.nn.Module):
     def output(self, *tensors: torch.Tensor) -> Any:
         """What the model itself returns."""
         waiting = iter(tensors)
-        args, kwargs = self._inputs.made(lambda _: next(waiting))
+        args, kwargs = self._inputs.build(lambda _: next(waiting))
         return self.model(*args, **kwargs)
 
 
@@ -99,7 +99,7 @@ def fake_subject(
 
 def default_loss(output: Any) -> torch.Tensor:
     """The loss that a model is trained with where nobody says which."""
-    loss, _ = loss_of(output, lambda shape, kind: _input(InputRequest(shape=shape), kind))
+    loss, _ = make_default_loss(output, lambda shape, kind: _input(InputRequest(shape=shape), kind))
     return loss
 
 
@@ -115,9 +115,9 @@ def _made(inputs: Inputs, change: torch.dtype | None) -> tuple[torch.Tensor, ...
     tensors: list[torch.Tensor] = []
 
     def make(request: InputRequest) -> None:
-        tensors.append(_input(request, dtype_for(request, change)))
+        tensors.append(_input(request, input_dtype(request, change)))
 
-    inputs.made(make)
+    inputs.build(make)
     return tuple(tensors)
 
 

@@ -239,14 +239,14 @@ def analyze_compiled(
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
     captured = captured_pass(model, inputs, options, on=known.device, with_model=True)
-    from roofline.workload.capture.inductor import compiled_pass
+    from roofline.workload.capture.inductor import capture_compiled
 
     asked = captured.model
-    compiled = compiled_pass(
+    compiled = capture_compiled(
         asked.source.module,
         asked.given,
         run=asked.run,
-        teaching=options.teaching(),
+        training=options.training_config(),
         rebuild=asked.source.rebuild,
     )
     analysis = placed_on(captured, known, options, progress)

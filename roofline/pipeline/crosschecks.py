@@ -47,11 +47,11 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     options = replace(options, optimizer="none" if train else None)
     from roofline.counters.peers import PEERS, NotRunError, ask
     from roofline.counters.subject import default_loss, fake_subject, real_subject
-    from roofline.workload.capture.passes import has_room_for, weights_bytes
+    from roofline.workload.capture.passes import fits_in_memory, weights_bytes
     from roofline.workload.capture.restoration import (
-        left_as_it_was,
-        tensors_left_as_they_were,
-        weights_of,
+        restore_state,
+        restore_tensors,
+        weight_storages,
     )
     from roofline.workload.torch_dtypes import torch_dtype
 
@@ -60,7 +60,7 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
     source, given, records = asked.source, asked.given, captured.capture.records
     wanted = torch_dtype(task.dtype) if task.dtype else None
     trained_with = (loss or default_loss) if train else None
-    has_room = has_room_for(weights_bytes(source.module))
+    has_room = fits_in_memory(weights_bytes(source.module))
 
     def subject(peer: Peer) -> Subject:
         if has_room:
@@ -81,8 +81,8 @@ def crosscheck(model: Model, inputs: Any = None, **run: Unpack[CrosscheckKeyword
         )
     # Copies of modules share what their functions hold, which may be the module itself.
     with (
-        left_as_it_was(source.module),
-        tensors_left_as_they_were(source.module, but=() if has_room else weights_of(source.module)),
+        restore_state(source.module),
+        restore_tensors(source.module, but=() if has_room else weight_storages(source.module)),
     ):
         counters = tuple(counted for peer in PEERS for counted in ask(peer, subject, records))
     return Crosscheck(

@@ -164,9 +164,9 @@ class _TrainingRank:
 
         from roofline.pipeline.runs import workload_of
         from roofline.pipeline.timing import real_model
-        from roofline.workload.capture.reals import Reals
-        from roofline.workload.capture.training import Teaching, maker_of
-        from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+        from roofline.workload.capture.real_tensors import RealTensors
+        from roofline.workload.capture.training import TrainingConfig, optimizer_factory
+        from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 
         torch.manual_seed(0)
         self._task = task
@@ -180,9 +180,9 @@ class _TrainingRank:
         asked = workload_of(task.model, task.inputs, options)
         self._module = model = real_model(asked).train()
         self.names = {id(each): name for name, each in model.named_parameters()}
-        self._tensors = Reals(asked.run)
-        self._args, self._kwargs = asked.given.made(
-            lambda request: self._tensors.given(request, dtype_for(request, None))
+        self._tensors = RealTensors(asked.run)
+        self._args, self._kwargs = asked.given.build(
+            lambda request: self._tensors.make_input(request, input_dtype(request, None))
         )
         megabyte = None if task.bucket_bytes is None else task.bucket_bytes / 2**20
         self.parallel: Ddp | None = None
@@ -193,8 +193,8 @@ class _TrainingRank:
                 find_unused_parameters=task.finds_unused,
                 gradient_as_bucket_view=task.are_views,
             )
-        self._optimizer = maker_of(task.optimizer)(model.parameters())
-        self._lesson = Teaching().lesson()
+        self._optimizer = optimizer_factory(task.optimizer)(model.parameters())
+        self._training_step = TrainingConfig().new_step()
         self._autocast = torch_dtype(task.autocast) if task.autocast else None
 
     def step(self, *, sends: bool = True) -> None:
@@ -210,9 +210,9 @@ class _TrainingRank:
     def _pass(self) -> torch.Tensor:
         import torch
 
-        from roofline.workload.capture.training import Listener
+        from roofline.workload.capture.training import StepListener
 
         is_mixed = self._autocast is not None
         with torch.autocast("cpu", self._autocast or torch.bfloat16, enabled=is_mixed):
             result = self._module(*self._args, **self._kwargs)
-            return self._lesson.loss(result, self._tensors, Listener())
+            return self._training_step.loss(result, self._tensors, StepListener())

@@ -32,11 +32,11 @@ from roofline.pipeline.optimization_machine import in_type_of
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.substitution.proof import largest_error
-from roofline.workload.capture.passes import has_room_for, with_weights
+from roofline.workload.capture.passes import fits_in_memory, materialize
 from roofline.workload.capture.restoration import (
-    left_as_it_was,
-    process_left_as_it_was,
-    tensors_left_as_they_were,
+    restore_process_state,
+    restore_state,
+    restore_tensors,
 )
 from roofline.workload.models.files.onnx_models import onnx_package
 from roofline.workload.models.files.reading import file_source
@@ -91,9 +91,9 @@ class _Model:
         """
         given = (self.args, dict(self.kwargs))
         with (
-            process_left_as_it_was(),
-            left_as_it_was(self.module, *given),
-            tensors_left_as_they_were(self.module, *given),
+            restore_process_state(),
+            restore_state(self.module, *given),
+            restore_tensors(self.module, *given),
             torch.no_grad(),
         ):
             with contextlib.suppress(NotImplementedError):
@@ -303,14 +303,14 @@ def _subject(asked: Workload) -> _Model:
     """The model with its weights, and what it gives."""
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
-    if not has_room_for(byte):
+    if not fits_in_memory(byte):
         raise ModelError(
             f"{source.name}: its {format_bytes(byte)} of weights are too many to export it here"
         )
     with torch.random.fork_rng(devices=[]):
         # Weights that are random are the same every time.
         torch.manual_seed(0)
-        module = with_weights(source.module, source.rebuild)
+        module = materialize(source.module, source.rebuild)
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
     module = in_type_of(asked, module)

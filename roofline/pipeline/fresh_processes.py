@@ -217,12 +217,12 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
 
 
 def _answer(request: bytes) -> bytes:
-    from roofline.workload.models.building import home_of
+    from roofline.workload.models.building import import_home
 
     try:
         files, asked = pickle.loads(request)
         for file in files:
-            home_of(file, file)
+            import_home(file, file)
         function, args = pickle.loads(asked)
         return pickle.dumps((True, function(*args)))
     except BaseException as error:

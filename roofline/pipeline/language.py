@@ -55,15 +55,15 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_models import is_transformers_model
-    from roofline.workload.models.libraries.transformers_stages import check_kind
-    from roofline.workload.models.sources import load
+    from roofline.workload.models.libraries.transformers_stages import check_decoder
+    from roofline.workload.models.sources import load_model
 
-    source = load(name, config=config)
+    source = load_model(name, config=config)
     if not is_transformers_model(source.module):
         raise ModelError(
             f"model '{name}': no language model of transformers; choose one such as hf:llama"
         )
-    check_kind(source.module, name)
+    check_decoder(source.module, name)
     return LanguageModel(
         name=name,
         configuration=plain_configuration(source.module.config),
@@ -83,10 +83,14 @@ def stage_workload(
     """Return a stage of a language model as a workload to capture or run."""
     run = options.run(on)
     from roofline.workload.models.libraries.transformers_stages import staged_source
-    from roofline.workload.models.sources import load
+    from roofline.workload.models.sources import load_model
 
     staged = staged_source(
-        load(name, config=config), stage=stage, context=context, batch=options.batch or 1, run=run
+        load_model(name, config=config),
+        stage=stage,
+        context=context,
+        batch=options.batch or 1,
+        run=run,
     )
     return Workload(
         source=staged.source,

@@ -52,16 +52,16 @@ class TimedPair:
 def timed_pair(here: Bench, original: Candidate, kind: VariantKind, count: int) -> TimedPair:
     """Interleaved rounds of a model and a variant of it; runs in a process of its own."""
     from roofline.quantization.native_variants import int8_kernels, relative_error, variant_of
-    from roofline.workload.capture.passes import one_at_a_time
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.capture.stage import staged
+    from roofline.workload.capture.passes import capture_lock
+    from roofline.workload.capture.prepared_model import prepare_model
+    from roofline.workload.capture.real_tensors import RealTensors
 
     run = original.run
     # The same weights and the same noise in every process.
-    with one_at_a_time, seeded():
+    with capture_lock, seeded():
         asked = original.workload()
         with (
-            staged(real_model(asked), asked.given, run, Reals(run)) as stage,
+            prepare_model(real_model(asked), asked.given, run, RealTensors(run)) as stage,
             int8_kernels(),
             gauged(here, original.threads) as gauges,
         ):

@@ -168,8 +168,8 @@ def compiled_rounds(
     from torch._inductor import config
 
     from roofline.latency.measuring.rounds import Effort
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.capture.stage import staged
+    from roofline.workload.capture.prepared_model import prepare_model
+    from roofline.workload.capture.real_tensors import RealTensors
 
     effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
     with (
@@ -180,7 +180,9 @@ def compiled_rounds(
     ):
         subjects: list[Callable[[], object]] = []
         for each in candidates:
-            stage = stages.enter_context(staged(each.model, each.inputs, each.run, Reals(each.run)))
+            stage = stages.enter_context(
+                prepare_model(each.model, each.inputs, each.run, RealTensors(each.run))
+            )
             subjects.append(partial(torch.compile(stage.model), *stage.args, **stage.kwargs))
             try:
                 # Twice: the second pass may be of other strides, and compile once more.

@@ -276,9 +276,9 @@ class OutputErrors:
 
 def _samples(asked: Workload, samples: Any) -> tuple[Inputs, str]:
     """What a model is run on, and that in words: ``"random numbers of 4x3x8x8"``."""
-    from roofline.workload.inputs import inputs_of
+    from roofline.workload.inputs import to_inputs
 
-    given = asked.given if samples is None else inputs_of(samples)
+    given = asked.given if samples is None else to_inputs(samples)
     if given is None:
         raise InputError("samples: there are none; give tensors, as the inputs of a model")
     requests = [request for _, request in given.requests()]
@@ -294,11 +294,11 @@ def _kind_words(request: InputRequest, tensors: str) -> str:
     """What `arguments_of` gives: a given tensor, else noise; where there is none, one number."""
     import torch
 
-    from roofline.workload.torch_dtypes import dtype_for
+    from roofline.workload.torch_dtypes import input_dtype
 
     if request.like is not None and tuple(request.like.shape) == request.shape:
         return tensors
-    kind = dtype_for(request, None)
+    kind = input_dtype(request, None)
     if kind.is_floating_point or kind.is_complex:
         return "random numbers"
     return "ones" if kind == torch.bool else "zeros"

@@ -70,8 +70,8 @@ class Workload:
         from roofline.workload.capture.passes import capture
 
         given = {"name": self.name, "rebuild": self.source.rebuild, **how}
-        teaching = self.options.teaching()
-        return capture(self.source.module, self.given, run=self.run, teaching=teaching, **given)
+        training = self.options.training_config()
+        return capture(self.source.module, self.given, run=self.run, training=training, **given)
 
     def captured(self, **how: Any) -> CapturedPass:
         """The same, with what is alive when."""
@@ -89,16 +89,18 @@ class Workload:
 def workload_of(model: Model, inputs: Any, options: RunOptions, *, on: str = "cpu") -> Workload:
     """The model that is meant, what it is called with, and how it is run on a device."""
     run = options.run(on)
-    from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.inputs import resolve_inputs, to_inputs
     from roofline.workload.models import sources
     from roofline.workload.torch_dtypes import input_specs, torch_dtype
 
-    given = inputs_of(inputs)
+    given = to_inputs(inputs)
     seq = options.seq
     source = (
-        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
+        sources.load_model(model, seq=seq)
+        if isinstance(model, str)
+        else sources.wrap_model(model, seq=seq)
     )
-    given = inputs_for(
+    given = resolve_inputs(
         source.module, given, source.default_inputs, name=source.name, batch=options.batch
     )
     return Workload(
@@ -172,13 +174,13 @@ def seeded() -> Iterator[None]:
 
 def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What the model is called with: given tensors, else noise, or zeros as indices."""
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+    from roofline.workload.capture.real_tensors import RealTensors
+    from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 
-    reals = Reals(run)
+    reals = RealTensors(run)
     change = torch_dtype(run.dtype) if run.dtype else None
     with seeded():
-        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
+        return given.build(lambda each: reals.make_input(each, input_dtype(each, change)).detach())
 
 
 # Captures on disk

@@ -281,14 +281,14 @@ def scale(
 
 
 def _captured(asked: Workload, checkpoint: str | None) -> tuple[CapturedPass, tuple[str, ...]]:
-    """Return the captured step, and the paths of checkpointed modules."""
-    from roofline.workload.capture.passes import one_at_a_time
-    from roofline.workload.capture.training import checkpointed, chosen_modules
+    """The step, and the paths of the modules that run again in it."""
+    from roofline.workload.capture.passes import capture_lock
+    from roofline.workload.capture.training import checkpointed, select_modules
 
     module = asked.source.module
-    paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()
-    with one_at_a_time, checkpointed(module, paths) if paths else nullcontext():
-        # A rebuilt module would have no checkpoints.
+    paths = select_modules(module, checkpoint) if checkpoint is not None else ()
+    with capture_lock, checkpointed(module, paths) if paths else nullcontext():
+        # Built anew it would keep what it computes.
         return (asked.captured(rebuild=None) if paths else asked.captured()), paths
 
 

@@ -113,7 +113,7 @@ def real_model(workload: Workload) -> torch.nn.Module:
     """The model of a workload with real tensors in it."""
     import psutil
 
-    from roofline.workload.capture.passes import with_weights
+    from roofline.workload.capture.passes import materialize
 
     module = workload.source.module
     byte = sum(each.nbytes for each in (*module.parameters(), *module.buffers()))
@@ -123,7 +123,7 @@ def real_model(workload: Workload) -> torch.nn.Module:
             f"{workload.name} has {format_bytes(byte)} of weights, and a pass takes them"
             " twice: that is more than the free memory"
         )
-    model = with_weights(workload.source.module, workload.source.rebuild)
+    model = materialize(workload.source.module, workload.source.rebuild)
     if model is None:
         raise ModelError(f"{workload.name} cannot be built with its weights, so it cannot be run")
     return model
@@ -158,7 +158,7 @@ def measure(
             name=workload.name,
             run=workload.run,
             effort=effort,
-            teaching=workload.options.teaching(),
+            training=workload.options.training_config(),
             compiled=compiled,
             gauges=None if device == "cuda" else paced,
             progress=progress,

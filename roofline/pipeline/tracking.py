@@ -124,7 +124,7 @@ def track(
     tracking = Tracking(model)
     name = name or (type(model).__name__ if model is not None else "tracked")
     tracked = Tracked(name)
-    with tracking.watching():
+    with tracking.watch():
         yield tracked
     tracked._cost = _cost(name, tracking, roof)  # pyright: ignore[reportPrivateUsage]
 

@@ -314,7 +314,7 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
         case torch.Tensor():
             return (batch,), {}
         case Inputs():
-            return batch.made(_tensor)
+            return batch.build(_tensor)
         case Mapping():
             return (), {str(name): value for name, value in batch.items()}
         case Sequence() if not isinstance(batch, str):

@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError, RooflineError, error_text
 from roofline.run import Run
-from roofline.workload.capture.operands import packed_in, remembering, tensors_in
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.operands import cache_unpacked, packed_tensors, tensors_in
+from roofline.workload.capture.real_tensors import RealTensors
 from roofline.workload.capture.restoration import without_stack_traces
 from roofline.workload.inputs import Inputs
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.torch_dtypes import input_dtype
 
 VariantKind = Literal["bfloat16", "int8 static", "int8 dynamic", "int8 torchao"]
 """``bfloat16``: all of it in that type. ``int8 static``: layers and what is between them on codes,
@@ -99,8 +99,10 @@ def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:
     """The model as torch.ao quantizes it, with scales of noise where no tensors were given."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        tensors = Reals(Run())
-        given = inputs.made(lambda request: tensors.given(request, dtype_for(request, None)))
+        tensors = RealTensors(Run())
+        given = inputs.build(
+            lambda request: tensors.make_input(request, input_dtype(request, None))
+        )
         return variant_of("int8 static", model, given)[0]
 
 
@@ -182,10 +184,10 @@ def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool
 
 
 def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, where something in it was quantized."""
-    with remembering():
-        if not any(each.dtype in _CODES for each in packed_in(model.modules())):
-            raise ModelError("torch.ao found no layer in it that it quantizes")
+    """The model, where something in it was quantised."""
+    with cache_unpacked():
+        if not any(each.dtype in _CODES for each in packed_tensors(model.modules())):
+            raise ModelError("torch.ao found no layer in it that it quantises")
     return model
 
 

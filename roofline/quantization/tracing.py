@@ -19,10 +19,10 @@ from roofline.errors import ModelError, error_text
 from roofline.quantization.policy import LayerBits, Place, Policy, Structure, structure_of
 from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT
-from roofline.workload.capture.passes import capture, one_at_a_time
-from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
-from roofline.workload.dataflow import trace_dataflow
-from roofline.workload.inputs import inputs_of
+from roofline.workload.capture.passes import capture, capture_lock
+from roofline.workload.capture.restoration import restore_process_state, restore_state
+from roofline.workload.dataflow import dataflow
+from roofline.workload.inputs import to_inputs
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
@@ -109,7 +109,7 @@ def traced(model: nn.Module, inputs: Any = None) -> Traced:
 
 def records_of(model: nn.Module, inputs: Any = None) -> Sequence[OperatorRecord]:
     """The operators of a pass in inference; without inputs, those in the code, without sizes."""
-    given = inputs_of(inputs)
+    given = to_inputs(inputs)
     if given is not None:
         return capture(model, given, name=type(model).__name__).records
     if isinstance(model, LAYERS):
@@ -275,7 +275,7 @@ def _graph(model: nn.Module) -> fx.Graph:
         for each in inspect.signature(model.forward).parameters.values()
         if each.default is not each.empty
     }
-    with one_at_a_time, left_as_it_was(model), process_left_as_it_was(), torch.no_grad():
+    with capture_lock, restore_state(model), restore_process_state(), torch.no_grad():
         model.eval()
         try:
             return _Tracer().trace(model, defaults)

@@ -25,11 +25,11 @@ from roofline.substitution.graphs.graph import (
     values_in,
 )
 from roofline.substitution.result import Proof
-from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.stage import staged
-from roofline.workload.capture.training import Listener
+from roofline.workload.capture.prepared_model import prepare_model
+from roofline.workload.capture.real_tensors import RealTensors
+from roofline.workload.capture.training import StepListener
 from roofline.workload.inputs import InputRequest, Inputs
-from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 
 _SEED = 0
 
@@ -71,7 +71,7 @@ def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Input
     for kind in KINDS:
         generator = torch.Generator().manual_seed(_SEED)
         made = Inputs()
-        made.args, made.kwargs = inputs.made(
+        made.args, made.kwargs = inputs.build(
             lambda request, kind=kind, generator=generator: InputRequest(
                 shape=request.shape,
                 like=_made(request, kind, generator, most.get(places[id(request)], 2)),
@@ -88,7 +88,7 @@ def _is_given(request: InputRequest) -> bool:
 
 def _made(request: InputRequest, kind: str, generator: torch.Generator, most: int) -> torch.Tensor:
     """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
-    dtype, shape = dtype_for(request, None), request.shape
+    dtype, shape = input_dtype(request, None), request.shape
     if dtype.is_floating_point or dtype.is_complex:
         if kind in _CONSTANT:
             return torch.full(shape, _CONSTANT[kind], dtype=dtype)
@@ -344,10 +344,10 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
     run = Run(dtype=dtype)
     with (
         torch.random.fork_rng(devices=[]),
-        staged(model, inputs, run, Reals(run)) as stage,
+        prepare_model(model, inputs, run, RealTensors(run)) as stage,
     ):
         torch.manual_seed(_SEED)
-        result, _ = stage.step(Listener())
+        result, _ = stage.step(StepListener())
         return _copied(result)
 
 

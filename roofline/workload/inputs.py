@@ -44,8 +44,8 @@ class Inputs:
     """
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
-        self.args: tuple[Any, ...] = tuple(_requested(each) for each in args)
-        self.kwargs: dict[str, Any] = {name: _requested(each) for name, each in kwargs.items()}
+        self.args: tuple[Any, ...] = tuple(_request(each) for each in args)
+        self.kwargs: dict[str, Any] = {name: _request(each) for name, each in kwargs.items()}
 
     def requests(self) -> Iterator[tuple[str, InputRequest]]:
         """Every tensor that is asked for, and where: ``"mask"``, ``"0.images[1]"`` …
@@ -59,7 +59,7 @@ class Inputs:
                     steps = "".join(map(_step, path))
                     yield "" if is_positional else f"{name}{steps}", leaf
 
-    def made(self, make: Callable[[InputRequest], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def build(self, make: Callable[[InputRequest], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, with what `make` gives in the place of every tensor asked for."""
 
         def made(leaf: Any) -> Any:
@@ -112,7 +112,7 @@ def physical_order(request: InputRequest) -> tuple[int, ...]:
 _SHAPE_LIKE = re.compile(r"\s*(\w+\s*=\s*)?\d")
 
 
-def _requested(value: Any) -> Any:
+def _request(value: Any) -> Any:
     """`value` with an InputRequest for every tensor, shape and text of a shape in it."""
 
     def leaf(each: Any) -> Any:
@@ -159,7 +159,7 @@ def parse_input(text: str) -> tuple[str, Any]:
     """
     name, value = "", text
     if not text.startswith(("[", "{")):
-        before, equals, value = _parted(text)
+        before, equals, value = _split_name(text)
         name = before if equals else ""
         if equals and not name.isidentifier():
             raise InputError(
@@ -181,7 +181,7 @@ def _parsed_value(text: str) -> Any:
     return request
 
 
-def _parted(text: str) -> tuple[str, str, str]:
+def _split_name(text: str) -> tuple[str, str, str]:
     """`text` at its last ``=`` outside brackets."""
     before, equals, _ = re.split(r"[\[{]", text, maxsplit=1)[0].rpartition("=")
     return before, equals, text[len(before) + len(equals) :]
@@ -196,7 +196,7 @@ def _parsed(text: str) -> Any:
     if text.startswith("{"):
         pairs: dict[str, Any] = {}
         for item in _items(text, "}"):
-            key, equals, value = _parted(item)
+            key, equals, value = _split_name(item)
             key = key.strip()
             if not equals or not key:
                 raise InputError(f"'{item.strip()}' in {{}} is not of the form key=shape")
@@ -231,7 +231,7 @@ def _items(text: str, close: str) -> Iterator[str]:
 # -- in Python -------------------------------------------------------------------------------------
 
 
-def inputs_of(given: Any) -> Inputs | None:
+def to_inputs(given: Any) -> Inputs | None:
     """Return inputs as Python code gives them; None where none are given.
 
     Args:
@@ -244,15 +244,15 @@ def inputs_of(given: Any) -> Inputs | None:
     if isinstance(given, torch.Tensor):
         return Inputs(given)
     if isinstance(given, Mapping):
-        return _together(given, ((str(name), value) for name, value in given.items()))
+        return _combine(given, ((str(name), value) for name, value in given.items()))
     if isinstance(given, (str, InputRequest)) or _is_shape(given):
-        return _together(given, [("", given)])
+        return _combine(given, [("", given)])
     if isinstance(given, Sequence):
-        return _together(given, (("", each) for each in given))
+        return _combine(given, (("", each) for each in given))
     raise _not_an_input(given)
 
 
-def _together(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
+def _combine(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
     """The inputs of a sequence or mapping; texts and requests may name their own argument."""
     inputs = Inputs()
     args: list[Any] = []
@@ -264,7 +264,7 @@ def _together(given: Any, arguments: Iterable[tuple[str, Any]]) -> Inputs:
         elif isinstance(value, InputRequest):
             name = name or value.name
         else:
-            value = _request_of_shape(value) if _is_shape(value) else _requested(value)
+            value = _request_of_shape(value) if _is_shape(value) else _request(value)
         if name in inputs.kwargs:
             raise InputError(f"{argument('inputs')} names an argument twice: {name}")
         if name:
@@ -284,7 +284,7 @@ def _not_an_input(value: Any) -> InputError:
     )
 
 
-def inputs_for(
+def resolve_inputs(
     module: torch.nn.Module,
     given: Inputs | None,
     default: Sequence[InputRequest],
@@ -308,7 +308,7 @@ def inputs_for(
                 f"model '{name}': inputs are not known; give {argument('inputs')}, a shape for each"
                 f" (its forward takes {takes})"
             )
-        given = _together(default, (("", each) for each in default))
+        given = _combine(default, (("", each) for each in default))
     elif default and is_expression(name):
         raise InputError(
             f"'{name}' has its input behind the @: leave {argument('inputs')} out, or the @ and"

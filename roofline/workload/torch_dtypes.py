@@ -26,7 +26,7 @@ def torch_dtype(name: str) -> torch.dtype:
     return found
 
 
-def dtype_for(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
+def input_dtype(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
     """The type of an input: as asked, else that of the given tensor, else `change` or the
     default."""
     if request.dtype is not None:
@@ -42,6 +42,6 @@ def dtype_for(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
 def input_specs(inputs: Inputs, change: torch.dtype | None) -> tuple[InputSpec, ...]:
     """Name, shape and data type of every tensor that the model will be given."""
     return tuple(
-        InputSpec(name=name, shape=request.shape, dtype=dtype_of(dtype_for(request, change)))
+        InputSpec(name=name, shape=request.shape, dtype=dtype_of(input_dtype(request, change)))
         for name, request in inputs.requests()
     )

@@ -12,7 +12,7 @@ import torch
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, TensorNeed, call_of
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Capture
 from roofline.workload.tensors import Role
@@ -27,9 +27,13 @@ def described(func: Any, *args: Any, kept: tuple[torch.Tensor, ...] = (), **kwar
 
 def logged(model: torch.nn.Module, *inputs: Any, run: Run | None = None) -> tuple[Capture, CallLog]:
     log = CallLog()
-    teaching = Teaching(optimizer=maker_of(run.optimizer)) if run and run.optimizer else None
+    training = (
+        TrainingConfig(optimizer=optimizer_factory(run.optimizer))
+        if run and run.optimizer
+        else None
+    )
     captured = capture(
-        model, Inputs(*inputs), name="model", run=run, teaching=teaching, on_call=log.begin
+        model, Inputs(*inputs), name="model", run=run, training=training, on_call=log.begin
     )
     return captured, log
 

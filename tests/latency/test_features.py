@@ -19,7 +19,7 @@ from roofline.placement import Placement, Roof, place
 from roofline.quantization.native_variants import in_int8, int8_kernels, why_no_int8
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.training import TrainingConfig
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import trace_residency
@@ -37,9 +37,9 @@ MACHINE = profile(
 
 
 def placements(model: nn.Module, *inputs: Any, train: bool = False) -> tuple[Placement, ...]:
-    teaching = Teaching(loss=lambda output: output.sum()) if train else Teaching()
-    found = capture(model, Inputs(*inputs), name="x", run=Run(train=train), teaching=teaching)
-    return tuple(place(found.records, trace_residency(found.records), Roof(MACHINE, 1)))
+    training = TrainingConfig(loss=lambda output: output.sum()) if train else TrainingConfig()
+    found = capture(model, Inputs(*inputs), name="x", run=Run(train=train), training=training)
+    return tuple(place(found.records, residency(found.records), Roof(MACHINE, 1)))
 
 
 def facts(model: nn.Module, *inputs: Any, train: bool = False) -> list[Facts]:

@@ -23,7 +23,7 @@ from roofline.latency.measuring.in_place import (
 )
 from roofline.latency.measuring.rounds import Effort, Gauges
 from roofline.run import Run
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.inputs import Inputs
 
 EFFORT = Effort(warm_ups=1, least=3, most=3, budget_s=0.0, patience=0.0)
@@ -259,7 +259,7 @@ def test_steps_of_training(optimizer: str) -> None:
         model,
         torch.ones(2, 3, 4, 4),
         run=Run(train=True, optimizer=optimizer),
-        teaching=Teaching(optimizer=maker_of(optimizer)),
+        training=TrainingConfig(optimizer=optimizer_factory(optimizer)),
     )
     assert state_of(model) == before
     phases = {each.phase for each in found.capture.records}

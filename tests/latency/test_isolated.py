@@ -24,9 +24,9 @@ from roofline.latency.store import Store
 from roofline.run import Run
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, State
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_of
@@ -373,7 +373,7 @@ def logged(model: torch.nn.Module, *inputs: Any, run: Run, make: Any = None) -> 
         Inputs(*inputs),
         name="model",
         run=run,
-        teaching=Teaching(optimizer=make),
+        training=TrainingConfig(optimizer=make),
         on_call=log.begin,
     )
     return captured, asked(captured, log)
@@ -403,7 +403,7 @@ class Results(TorchDispatchMode):
 TOKENS = torch.zeros(2, 7, dtype=torch.int64)
 PLAIN, HALF = Run(), Run(dtype="bfloat16")
 MODELS = [
-    pytest.param(lambda: load("resnet18").module, (1, 3, 32, 32), PLAIN, id="resnet18"),
+    pytest.param(lambda: load_model("resnet18").module, (1, 3, 32, 32), PLAIN, id="resnet18"),
     pytest.param(Images, (2, 3, 32, 32), PLAIN, id="images"),
     pytest.param(Images, (2, 3, 32, 32), Run(channels_last=True), id="channels-last"),
     pytest.param(Images, (2, 3, 32, 32), HALF, id="images-bfloat16"),
@@ -451,7 +451,7 @@ class Trained(torch.nn.Module):
         return self.last(model.norm(model.first(image)).relu_().mean((2, 3)))
 
 
-@pytest.mark.parametrize("make", [maker_of("adam"), fused, together])
+@pytest.mark.parametrize("make", [optimizer_factory("adam"), fused, together])
 def test_backward_passes_and_updates_run_on_their_own(make: Any) -> None:
     model, run = Trained(Images()), Run(train=True, optimizer="adam")
     captured, calls = logged(model, (4, 3, 16, 16), run=run, make=make)

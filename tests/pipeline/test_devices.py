@@ -16,7 +16,7 @@ from roofline.machine.catalog import load_hardware
 from roofline.pipeline.language import analyze_stage
 from roofline.pipeline.sweeps import sweep
 from roofline.run import RunOptions
-from roofline.workload.capture import without_cuda
+from roofline.workload.capture import cuda_emulation
 
 CPU, GPU, APPLE = "10980xe", "rtx4090", "m2-ultra"
 NOT_ITS_OWN = "the operators are those that torch calls on"
@@ -155,7 +155,7 @@ def test_stages_and_gates_and_predictions() -> None:
 
 def test_where_torch_cannot_do_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators of a CPU then, and the warning; what is asked for is refused."""
-    monkeypatch.setattr(without_cuda, "is_possible", lambda: False)
+    monkeypatch.setattr(cuda_emulation, "can_capture_cuda", lambda: False)
     found = roofline.analyze(Attention(), SHAPE, hardware=GPU)
     assert kernels(found) == {ON_CPU}
     assert any(NOT_ITS_OWN in each for each in found.warnings)

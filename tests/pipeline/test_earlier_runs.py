@@ -96,7 +96,7 @@ def keep(
 ) -> None:
     """Adds a run of that model to the store of this machine, without running it."""
     run = run or Run()
-    records = capture(model, Inputs(torch.zeros(shape)), name=name, run=run, teaching=None).records
+    records = capture(model, Inputs(torch.zeros(shape)), name=name, run=run, training=None).records
     sample = run_sample(
         place(records, trace_residency(records), Roof(on or hardware(), 1)),
         timed(len(records)),
@@ -180,7 +180,7 @@ def test_other_machines_have_none(machine: HardwareProfile, tmp_path: Path) -> N
 def test_a_measured_pass_needs_no_earlier_one(machine: HardwareProfile) -> None:
     keep(net())
     asked = Inputs(torch.zeros(SHAPE))
-    captured = capture(net(), asked, name="net", run=Run(), teaching=None)
+    captured = capture(net(), asked, name="net", run=Run(), training=None)
     predictor = predictor_of(load_hardware("host"), None, Run())
     assert predictor is not None
     runs = predictor.runs_here
@@ -206,7 +206,7 @@ def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareP
     slow = replace(
         machine, compute=tuple(replace(each, clock_hz=3.89e9) for each in machine.compute)
     )
-    captured = capture(net(), Inputs(torch.zeros(SHAPE)), name="net", run=Run(), teaching=None)
+    captured = capture(net(), Inputs(torch.zeros(SHAPE)), name="net", run=Run(), training=None)
     times = timed(len(captured.records))
 
     def assembled(clock_hz: float | None) -> Analysis:

@@ -18,7 +18,7 @@ import roofline
 from roofline.errors import FileFormatError, InputError, ModelError, RooflineError
 from roofline.pipeline import exporting
 from roofline.result import result_from_data
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.exported_models import MODELS, made
 
 MACHINE = "10980xe"
@@ -227,11 +227,11 @@ def maker(tmp_path: Path) -> str:
 def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    source = load(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
+    source = load_model(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
     assert source.notes[-1] == "its weights are those in w.pt"
     torch.save({"epoch": 3, "state_dict": model.state_dict()}, tmp_path / "checkpoint.pt")
-    source = load(roofline.StoredModel(maker, weights=tmp_path / "checkpoint.pt"))
+    source = load_model(roofline.StoredModel(maker, weights=tmp_path / "checkpoint.pt"))
     assert torch.equal(source.module[0].weight, model[0].weight)  # pyright: ignore
 
 
@@ -259,16 +259,16 @@ def test_weights_are_put_into_what_makes_the_model(maker: str, tmp_path: Path) -
 def test_weights_that_do_not_fit(weights: Any, words: str, maker: str, tmp_path: Path) -> None:
     torch.save(weights, tmp_path / "w.pt")
     with pytest.raises(ModelError, match=words) as said:
-        load(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
+        load_model(roofline.StoredModel(maker, weights=tmp_path / "w.pt"))
     assert "\n" not in str(said.value)
 
 
 def test_weights_that_must_be_unpickled(maker: str, tmp_path: Path) -> None:
     torch.save(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), tmp_path / "whole.pt")
     with pytest.raises(FileFormatError, match="a pickle that imports"):
-        load(roofline.StoredModel(maker, weights=tmp_path / "whole.pt"))
+        load_model(roofline.StoredModel(maker, weights=tmp_path / "whole.pt"))
     trusted = roofline.StoredModel(maker, weights=tmp_path / "whole.pt", allow_pickle=True)
-    assert load(trusted).notes[-1] == "its weights are those in whole.pt"
+    assert load_model(trusted).notes[-1] == "its weights are those in whole.pt"
 
 
 def test_weights_alone_are_no_model(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_weights_alone_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"weights and no model; .*\(file\.py:Model\), and weights='w\.pt'"
     ):
-        load(str(tmp_path / "w.pt"))
+        load_model(str(tmp_path / "w.pt"))
 
 
 def test_a_name_with_weights_goes_into_other_processes(tmp_path: Path) -> None:

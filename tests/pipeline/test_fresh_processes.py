@@ -177,7 +177,7 @@ def parameters_of(model: Any) -> tuple[str, int]:
 
 
 def test_models_of_files_are_known_there(run: Runs, tmp_path: Path) -> None:
-    from roofline.workload.models.sources import load
+    from roofline.workload.models.sources import load_model
 
     (tmp_path / "beside_mine.py").write_text("WIDTH = 3\n")
     (tmp_path / "mine.py").write_text(
@@ -187,7 +187,7 @@ def test_models_of_files_are_known_there(run: Runs, tmp_path: Path) -> None:
         "        super().__init__()\n"
         "        self.layer = torch.nn.Linear(2, beside_mine.WIDTH)\n"
     )
-    model = load(f"{tmp_path / 'mine.py'}:Mine").rebuild
+    model = load_model(f"{tmp_path / 'mine.py'}:Mine").rebuild
     assert model is not None
     assert run(parameters_of, model()) == ("Mine", 9)
 

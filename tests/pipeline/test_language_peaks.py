@@ -10,7 +10,7 @@ import torch
 from roofline.pipeline.language import analyze_stage
 from roofline.run import RunOptions
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests import builders
 from tests.pipeline.alive import Alive
 
@@ -38,7 +38,7 @@ def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
     """The most bytes alive in a pass of a model with its weights, which owns its cache."""
     from transformers import DynamicCache
 
-    source = load(name, config=config)
+    source = load_model(name, config=config)
     assert source.rebuild is not None
     model: Any = source.rebuild().eval()
     options = {"use_cache": True, "logits_to_keep": 1}

@@ -21,9 +21,9 @@ from torch import nn
 import roofline
 from roofline.errors import ModelError, RooflineError
 from roofline.run import Run
-from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.restoration import left_as_it_was, tensors_left_as_they_were
-from roofline.workload.capture.stage import staged
+from roofline.workload.capture.prepared_model import prepare_model
+from roofline.workload.capture.real_tensors import RealTensors
+from roofline.workload.capture.restoration import restore_state, restore_tensors
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 
@@ -193,7 +193,7 @@ def crosschecked(model: nn.Module, folder: Path) -> None:
 def passed_for_real(model: nn.Module, folder: Path) -> None:
     """As `profile`, `compare` and others time passes."""
     run = Run()
-    with staged(model, Inputs(X), run, Reals(run)) as stage:
+    with prepare_model(model, Inputs(X), run, RealTensors(run)) as stage:
         for _ in range(3):
             stage.model(*stage.args)
 
@@ -277,7 +277,7 @@ def test_a_scripted_model_is_as_it_was(tmp_path: Path) -> None:
 def test_storages_that_a_pass_exchanges_are_exchanged_back() -> None:
     model = nn.Linear(2, 2)
     before = model.weight.detach().clone()
-    with tensors_left_as_they_were(model):
+    with restore_tensors(model):
         model.weight.data = torch.zeros(3, 3)
         model.bias.data.numpy()[:] = torch.nan
     assert torch.equal(model.weight, before)
@@ -307,13 +307,13 @@ def calls_around_a_pass(model: nn.Module) -> int:
         calls += event in ("call", "c_call")
 
     # What classes are is remembered.
-    with left_as_it_was(model, (X,)):
+    with restore_state(model, (X,)):
         pass
     with contextlib.ExitStack() as stack:
         before = sys.getprofile()
         sys.setprofile(called)
         stack.callback(sys.setprofile, before)
-        with left_as_it_was(model, (X,)):
+        with restore_state(model, (X,)):
             pass
     return calls
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from roofline.errors import FileFormatError, ModelError
 from roofline.workload.models.files.formats import StoredModel
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 
 Change = Callable[[bytes], bytes]
 
@@ -122,7 +122,7 @@ def saved(value: Any) -> bytes:
 def said_of(name: str | Path) -> str:
     """The one line that a file gets."""
     with pytest.raises((FileFormatError, ModelError)) as caught:
-        load(name if isinstance(name, StoredModel) else str(name))
+        load_model(name if isinstance(name, StoredModel) else str(name))
     said = str(caught.value)
     assert "\n" not in said
     assert len(said) < 700

@@ -9,7 +9,7 @@ import torch
 
 from roofline.run import Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, OperatorRecord, State
@@ -35,7 +35,9 @@ def trained(
         Inputs(*inputs, **named),
         name="model",
         run=Run(train=True, optimizer=optimizer or ""),
-        teaching=Teaching(optimizer=maker_of(optimizer) if optimizer else None, loss=loss),
+        training=TrainingConfig(
+            optimizer=optimizer_factory(optimizer) if optimizer else None, loss=loss
+        ),
     )
 
 

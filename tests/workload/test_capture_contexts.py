@@ -18,7 +18,7 @@ from roofline.errors import ModelError
 from roofline.workload.capture import module_stack, passes
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.sources import Function, load
+from roofline.workload.models.sources import Function, load_model
 from roofline.workload.operators import State
 from tests.workload.passes import passed, trained, working
 
@@ -63,7 +63,7 @@ def test_models_may_be_made_in_there_too(
 ) -> None:
     """Composite operators come apart, and weights of inference mode are as good as others."""
     with context():
-        captured = passed(load("hf:bert").module, input_ids="1x16:int64")
+        captured = passed(load_model("hf:bert").module, input_ids="1x16:int64")
     assert not any(each.state is State.UNKNOWN for each in captured.records)
     assert "aten.addmm" in {each.op for each in captured.records}
 
@@ -193,7 +193,7 @@ def test_hooks_of_gradients_run_in_training() -> None:
 def test_what_a_profiler_holds_for_a_moment_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that samples frames does: it holds the local variables of a call that has ended."""
     held: list[torch.Tensor] = []
-    monkeypatch.setattr(passes, "_PATIENCE_S", 10.0)
+    monkeypatch.setattr(passes, "_RELEASE_TIMEOUT_S", 10.0)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         inner = x.exp()
@@ -336,7 +336,7 @@ def test_threads_that_call_it_all_the_time() -> None:
 def test_a_pass_that_does_not_end_is_said_before_anything_is_touched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module_stack, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module_stack, "TIMEOUT_S", 0.2)
     begun, go_on = threading.Event(), threading.Event()
 
     class Blocked(nn.Linear):

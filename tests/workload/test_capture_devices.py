@@ -19,7 +19,7 @@ import roofline
 from roofline.errors import ModelError
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching
+from roofline.workload.capture.training import TrainingConfig
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
 from roofline.workload.operators import Capture, OperatorRecord, State
@@ -268,7 +268,7 @@ def test_a_tensor_that_is_moved_to_a_gpu_ends_no_process(train: bool) -> None:
     inner = torch.nn.Linear(4, 4)
     model, run = Function(lambda x: inner(x).to("cuda:0")), Run(train=train)
     with pytest.raises(ModelError, match="asks for a GPU"):
-        capture(model, Inputs((2, 4)), name="model", run=run, teaching=Teaching())
+        capture(model, Inputs((2, 4)), name="model", run=run, training=TrainingConfig())
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -276,8 +276,8 @@ def test_a_gru_is_trained_under_autocast(bias: bool) -> None:
     """Its cell is one kernel on CUDA, forward and backward, and no other device has it."""
     run = Run(device="cuda", train=True, autocast="float16")
     model = torch.nn.GRU(16, 32, bias=bias)
-    teaching = Teaching(loss=lambda out: out[0].sum())
-    found = capture(model, Inputs((5, 3, 16)), name="model", run=run, teaching=teaching)
+    training = TrainingConfig(loss=lambda out: out[0].sum())
+    found = capture(model, Inputs((5, 3, 16)), name="model", run=run, training=training)
     cells = [each for each in found.records if "gru_cell_backward" in each.op]
     assert len(cells) == 5
     assert {spec.shape for spec in cells[0].outputs} >= {(3, 96), (3, 32)}

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from roofline.errors import ModelError
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.building import Unallocated
+from roofline.workload.models.building import MetaConstruction
 from roofline.workload.operators import Capture, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import Function, passed, total, working
@@ -181,7 +181,7 @@ def test_a_model_without_weights_is_built_again_for_a_real_pass() -> None:
         built.append(True)
         return NeedsValues()
 
-    with Unallocated():
+    with MetaConstruction():
         model = NeedsValues()
     captured = capture(model, Inputs((2, 3, 8, 8)), name="net", rebuild=rebuild)
     assert built == [True]
@@ -190,7 +190,7 @@ def test_a_model_without_weights_is_built_again_for_a_real_pass() -> None:
 
 def test_a_model_without_weights_that_nobody_can_build() -> None:
     """What it said on fake tensors is the message."""
-    with Unallocated():
+    with MetaConstruction():
         model = NeedsValues()
     with pytest.raises(ModelError, match="depends on the values in a tensor"):
         capture(model, Inputs((2, 3, 8, 8)), name="net")

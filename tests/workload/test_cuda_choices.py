@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
@@ -252,7 +252,7 @@ def stepped(model: torch.nn.Module, device: Device, **run: Any) -> Capture:
         Inputs((4, 6, 16)),
         name="model",
         run=Run(device=device, train=True, optimizer="adamw", **run),
-        teaching=Teaching(optimizer=maker_of("adamw")),
+        training=TrainingConfig(optimizer=optimizer_factory("adamw")),
     )
     assert not any("for real" in each for each in captured.notes)
     return captured

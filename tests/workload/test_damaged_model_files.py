@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from roofline.errors import RooflineError
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.workload.hostile_files import program_content, replaced, said_of, script_content, written
 
 SUFFIXES = pytest.mark.parametrize("suffix", [".pt2", ".pt"])
@@ -93,7 +93,7 @@ def test_files_damaged_at_random_places(suffix: str, tmp_path: Path) -> None:
         copy = tmp_path / f"{turn}{suffix}"
         copy.write_bytes(damaged)
         try:
-            load(str(copy))
+            load_model(str(copy))
         except RooflineError as error:
             refused += 1
             assert "\n" not in str(error)

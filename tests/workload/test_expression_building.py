@@ -17,7 +17,7 @@ from roofline.workload.inputs import InputRequest
 from roofline.workload.models.designs import SelfAttention, separable
 from roofline.workload.models.expressions.layers import layer_class, layer_names
 from roofline.workload.models.libraries.names import listed_layers
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 
 OWN = """
 import torch
@@ -90,7 +90,7 @@ def refusal(written: str) -> str:
     """What is said of a design, whose caret must stand where ``^`` does in `written`."""
     text = written.replace("^", "")
     with pytest.raises(PlacedError) as caught:
-        load(text)
+        load_model(text)
     assert caught.value.at == written.index("^")
     assert "\n" not in caught.value.message
     return caught.value.message
@@ -256,7 +256,7 @@ def test_every_layer_says_what_it_takes(name: str) -> None:
     assert kind is not None
     if name == "identity":
         # torch's takes whatever there is.
-        assert load("identity(no_such_argument=1)@1x1").default_inputs
+        assert load_model("identity(no_such_argument=1)@1x1").default_inputs
         return
     message = refusal(f"relu()+{name}(^no_such_argument=1)@1x1")
     assert f"{name} takes no argument 'no_such_argument'" in message
@@ -271,9 +271,9 @@ def test_names_with_underscores_and_capitals() -> None:
 
 
 def test_nothing_is_allocated_and_can_be_built_with_weights() -> None:
-    source = load("linear(1000000,1000000)+relu()@1x1000000")
+    source = load_model("linear(1000000,1000000)+relu()@1x1000000")
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
-    small = load("2*linear(4,4)@1x4")
+    small = load_model("2*linear(4,4)@1x4")
     assert small.rebuild is not None
     weights = [each for each in small.rebuild().parameters() if each.dim() == 2]
     assert {each.device.type for each in weights} == {"cpu"}
@@ -281,7 +281,7 @@ def test_nothing_is_allocated_and_can_be_built_with_weights() -> None:
 
 
 def test_names_of_modules_align_comparisons() -> None:
-    source = load(
+    source = load_model(
         "conv2d(8,8,3,groups=8)+relu()+conv2d(8,8,1)+2*(relu()+residual(relu()))+attention(4,2)@8x6x6"
     )
     paths = [path for path, _ in source.module.named_modules() if "out_proj" not in path]
@@ -295,18 +295,18 @@ def test_names_of_modules_align_comparisons() -> None:
 
 def test_names_of_modules_cannot_clash(folder: Path) -> None:
     (folder / "b.py").write_text("from torch import nn\nrelu_2 = relu = nn.ReLU\n")
-    source = load("relu()+b.py:relu_2()+relu()+b.py:relu()+2*b.py:relu_2@1x3")
+    source = load_model("relu()+b.py:relu_2()+relu()+b.py:relu()+2*b.py:relu_2@1x3")
     assert len(list(source.module.children())) == 6
 
 
 def test_the_name_is_what_was_written_in_its_shortest_form() -> None:
     text = " conv2d( 64, 4*16 , kernel_size=[3, 3] , padding_mode='zeros' ) @ 56 x {7*8} "
-    assert load(text).name == "conv2d(64,64,kernel_size=(3,3),padding_mode=zeros)@56x56"
+    assert load_model(text).name == "conv2d(64,64,kernel_size=(3,3),padding_mode=zeros)@56x56"
     assert roofline.analyze("relu( )@1 x 8", hardware="10980xe").model == "relu()@1x8"
 
 
 def test_modes_are_left_as_they_are(folder: Path) -> None:
-    source = load("own.py:ready+relu()@1x8x4x4")
+    source = load_model("own.py:ready+relu()@1x8x4x4")
     assert all(each.training for each in source.module.modules())
 
 
@@ -335,13 +335,13 @@ def test_modes_are_left_as_they_are(folder: Path) -> None:
     ],
 )
 def test_inputs(text: str, shapes: list[tuple[int, ...]]) -> None:
-    assert load(text).default_inputs == tuple(InputRequest(shape=shape) for shape in shapes)
+    assert load_model(text).default_inputs == tuple(InputRequest(shape=shape) for shape in shapes)
 
 
 def test_types_of_inputs() -> None:
-    assert str(load("embedding(9,3)@1x4").default_inputs[0].dtype) == "int64"
-    assert str(load("embedding(9,3)@1x4:int32").default_inputs[0].dtype) == "int32"
-    assert str(load("relu()@1x4:bfloat16").default_inputs[0].dtype) == "bfloat16"
+    assert str(load_model("embedding(9,3)@1x4").default_inputs[0].dtype) == "int64"
+    assert str(load_model("embedding(9,3)@1x4:int32").default_inputs[0].dtype) == "int32"
+    assert str(load_model("relu()@1x4:bfloat16").default_inputs[0].dtype) == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_arguments_that_do_not_fit(text: str, said: str) -> None:
 
 def test_a_layer_alone_has_no_brackets() -> None:
     with pytest.raises(ModelError, match=r"is a layer of torch\.nn"):
-        load("conv2d")
+        load_model("conv2d")
 
 
 # -- models of the user's own ----------------------------------------------------------------------
@@ -481,16 +481,18 @@ def test_own_models_with_arguments(text: str, folder: Path) -> None:
 
 def test_an_own_model_alone_is_the_model_itself(folder: Path) -> None:
     """Its modules have the paths that they have without a shape."""
-    assert [path for path, _ in load("own.py:Block(8)@1x8x4x4").module.named_modules()] == [
+    assert [path for path, _ in load_model("own.py:Block(8)@1x8x4x4").module.named_modules()] == [
         "",
         "conv",
     ]
-    assert "Block.conv" in dict(load("own.py:Block(8)+relu()@1x8x4x4").module.named_modules())
+    assert "Block.conv" in dict(load_model("own.py:Block(8)+relu()@1x8x4x4").module.named_modules())
 
 
 def test_a_file_of_a_design_is_read_once(folder: Path) -> None:
     (folder / "loud.py").write_text(f"{OWN}\nprint('read')")
-    source = load("own.py:Block(8)+own.py:Block(8)+own.py:ready+own.py:Pair+own.py:Pair@1x8x4x4")
+    source = load_model(
+        "own.py:Block(8)+own.py:Block(8)+own.py:ready+own.py:Pair+own.py:Pair@1x8x4x4"
+    )
     kinds = {type(each) for each in source.module.children()}
     assert len(kinds) == 2
 
@@ -530,14 +532,14 @@ def test_own_models_that_do_not_fit(text: str, said: str, folder: Path) -> None:
 
 def test_own_models_that_need_values_are_not_judged(folder: Path) -> None:
     """Shapes say nothing of what comes after; the pass itself will."""
-    assert load("relu()+own.py:Valued()+linear(99,1)@2x4").default_inputs
-    source = load("relu()+own.py:Real(4)+conv2d(3,3,1)@1x4x4x4")
+    assert load_model("relu()+own.py:Valued()+linear(99,1)@2x4").default_inputs
+    source = load_model("relu()+own.py:Real(4)+conv2d(3,3,1)@1x4x4x4")
     assert "built for real" in source.notes[0]
 
 
 def test_what_a_model_keeps_from_a_call_is_not_kept_from_the_check(folder: Path) -> None:
     text = "relu()+own.py:Keeping()+relu()@2x4"
-    assert not any("kept" in vars(each) for each in load(text).module.modules())
+    assert not any("kept" in vars(each) for each in load_model(text).module.modules())
     assert roofline.analyze(text, hardware="10980xe").totals.flop == 3 * 2 * 4
 
 
@@ -547,12 +549,12 @@ def test_own_models_of_several_inputs(folder: Path) -> None:
 
 
 def test_models_of_libraries_with_a_shape() -> None:
-    source = load("torchvision:resnet18@2x3x64x64")
+    source = load_model("torchvision:resnet18@2x3x64x64")
     assert source.default_inputs == (InputRequest(shape=(2, 3, 64, 64)),)
     assert source.rebuild is not None
     assert "layer1.0.conv1" in dict(source.module.named_modules())
     assert "resnet18.layer1" in dict(
-        load("resnet18+linear(1000,10)@1x3x64x64").module.named_modules()
+        load_model("resnet18+linear(1000,10)@1x3x64x64").module.named_modules()
     )
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from roofline.core.source_errors import PlacedError, caret_lines, columns_of
 from roofline.errors import InputError
 from roofline.workload.models.expressions.reading import (
-    bound,
+    bind_variables,
     is_expression,
-    parsed,
+    parse_design,
     variables_in,
 )
 from roofline.workload.models.expressions.syntax import (
@@ -57,7 +57,7 @@ def test_designs(text: str) -> None:
 def test_other_names(text: str) -> None:
     assert not is_expression(text)
     assert variables_in(text) == ()
-    assert bound(text, {"x": 1}) == text
+    assert bind_variables(text, {"x": 1}) == text
 
 
 @pytest.mark.parametrize("name", ["a+b.py", "a(1).py", "a@2.py", "a{b}.py", "a*b.py"])
@@ -144,11 +144,11 @@ N = Variable(name="n", at=0)
     ],
 )
 def test_trees(text: str, tree: Design) -> None:
-    assert parsed(text) == tree
-    assert parsed(str(tree)) == tree
+    assert parse_design(text) == tree
+    assert parse_design(str(tree)) == tree
     spaced = text.replace(",", " , ").replace("(", " ( ").replace("=", " = ")
     if "'" not in text and '"' not in text:
-        assert parsed(f"\t{spaced}\n") == tree
+        assert parse_design(f"\t{spaced}\n") == tree
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_trees(text: str, tree: Design) -> None:
     ],
 )
 def test_normal_form(text: str, written: str) -> None:
-    assert str(parsed(text)) == written
+    assert str(parse_design(text)) == written
 
 
 def test_places_are_kept() -> None:
-    found = parsed(" relu() + conv2d(64, out , k=(3,1)) @ 1x{n}x5")
+    found = parse_design(" relu() + conv2d(64, out , k=(3,1)) @ 1x{n}x5")
     relu, conv = found.parts
     assert isinstance(conv, Layer)
     assert conv.arguments is not None
@@ -258,19 +258,19 @@ SHAPES = st.builds(
     )
 )
 def test_printing_and_reading_gives_the_same(tree: Design) -> None:
-    assert parsed(str(tree)) == tree
-    assert str(parsed(str(tree))) == str(tree)
+    assert parse_design(str(tree)) == tree
+    assert str(parse_design(str(tree))) == str(tree)
 
 
 @given(st.text(alphabet="ab1x(){}[]@+*-/%=,.:'\" \\\n", max_size=40))
 def test_any_text_is_read_or_refused_at_a_place(text: str) -> None:
     try:
-        found = parsed(text)
+        found = parse_design(text)
     except PlacedError as error:
         assert 0 <= error.at <= len(text)
         assert "\n" not in error.message
     else:
-        assert parsed(str(found)) == found
+        assert parse_design(str(found)) == found
 
 
 # -- variables -------------------------------------------------------------------------------------
@@ -318,8 +318,8 @@ def test_variables(text: str, names: tuple[str, ...]) -> None:
     ],
 )
 def test_bound(text: str, values: dict[str, int | float | str], written: str) -> None:
-    assert bound(text, values) == written
-    assert bound(written, {}) == written
+    assert bind_variables(text, values) == written
+    assert bind_variables(written, {}) == written
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_values_that_do_not_fit(
     text: str, values: dict[str, int | float | str], said: str, at: int
 ) -> None:
     with pytest.raises(PlacedError) as caught:
-        bound(text, values)
+        bind_variables(text, values)
     assert said in caught.value.message
     assert caught.value.at == at
 
@@ -399,7 +399,7 @@ def test_values_that_do_not_fit(
 )
 def test_what_is_refused(said: str, text: str, caret: str) -> None:
     with pytest.raises(PlacedError) as caught:
-        parsed(text)
+        parse_design(text)
     assert said in caught.value.message
     assert str(caught.value).splitlines()[1:] == [f"  {text}", f"  {caret}"]
 
@@ -420,7 +420,7 @@ def test_what_is_refused(said: str, text: str, caret: str) -> None:
 )
 def test_texts_that_are_too_much(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        parsed(text)
+        parse_design(text)
 
 
 # -- the caret -------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from roofline.errors import ModelError
 from roofline.run import Run
-from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.known_calls import foreseen
-from roofline.workload.capture.passes import capture, single_pass
-from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.training import Teaching, maker_of
-from roofline.workload.inputs import InputRequest, Inputs, inputs_for
-from roofline.workload.models.sources import Function, load
+from roofline.workload.capture.call_cache import infer_results
+from roofline.workload.capture.fake_tensors import FakeTensors
+from roofline.workload.capture.passes import capture, run_single_pass
+from roofline.workload.capture.real_tensors import RealTensors
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
+from roofline.workload.inputs import InputRequest, Inputs, resolve_inputs
+from roofline.workload.models.sources import Function, load_model
 from roofline.workload.operators import Capture
 from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
@@ -27,11 +27,13 @@ from tests.workload.passes import trained
 
 def both(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Capture]:
     """The same pass on tensors without memory and on copies."""
-    teaching = Teaching(optimizer=maker_of(run.optimizer) if run.optimizer else None)
+    training = TrainingConfig(optimizer=optimizer_factory(run.optimizer) if run.optimizer else None)
     paths = {id(module): path for path, module in model.named_modules()}
     fake, real = (
-        single_pass(model, inputs, paths, run, tensors, teaching.lesson() if run.train else None)
-        for tensors in (Fakes(run), Reals(run))
+        run_single_pass(
+            model, inputs, paths, run, tensors, training.new_step() if run.train else None
+        )
+        for tensors in (FakeTensors(run), RealTensors(run))
     )
     return fake, real
 
@@ -50,9 +52,9 @@ def check(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Ca
 @pytest.mark.parametrize("name", ["timm:pvt_v2_b0", "timm:davit_tiny", "timm:twins_pcpvt_small"])
 def test_views_of_images_that_come_alone(name: str) -> None:
     """A dimension of size 1 has a stride all the same, which says how convolutions lay out."""
-    source = load(name)
+    source = load_model(name)
     model = source.rebuild() if source.rebuild else source.module
-    inputs = inputs_for(model, None, source.default_inputs, name=name, batch=None)
+    inputs = resolve_inputs(model, None, source.default_inputs, name=name, batch=None)
     check(model, inputs, Run())
 
 
@@ -183,13 +185,13 @@ def test_settings_that_a_model_changes_are_put_back() -> None:
 )
 def test_what_is_no_optimizer_is_refused(optimizer: Any, said: str) -> None:
     with pytest.raises(ModelError) as raised:
-        single_pass(
+        run_single_pass(
             Partly(),
             Inputs((4, 5)),
             {},
             run := Run(train=True, optimizer="its"),
-            Fakes(run),
-            Teaching(optimizer=optimizer).lesson(),
+            FakeTensors(run),
+            TrainingConfig(optimizer=optimizer).new_step(),
         )
     assert said in str(raised.value)
 
@@ -201,7 +203,7 @@ def test_an_optimizer_that_asks_for_values_runs_for_real(optimizer: Any) -> None
         Inputs((4, 5)),
         name="net",
         run=Run(train=True, optimizer="its"),
-        teaching=Teaching(optimizer=optimizer),
+        training=TrainingConfig(optimizer=optimizer),
     )
     assert any("ran for real" in note for note in captured.notes)
     assert {each.phase for each in captured.records} == {"forward", "backward", "optimizer"}
@@ -262,7 +264,7 @@ def test_as_torch_says(device: str, dtype: torch.dtype) -> None:
             *(calls(each, dtype) for each in SHAPES),
             *(normalizations_of(*each) for each in itertools.product(orders, weights)),
         ):
-            said = foreseen(func, args, {}, torch.device(device))
+            said = infer_results(func, args, {}, torch.device(device))
             result = func(*args)
             assert isinstance(result, torch.Tensor if said and len(said) == 1 else tuple)
             found = (result,) if isinstance(result, torch.Tensor) else result
@@ -276,7 +278,7 @@ def test_what_torch_is_to_say() -> None:
     rest = (kept, kept, kept, kept, False, 0.1, 1e-5)
     norm, device = aten.native_batch_norm.default, torch.device("cpu")
     x = torch.empty(2, 3, 4, 5)
-    assert foreseen(norm, (x, *rest), {}, device)
+    assert infer_results(norm, (x, *rest), {}, device)
     for other in (
         # Strides of dimensions of size 1 may be any.
         x[:1].to(memory_format=torch.channels_last),
@@ -287,16 +289,16 @@ def test_what_torch_is_to_say() -> None:
         torch.empty(2, 4, 4, 5),
         torch.empty(3),
     ):
-        assert foreseen(norm, (other, *rest), {}, device) is None
+        assert infer_results(norm, (other, *rest), {}, device) is None
     alone = (torch.empty(1, 3), kept, kept, kept, kept, True, 0.1, 1e-5)
-    assert foreseen(norm, alone, {}, device) is None
-    assert foreseen(norm, (x, None, None, None, None, False, 0.1, 1e-5), {}, device) is None
+    assert infer_results(norm, alone, {}, device) is None
+    assert infer_results(norm, (x, None, None, None, None, False, 0.1, 1e-5), {}, device) is None
     layer = aten.native_layer_norm.default
-    assert foreseen(layer, (x, [4], None, None, 1e-5), {}, device) is None
-    assert foreseen(layer, (x, [5], kept, None, 1e-5), {}, device) is None
+    assert infer_results(layer, (x, [4], None, None, 1e-5), {}, device) is None
+    assert infer_results(layer, (x, [5], kept, None, 1e-5), {}, device) is None
     for shifts, dimensions in (([1], []), ([1], [0, 1]), ([1], [4])):
-        assert foreseen(aten.roll.default, (x, shifts, dimensions), {}, device) is None
-    assert foreseen(aten.relu.default, (x,), {}, device) is None
+        assert infer_results(aten.roll.default, (x, shifts, dimensions), {}, device) is None
+    assert infer_results(aten.relu.default, (x,), {}, device) is None
 
 
 # The one device beside the CPU that every torch has.
@@ -304,19 +306,19 @@ OTHER = torch.device("meta")
 
 
 def test_copies_and_inputs_are_on_the_device_that_is_named() -> None:
-    reals = Reals(Run(), OTHER)
+    reals = RealTensors(Run(), OTHER)
     weight = torch.nn.Parameter(torch.ones(4, 3).t())
-    copy = reals.of(weight, Role.PARAMETER, is_changed=True)
+    copy = reals.replacement_for(weight, Role.PARAMETER, is_changed=True)
     assert copy.device == OTHER
     assert (copy.shape, copy.stride()) == ((3, 4), (1, 3))
-    made = reals.given(InputRequest(shape=(2, 3)), torch.float32)
+    made = reals.make_input(InputRequest(shape=(2, 3)), torch.float32)
     assert made.device == OTHER
-    given = reals.given(InputRequest(shape=(2,), like=torch.zeros(2)), torch.float32)
+    given = reals.make_input(InputRequest(shape=(2,), like=torch.zeros(2)), torch.float32)
     assert given.device == OTHER
     assert weight.device.type == "cpu"
 
 
 def test_by_default_they_are_where_the_model_is() -> None:
-    reals = Reals(Run())
-    assert reals.of(torch.zeros(2), Role.BUFFER).device.type == "cpu"
-    assert reals.given(InputRequest(shape=(2,)), torch.int64).device.type == "cpu"
+    reals = RealTensors(Run())
+    assert reals.replacement_for(torch.zeros(2), Role.BUFFER).device.type == "cpu"
+    assert reals.make_input(InputRequest(shape=(2,)), torch.int64).device.type == "cpu"

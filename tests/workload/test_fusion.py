@@ -17,8 +17,8 @@ from torch import nn
 
 from roofline.workload.capture.passes import capture
 from roofline.workload.fusion import Fused, fused_records, fused_traffic
-from roofline.workload.inputs import inputs_for
-from roofline.workload.models.sources import load
+from roofline.workload.inputs import resolve_inputs
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import record, tensor
@@ -367,8 +367,8 @@ def test_by_hand(
 
 
 def run(name: str) -> tuple[OperatorRecord, ...]:
-    source = load(name)
-    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    source = load_model(name)
+    inputs = resolve_inputs(source.module, None, source.default_inputs, name=name, batch=None)
     return capture(source.module, inputs, name=name).records
 
 
@@ -377,7 +377,7 @@ def by_modules(name: str) -> int:
 
     Normalisation and activation cost nothing; a residual is read where it is added.
     """
-    source = load(name)
+    source = load_model(name)
     model = source.module.eval()
     byte = 0
 

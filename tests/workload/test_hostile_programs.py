@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.models.files.programs import is_arithmetic, why_refused
-from roofline.workload.models.sources import load
+from roofline.workload.models.files.programs import is_arithmetic, refusal_reason
+from roofline.workload.models.sources import load_model
 from tests.workload.hostile_files import (
     Change,
     Evil,
@@ -227,7 +227,7 @@ def test_guards_of_a_program_are_not_run(program: Path, tmp_path: Path) -> None:
     """They are Python code; operators check shapes themselves."""
     guard = "__import__('pathlib').Path('MARK').touch() is None"
     change = edited(lambda told: told.update(guards_code=[guard]))
-    module = load(str(changed(program, tmp_path / "a.pt2", {MODEL: change}))).module
+    module = load_model(str(changed(program, tmp_path / "a.pt2", {MODEL: change}))).module
     module(torch.zeros(1, 3, 8, 8))
     assert not (tmp_path / "MARK").exists()
 
@@ -273,4 +273,4 @@ def test_the_operators_that_open_files_are_known() -> None:
     assert "aten::from_file" in taking
     for name in taking:
         namespace, _, operator = name.partition("::")
-        assert why_refused(f"torch.ops.{namespace}.{operator}") != "", name
+        assert refusal_reason(f"torch.ops.{namespace}.{operator}") != "", name

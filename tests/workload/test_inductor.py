@@ -13,9 +13,9 @@ from torch import nn
 
 from roofline.errors import ModelError
 from roofline.run import Run
-from roofline.workload.capture.inductor import compiled_pass
+from roofline.workload.capture.inductor import capture_compiled
 from roofline.workload.capture.inductor_schedule import module_path
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import TrainingConfig, optimizer_factory
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
@@ -33,7 +33,7 @@ def compiled(
 ) -> CompiledPass:
     module = model if isinstance(model, nn.Module) else Function(model)
     tensors = [torch.empty(each) if isinstance(each, tuple) else each for each in given]
-    found = compiled_pass(module, Inputs(*tensors))
+    found = capture_compiled(module, Inputs(*tensors))
     assert not found.why_not
     return found
 
@@ -174,7 +174,7 @@ def test_what_is_added_to_is_read_and_written() -> None:
 
 def test_the_buffers_of_a_batch_norm_are_read_and_written_in_training() -> None:
     channels, pixels = 8, 2 * 6 * 6
-    found = compiled_pass(
+    found = capture_compiled(
         nn.BatchNorm2d(channels), Inputs(torch.empty(2, channels, 6, 6)), run=Run(train=True)
     )
     image, row = channels * pixels * F, channels * F
@@ -266,11 +266,11 @@ def test_launches_and_buffers_are_those_of_the_code_that_is_written() -> None:
 
 def test_a_step_of_training_has_graphs_forward_and_backward() -> None:
     model = nn.Sequential(nn.Linear(128, 64, bias=False), nn.ReLU(), nn.Linear(64, 10, bias=False))
-    found = compiled_pass(
+    found = capture_compiled(
         model,
         Inputs(torch.empty(SHAPE)),
         run=Run(train=True, optimizer="sgd"),
-        teaching=Teaching(optimizer=maker_of("sgd")),
+        training=TrainingConfig(optimizer=optimizer_factory("sgd")),
     )
     assert {each.phase for each in found.graphs} == {"forward", "backward"}
     # Backward: two products for the second layer, one for the first, whose input has no gradient.
@@ -316,20 +316,20 @@ def test_what_inductor_cannot_do_is_said_and_nothing_is_guessed() -> None:
                 raise RuntimeError("not under a compiler")
             return x
 
-    found = compiled_pass(Raises(), Inputs(torch.empty(4)))
+    found = capture_compiled(Raises(), Inputs(torch.empty(4)))
     assert not found.graphs
     assert found.why_not
 
 
 def test_kernels_for_a_gpu_are_not_known_before_they_are_timed() -> None:
-    found = compiled_pass(nn.ReLU(), Inputs(torch.empty(4)), run=Run(device="cuda"))
+    found = capture_compiled(nn.ReLU(), Inputs(torch.empty(4)), run=Run(device="cuda"))
     assert "timing them on the device" in found.why_not
 
 
 def test_a_compiled_model_is_refused() -> None:
     model: Any = torch.compile(nn.ReLU())
     with pytest.raises(ModelError, match="compiled already"):
-        compiled_pass(model, Inputs(torch.empty(4)))
+        capture_compiled(model, Inputs(torch.empty(4)))
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -374,6 +374,6 @@ class Recurrent(nn.Module):
 
 
 def test_recurrent_layers_are_left_alone_and_it_is_said() -> None:
-    found = compiled_pass(Recurrent(), Inputs(torch.empty(3, 2, 8)))
+    found = capture_compiled(Recurrent(), Inputs(torch.empty(3, 2, 8)))
     assert "left the whole model to eager torch" in found.why_not
     assert "allow_rnn" in found.why_not

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.workload.capture.inductor import compiled_pass
+from roofline.workload.capture.inductor import capture_compiled
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
@@ -21,7 +21,7 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 
 def compiled(model: Callable[..., Any] | None = None, count: int = 8) -> CompiledPass:
     module = model if isinstance(model, nn.Module) else Function(model or twice)
-    return compiled_pass(module, Inputs(torch.ones(count)))
+    return capture_compiled(module, Inputs(torch.ones(count)))
 
 
 def state() -> dict[str, Any]:

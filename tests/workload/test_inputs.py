@@ -17,11 +17,11 @@ from roofline.errors import InputError
 from roofline.workload.inputs import (
     InputRequest,
     Inputs,
-    inputs_for,
-    inputs_of,
     parse_input,
+    resolve_inputs,
+    to_inputs,
 )
-from roofline.workload.torch_dtypes import dtype_for, input_specs
+from roofline.workload.torch_dtypes import input_dtype, input_specs
 from tests.workload.passes import passed
 
 Pair = namedtuple("Pair", "left right")
@@ -144,29 +144,29 @@ def shapes(inputs: Inputs | None) -> dict[str, tuple[int, ...]]:
 )
 def test_inputs_in_python(given_inputs: Any, expected: dict[str, tuple[int, ...]]) -> None:
     """A tensor, a shape, text, several of them, keywords, and all of these in each other."""
-    assert shapes(inputs_of(given_inputs)) == expected
+    assert shapes(to_inputs(given_inputs)) == expected
 
 
 def test_no_inputs() -> None:
-    assert inputs_of(None) is None
+    assert to_inputs(None) is None
 
 
 @pytest.mark.parametrize("wrong", [3, 2.5, [None], {"a": {}}, object(), [[2.0, 3]], [object()]])
 def test_what_is_no_input(wrong: Any) -> None:
     """The message shows what was given."""
     with pytest.raises(InputError, match="inputs: expected a tensor, a shape such as"):
-        inputs_of(wrong)
+        to_inputs(wrong)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: inputs_of([(2, 0)]), "every size must be at least 1"),
-        (lambda: inputs_of({"a": (3, -1)}), "every size must be at least 1"),
+        (lambda: to_inputs([(2, 0)]), "every size must be at least 1"),
+        (lambda: to_inputs({"a": (3, -1)}), "every size must be at least 1"),
         (lambda: Inputs((0,)), "every size must be at least 1"),
-        (lambda: inputs_of({"a": ["b=2x3"]}), "an argument cannot be named within another"),
-        (lambda: inputs_of({"a": "b=2x3"}), "an argument cannot be named within another"),
-        (lambda: inputs_of(["a=1x4", "a=2x4"]), "inputs names an argument twice: a"),
+        (lambda: to_inputs({"a": ["b=2x3"]}), "an argument cannot be named within another"),
+        (lambda: to_inputs({"a": "b=2x3"}), "an argument cannot be named within another"),
+        (lambda: to_inputs(["a=1x4", "a=2x4"]), "inputs names an argument twice: a"),
         (lambda: Inputs([X, X]).with_batch(2), "batch: an input that holds several tensors"),
         (lambda: Inputs(torch.tensor(1.0)).with_batch(2), "batch: an input without dimensions"),
     ],
@@ -194,7 +194,7 @@ def test_what_is_no_tensor_reaches_the_model_as_it_is() -> None:
 
 def test_batch_replaces_the_first_size_of_every_input() -> None:
     """Names and types stay."""
-    inputs = inputs_of(["1x4", "mask=9x2:bool", "flag=true"])
+    inputs = to_inputs(["1x4", "mask=9x2:bool", "flag=true"])
     assert inputs is not None
     changed = inputs.with_batch(8)
     assert shapes(changed) == {"0:": (8, 4), "1:mask": (8, 2)}
@@ -221,14 +221,14 @@ def test_inputs_must_be_given_where_they_are_unknown() -> None:
     with pytest.raises(
         InputError, match=r"model 'net': inputs are not known.*\(its forward takes input\)"
     ):
-        inputs_for(torch.nn.Linear(4, 2), None, (), name="net", batch=None)
+        resolve_inputs(torch.nn.Linear(4, 2), None, (), name="net", batch=None)
 
 
 def test_defaults_are_taken_where_nothing_is_given() -> None:
     default = (InputRequest(name="input_ids", shape=(1, 128), dtype=dtype("int64")),)
-    inputs = inputs_for(torch.nn.Linear(4, 2), None, default, name="net", batch=2)
+    inputs = resolve_inputs(torch.nn.Linear(4, 2), None, default, name="net", batch=2)
     assert shapes(inputs) == {"0:input_ids": (2, 128)}
-    given_one = inputs_for(torch.nn.Linear(4, 2), Inputs(X), default, name="net", batch=None)
+    given_one = resolve_inputs(torch.nn.Linear(4, 2), Inputs(X), default, name="net", batch=None)
     assert shapes(given_one) == {"0:": (2, 3)}
 
 
@@ -242,7 +242,7 @@ class Constant(torch.nn.Module):
 )
 def test_there_may_be_no_inputs(module: torch.nn.Module, inputs: Inputs | None) -> None:
     """Of a model that takes nothing, and on purpose."""
-    found = inputs_for(module, inputs, (), name="net", batch=None)
+    found = resolve_inputs(module, inputs, (), name="net", batch=None)
     assert (found.args, found.kwargs) == ((), {})
 
 
@@ -269,13 +269,13 @@ def test_the_type_of_an_input(
     request_: InputRequest, change: torch.dtype | None, expected: torch.dtype
 ) -> None:
     """As asked; else that of the tensor; a changed type is for floating inputs only."""
-    assert dtype_for(request_, change) == expected
+    assert input_dtype(request_, change) == expected
 
 
 @pytest.mark.parametrize("kind", ["qint8", "quint4x2"])
 def test_quantized_inputs_cannot_be_made(kind: str) -> None:
     with pytest.raises(InputError, match="cannot be made; give a tensor"):
-        dtype_for(asked(2, of=kind), None)
+        input_dtype(asked(2, of=kind), None)
 
 
 def test_specs_say_where_each_tensor_goes() -> None:

@@ -14,10 +14,10 @@ from roofline.core.dtypes import dtype
 from roofline.errors import InputError, ModelError
 from roofline.pipeline import analyze
 from roofline.workload.capture.passes import capture
-from roofline.workload.inputs import InputRequest, inputs_for
+from roofline.workload.inputs import InputRequest, resolve_inputs
 from roofline.workload.models import sources
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture
 from tests.forked_programs import forked
 from tests.workload.passes import total
@@ -42,8 +42,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def captured(name: str, **options: Any) -> Capture:
-    source = load(name, **options)
-    given = inputs_for(source.module, None, source.default_inputs, name=source.name, batch=None)
+    source = load_model(name, **options)
+    given = resolve_inputs(source.module, None, source.default_inputs, name=source.name, batch=None)
     return capture(source.module, given, name=source.name, rebuild=source.rebuild)
 
 
@@ -51,15 +51,15 @@ def captured(name: str, **options: Any) -> Capture:
 
 
 def test_a_name_found_in_several_says_which_was_taken() -> None:
-    source = load("resnet50")
+    source = load_model("resnet50")
     assert type(source.module).__module__.startswith("torchvision.")
     assert source.notes == (
         "resnet50 is also a name of timm; torchvision's was taken"
         " (write timm:resnet50 for the other)",
     )
-    assert "hf:mobilenet_v2 for the other" in load("mobilenet_v2").notes[0]
+    assert "hf:mobilenet_v2 for the other" in load_model("mobilenet_v2").notes[0]
     # Nothing is said where only one is meant.
-    assert load("torchvision:resnet50").notes == load("alexnet").notes == ()
+    assert load_model("torchvision:resnet50").notes == load_model("alexnet").notes == ()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_name_found_in_several_says_which_was_taken() -> None:
     ],
 )
 def test_the_first_library_that_has_a_name(name: str, home: str, kind: str) -> None:
-    source = load(name)
+    source = load_model(name)
     assert type(source.module).__module__.startswith(home)
     assert (source.name, type(source.module).__name__) == (name, kind)
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
@@ -117,7 +117,7 @@ def test_a_torchvision_model_imports_no_other_library() -> None:
 )
 def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
-        load(name)
+        load_model(name)
     assert "\n" not in str(raised.value)
     assert f"'{name}'" in str(raised.value)
 
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
 def test_timm_models_at_the_size_of_their_configuration(
     name: str, size: int, parameters: int
 ) -> None:
-    source = load(name)
+    source = load_model(name)
     assert source.default_inputs == (InputRequest(shape=(1, 3, size, size)),)
     assert sum(each.numel() for each in source.module.parameters()) == parameters
     assert source.notes == ()
@@ -205,7 +205,7 @@ DECODERS = {
 
 @pytest.mark.parametrize(("kind", "model_class"), [*PLAIN.items(), *DECODERS.items()])
 def test_decoders_continue_text_and_all_others_are_plain(kind: str, model_class: str) -> None:
-    source = load(f"hf:{kind}")
+    source = load_model(f"hf:{kind}")
     assert type(source.module).__name__ == model_class
     assert f"hf:{kind} is transformers' {model_class} with the default sizes" in source.notes[0]
 
@@ -213,7 +213,7 @@ def test_decoders_continue_text_and_all_others_are_plain(kind: str, model_class:
 def test_no_encoder_is_made_a_language_model() -> None:
     """Of every type that the library itself says reads in both directions, or has an encoder."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    from roofline.workload.models.libraries.transformers_models import _continues_text
+    from roofline.workload.models.libraries.transformers_models import _is_causal_decoder
 
     transformers, _ = library_or_reason("transformers")
     assert transformers is not None
@@ -223,7 +223,7 @@ def test_no_encoder_is_made_a_language_model() -> None:
             config = transformers.CONFIG_MAPPING[kind]()
         except Exception:
             continue
-        if _continues_text(kind, config, auto):
+        if _is_causal_decoder(kind, config, auto):
             made.add(kind)
     both = set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     two = set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
@@ -243,14 +243,14 @@ def test_no_encoder_is_made_a_language_model() -> None:
     ],
 )
 def test_classes_and_types_in_either_spelling(name: str, model_class: str) -> None:
-    source = load(name)
+    source = load_model(name)
     assert type(source.module).__name__ == model_class
     assert source.default_inputs == (InputRequest(name="input_ids", shape=(1, 128), dtype=INT64),)
 
 
 def test_image_classifiers_tell_a_thousand_things_apart() -> None:
     """As torchvision's do: the same parameters as its ResNet-50."""
-    source = load("hf:ResNetForImageClassification")
+    source = load_model("hf:ResNetForImageClassification")
     assert sum(each.numel() for each in source.module.parameters()) == 25_557_032
     assert "and 1000 labels" in source.notes[0]
 
@@ -285,7 +285,9 @@ DECODER_IDS = ("decoder_input_ids", (1, 128), INT64)
     ],
 )
 def test_default_inputs(kind: str, inputs: list[tuple[str, tuple[int, ...], Any]]) -> None:
-    asked = [(each.name, each.shape, each.dtype) for each in load(f"hf:{kind}").default_inputs]
+    asked = [
+        (each.name, each.shape, each.dtype) for each in load_model(f"hf:{kind}").default_inputs
+    ]
     assert asked == inputs
 
 
@@ -298,7 +300,7 @@ def test_default_inputs(kind: str, inputs: list[tuple[str, tuple[int, ...], Any]
     ],
 )
 def test_what_was_decided_is_said(kind: str, note: str) -> None:
-    assert any(each.startswith(note) for each in load(f"hf:{kind}").input_notes)
+    assert any(each.startswith(note) for each in load_model(f"hf:{kind}").input_notes)
 
 
 def test_what_was_decided_is_not_said_of_other_inputs() -> None:
@@ -322,7 +324,7 @@ def test_default_inputs_are_taken(kind: str) -> None:
 def test_parameters_of_known_models() -> None:
     """As their papers and cards say: BERT-base without its pooler's twin, GPT-2, Llama-7B, T5."""
     found = {
-        kind: sum(each.numel() for each in load(f"hf:{kind}").module.parameters())
+        kind: sum(each.numel() for each in load_model(f"hf:{kind}").module.parameters())
         for kind in ("bert", "gpt2", "llama")
     }
     assert found == {"bert": 109_482_240, "gpt2": 124_439_808, "llama": 6_738_415_616}
@@ -332,9 +334,9 @@ def test_parameters_of_known_models() -> None:
 
 
 def test_seq_sets_how_many_tokens() -> None:
-    shapes = [each.shape for each in load("hf:t5", seq=64).default_inputs]
+    shapes = [each.shape for each in load_model("hf:t5", seq=64).default_inputs]
     assert shapes == [(1, 64), (1, 64)]
-    assert load("hf:bert", seq=512).default_inputs[0].shape == (1, 512)
+    assert load_model("hf:bert", seq=512).default_inputs[0].shape == (1, 512)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ def test_seq_sets_how_many_tokens() -> None:
 )
 def test_what_is_wrong_with_seq(name: str, seq: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(name, seq=seq)
+        load_model(name, seq=seq)
 
 
 @pytest.mark.parametrize("seq", [0, -1, 2**50, 1.5, "x"])
@@ -396,17 +398,17 @@ def test_a_transformers_model_of_ones_own_needs_no_input(tmp_path: Path) -> None
     """As large a default as its positions allow, and --seq."""
     (tmp_path / "own.py").write_text(OWN)
     name = f"{tmp_path}/own.py:small"
-    assert load(name).default_inputs[0].shape == (1, 48)
-    assert load(name, seq=20).default_inputs[0].shape == (1, 20)
+    assert load_model(name).default_inputs[0].shape == (1, 48)
+    assert load_model(name, seq=20).default_inputs[0].shape == (1, 20)
     with pytest.raises(InputError, match="takes at most 48 tokens"):
-        load(name, seq=49)
-    given = sources.given(load(name).module, seq=7)
+        load_model(name, seq=49)
+    given = sources.wrap_model(load_model(name).module, seq=7)
     assert (given.name, given.default_inputs[0].shape) == ("BertModel", (1, 7))
 
 
 def test_a_timm_model_of_ones_own_needs_no_input() -> None:
-    source = load("timm:vit_tiny_patch16_384")
-    assert sources.given(source.module).default_inputs[0].shape == (1, 3, 384, 384)
+    source = load_model("timm:vit_tiny_patch16_384")
+    assert sources.wrap_model(source.module).default_inputs[0].shape == (1, 3, 384, 384)
     # Built without weights, it can be built with them.
     assert source.rebuild is not None
     assert {each.device.type for each in source.rebuild().parameters()} == {"cpu"}
@@ -423,7 +425,7 @@ def test_building_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     before = transformers.logging.get_verbosity(), constants.HF_HUB_OFFLINE
     for name in ("hf:bert", "hf:musicgen", "hf:ctrl", "hf:starcoder2", "hf:BertLMHeadModel"):
         try:
-            load(name)
+            load_model(name)
         except ModelError as error:
             assert "\n" not in str(error)
     assert capfd.readouterr() == ("", "")

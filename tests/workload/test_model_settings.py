@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roofline.errors import FileFormatError, InputError
-from roofline.workload.models.libraries.transformers_config import bundled_names, settings_of
+from roofline.workload.models.libraries.transformers_config import bundled_names, parse_settings
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ from roofline.workload.models.libraries.transformers_config import bundled_names
     ],
 )
 def test_settings_as_text(text: str, given: dict[str, Any]) -> None:
-    found = settings_of(text)
+    found = parse_settings(text)
     assert (found.origin, found.base, found.given) == ("", {}, given)
 
 
 def test_a_bundled_name_and_what_is_changed_in_it() -> None:
-    found = settings_of("llama-3.1-8b,num_hidden_layers=2")
+    found = parse_settings("llama-3.1-8b,num_hidden_layers=2")
     assert (found.origin, found.given) == ("llama-3.1-8b", {"num_hidden_layers": 2})
     assert found.base["num_hidden_layers"] == 32
     assert (found.all["num_hidden_layers"], found.all["num_key_value_heads"]) == (2, 8)
@@ -45,7 +45,7 @@ def test_a_bundled_name_and_what_is_changed_in_it() -> None:
 def test_a_dozen_are_bundled_each_with_its_source_and_type() -> None:
     assert len(bundled_names()) >= 12
     for name in bundled_names():
-        found = settings_of(name)
+        found = parse_settings(name)
         assert found.source.partition(",")[0].count("/") == 1, name
         assert isinstance(found.base["model_type"], str), name
 
@@ -54,12 +54,12 @@ def test_a_file_of_ones_own_and_its_folder(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_type": "llama", "hidden_size": 64}))
     for written in (str(file), str(tmp_path)):
-        found = settings_of(f"{written},num_hidden_layers=1")
+        found = parse_settings(f"{written},num_hidden_layers=1")
         assert found.origin == str(file)
         assert found.all == {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1}
     # A changed copy of a bundled file is read as one.
     file.write_text(json.dumps({"source": "me", "configuration": {"hidden_size": 64}}))
-    assert settings_of(str(file)).base == {"hidden_size": 64}
+    assert parse_settings(str(file)).base == {"hidden_size": 64}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_file_of_ones_own_and_its_folder(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_with_a_text(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
-        settings_of(text)
+        parse_settings(text)
     assert "\n" not in str(raised.value)
 
 
@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, content: str | None, message:
     if content is not None:
         file.write_text(content)
     with pytest.raises(FileFormatError, match=message) as raised:
-        settings_of(str(file))
+        parse_settings(str(file))
     assert "\n" not in str(raised.value)
 
 
@@ -107,9 +107,9 @@ def test_files_that_are_far_too_large_and_names_that_none_has(tmp_path: Path) ->
     with file.open("wb") as opened:
         opened.truncate(200 * 2**20)
     with pytest.raises(FileFormatError, match="is no configuration: it has 209,715,200 bytes"):
-        settings_of(str(file))
+        parse_settings(str(file))
     for text in ("a" * 5000, "a\0b", "a" * 5000 + ".json"):
         with pytest.raises((InputError, FileFormatError)) as raised:
-            settings_of(text)
+            parse_settings(text)
         assert len(str(raised.value)) < 6000
         assert "\n" not in str(raised.value)

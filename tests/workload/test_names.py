@@ -70,7 +70,7 @@ def test_deprecated_timm_names_are_found_and_not_listed() -> None:
         if hasattr(timm, "get_deprecated_models")
         else {"vit_tiny_patch16_224_in21k"}
     )
-    assert {each for each in deprecated if not names.has("timm", each)} == set()
+    assert {each for each in deprecated if not names.has_model("timm", each)} == set()
     assert "vit_tiny_patch16_224_in21k" not in names.names_of("timm")
 
 
@@ -91,7 +91,7 @@ def test_deprecated_timm_names_are_found_and_not_listed() -> None:
     ],
 )
 def test_where_a_name_is(home: Any, name: str, is_there: bool) -> None:
-    assert names.has(home, name) == is_there
+    assert names.has_model(home, name) == is_there
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 import roofline
 from roofline.errors import RooflineError
 from roofline.workload.inputs import InputRequest
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.workload.hostile_files import said_of
 from tests.workload.onnx_files import (
     MACHINE,
@@ -43,7 +43,7 @@ def refused(path: Path) -> str:
 
 
 def test_open_sizes_are_taken_as_one_and_said(tmp_path: Path) -> None:
-    source = load(str(product_file(tmp_path / "a.onnx")))
+    source = load_model(str(product_file(tmp_path / "a.onnx")))
     assert source.default_inputs == (InputRequest(shape=(1, 6)),)
     assert source.input_notes == (
         "a.onnx leaves sizes open (batch), which were taken as 1; --input gives others",
@@ -293,7 +293,7 @@ def test_files_that_are_damaged_anywhere(tmp_path: Path) -> None:
     for length in range(1, len(content), 7):
         path.write_bytes(content[:length])
         with pytest.raises(RooflineError) as caught:
-            load(str(path))
+            load_model(str(path))
         assert "\n" not in str(caught.value)
     content += with_functions(tmp_path / "a.onnx", {"F0": ["F1"], "F1": []}).read_bytes()
     chance = random.Random(5)
@@ -304,7 +304,7 @@ def test_files_that_are_damaged_anywhere(tmp_path: Path) -> None:
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         path.write_bytes(damaged)
         try:
-            load(str(path))
+            load_model(str(path))
         except RooflineError as error:
             refusals += 1
             assert "\n" not in str(error)
@@ -328,7 +328,7 @@ def test_weights_beside_the_model(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(values.tobytes())
     path = external(tmp_path / "a.onnx", "w.bin")
     with torch.no_grad():
-        found = load(str(path)).module(torch.eye(6))
+        found = load_model(str(path)).module(torch.eye(6))
     assert torch.equal(found, torch.from_numpy(values))
     (tmp_path / "w.bin").write_bytes(bytes(95))
     assert "do not lie in 'w.bin' as it says" in said_of(path)
@@ -342,5 +342,5 @@ def test_weights_in_a_cache_of_links(tmp_path: Path) -> None:
     external(tmp_path / "kept" / "2", "model.data")
     (tmp_path / "shown" / "model.onnx").symlink_to("../kept/2")
     (tmp_path / "shown" / "model.data").symlink_to("../kept/1")
-    source = load(str(tmp_path / "shown" / "model.onnx"))
+    source = load_model(str(tmp_path / "shown" / "model.onnx"))
     assert sum(each.numel() for each in source.module.parameters()) == 24

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from roofline.substitution.graphs.counting import records as records_of
 from roofline.substitution.rules.rule import rules_named
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.rewritings import ModelWork, model_work
 from roofline.workload.tensors import Role
@@ -411,7 +411,7 @@ def test_nothing_of_bert_can_be_merged():
     if library_or_reason("transformers")[0] is None:
         pytest.skip("transformers is not installed")
     sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,intermediate_size=48"
-    source = load("hf:bert", config=sizes)
+    source = load_model("hf:bert", config=sizes)
     assert source.module is not None
     records = passed(source.module.eval(), torch.ones(2, 9, dtype=torch.int64)).records
     expected = [products_of(each) for each in records if each.work.macs]

@@ -11,9 +11,9 @@ import torch
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload.inputs import InputRequest, inputs_for
+from roofline.workload.inputs import InputRequest, resolve_inputs
 from roofline.workload.models import sources
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.forked_programs import forked
 
 # -- torchvision -----------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ from tests.forked_programs import forked
 )
 def test_torchvision_models_are_built_without_weights(name: str) -> None:
     """On the meta device; the last three would spend seconds on initial weights, and warn."""
-    source = load(name)
+    source = load_model(name)
     assert source.name == name.rpartition(":")[2]
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
     assert not any("for real" in note for note in source.notes)
@@ -33,7 +33,7 @@ def test_torchvision_models_are_built_without_weights(name: str) -> None:
 
 def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
     """RegNet reads numbers while it is built."""
-    source = load("regnet_y_400mf")
+    source = load_model("regnet_y_400mf")
     assert "could not be built without weights, so it was built for real" in source.notes[-1]
     assert source.rebuild is None
     assert {each.device.type for each in source.module.parameters()} == {"cpu"}
@@ -56,15 +56,15 @@ def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
 )
 def test_default_sizes(name: str, shape: tuple[int, ...]) -> None:
     """The smallest size that the published weights are evaluated at."""
-    source = load(name)
+    source = load_model(name)
     assert source.default_inputs == (InputRequest(shape=shape),)
 
 
 def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
     """Optical flow takes two images; the message says what forward takes."""
     with pytest.raises(InputError, match=r"a shape for each .*takes image1, image2"):
-        source = load("raft_small")
-        inputs_for(source.module, None, source.default_inputs, name=source.name, batch=None)
+        source = load_model("raft_small")
+        resolve_inputs(source.module, None, source.default_inputs, name=source.name, batch=None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
 )
 def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(ModelError, match=f"unknown model '{name}'{hint}"):
-        load(name)
+        load_model(name)
 
 
 # -- packages --------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:
 
 def test_a_class_or_function_in_a_package() -> None:
     """Called without arguments."""
-    source = load("torch.nn:Identity")
+    source = load_model("torch.nn:Identity")
     assert isinstance(source.module, torch.nn.Identity)
     assert (source.name, source.default_inputs) == ("torch.nn:Identity", ())
 
@@ -97,7 +97,7 @@ def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "made_for_this_test.py").write_text("import torch\nnet = torch.nn.ReLU()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
-    assert isinstance(load("made_for_this_test:net").module, torch.nn.ReLU)
+    assert isinstance(load_model("made_for_this_test:net").module, torch.nn.ReLU)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
     """The message quotes it and says what would be right; it is the user's, exit code 2."""
     with pytest.raises(ModelError, match=message) as raised:
-        load(name)
+        load_model(name)
     assert str(raised.value).startswith(f"model '{name}'")
     assert raised.value.exit_code == 2
 
@@ -176,11 +176,11 @@ def test_what_a_file_makes(file: Path) -> None:
     before.
     """
     before = list(sys.path)
-    source = load(f"{file}:Model")
+    source = load_model(f"{file}:Model")
     assert type(source.module).__name__ == "Model"
     assert next(source.module.parameters()).device.type == "meta"
-    assert next(load(f"{file}:make").module.parameters()).shape == (2, 7)
-    assert next(load(f"{file}:ready").module.parameters()).device.type == "cpu"
+    assert next(load_model(f"{file}:make").module.parameters()).shape == (2, 7)
+    assert next(load_model(f"{file}:ready").module.parameters()).device.type == "cpu"
     assert sys.path == before
 
 
@@ -189,7 +189,7 @@ def test_a_file_named_like_a_library(file: Path) -> None:
     path = file.with_name("random.py")
     path.write_text(FILE)
     before = sys.modules["random"]
-    load(f"{path}:Model")
+    load_model(f"{path}:Model")
     assert sys.modules["random"] is before
 
 
@@ -206,7 +206,7 @@ def test_a_file_named_like_a_library(file: Path) -> None:
 )
 def test_what_is_wrong_with_a_factory(file: Path, name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
-        load(f"{file}:{name}")
+        load_model(f"{file}:{name}")
     assert "\n" not in str(raised.value)
 
 
@@ -227,7 +227,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, content: str, message: str) -
     path.write_text(content)
     before = set(sys.modules)
     with pytest.raises(ModelError, match=message) as raised:
-        load(f"{path}:Model")
+        load_model(f"{path}:Model")
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
     assert not {each for each in set(sys.modules) - before if "broken" in each}
@@ -240,7 +240,7 @@ def test_a_file_that_changes_within_a_second_is_read_again(tmp_path: Path) -> No
         file.write_text(f"import torch\ndef Net():\n    return torch.nn.Conv2d(3, {channels}, 3)\n")
         written = written or file.stat()
         os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
-        assert load(f"{file}:Net").module.out_channels == channels
+        assert load_model(f"{file}:Net").module.out_channels == channels
     assert [each.name for each in tmp_path.iterdir()] == ["model.py"]
 
 
@@ -248,7 +248,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     for path in ("nowhere/model.py", tmp_path / "folder.py"):
         with pytest.raises(ModelError, match=f"{path}: no such file"):
-            load(f"{path}:Model")
+            load_model(f"{path}:Model")
 
 
 # -- modules ---------------------------------------------------------------------------------------
@@ -256,13 +256,13 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_a_module_that_is_given() -> None:
     """It is called by its class; anything else is refused."""
-    assert sources.given(torch.nn.ReLU()).name == "ReLU"
+    assert sources.wrap_model(torch.nn.ReLU()).name == "ReLU"
     with pytest.raises(
         ModelError, match=r"expected a torch\.nn\.Module, a function or the name of a model, got"
     ):
-        sources.given(3)  # pyright: ignore[reportArgumentType]
+        sources.wrap_model(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelError, match=r"got the class ReLU; make one: ReLU\(…\)"):
-        sources.given(torch.nn.ReLU)
+        sources.wrap_model(torch.nn.ReLU)
 
 
 def test_a_function_that_is_given() -> None:
@@ -276,7 +276,7 @@ def test_a_function_that_is_given() -> None:
         def encode(self, x: torch.Tensor) -> torch.Tensor:
             return self.encoder(x)
 
-    assert sources.given(torch.nn.functional.gelu).name == "gelu"
+    assert sources.wrap_model(torch.nn.functional.gelu).name == "gelu"
     analysis = roofline.analyze(Autoencoder().encode, (3, 4), hardware="10980xe")
     assert analysis.model == "encode"
     assert analysis.totals.parameters == 10

@@ -14,7 +14,7 @@ from torch import nn
 import roofline
 from roofline.errors import InputError
 from roofline.workload.models.libraries.availability import library_or_reason
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.workload.hostile_files import changed, said_of, written
 
 MACHINE = "10980xe"
@@ -126,5 +126,5 @@ class Telling(nn.Module):
 
 
 def test_texts_may_say_anything(tmp_path: Path) -> None:
-    module = load(saved(tmp_path, Telling())).module
+    module = load_model(saved(tmp_path, Telling())).module
     assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))

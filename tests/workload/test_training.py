@@ -13,8 +13,8 @@ import roofline
 from roofline.errors import InputError, ModelError
 from roofline.run import Device, Run
 from roofline.workload.capture.passes import capture
-from roofline.workload.inputs import Inputs, inputs_for
-from roofline.workload.models.sources import Function, load
+from roofline.workload.inputs import Inputs, resolve_inputs
+from roofline.workload.models.sources import Function, load_model
 from roofline.workload.operators import Capture, OperatorRecord, State
 from roofline.workload.tensors import Role
 from tests.workload.passes import passed, total, trained, working
@@ -83,7 +83,7 @@ def test_the_backward_pass_is_twice_the_forward_one(
 )
 def test_a_step_is_three_passes_but_for_the_first_layer(name: str, first: int) -> None:
     """112 * 112 * 64 * 147 and 112 * 112 * 32 * 27: no gradient of the image is needed."""
-    found = phases(trained(load(name).module, (1, 3, 224, 224)))
+    found = phases(trained(load_model(name).module, (1, 3, 224, 224)))
     assert fma(found["backward"]) == 2 * fma(found["forward"]) - first
     assert not any(each.state is State.UNKNOWN for part in found.values() for each in part)
 
@@ -196,8 +196,8 @@ DEVICES: tuple[Device, ...] = ("cpu", "meta")
 )
 def test_devices_and_gradients_change_no_multiply_adds(name: str, config: str | None) -> None:
     """Of the forward pass: on the CPU and on meta, at inference and in training."""
-    source = load(name, config=config)
-    given = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    source = load_model(name, config=config)
+    given = resolve_inputs(source.module, None, source.default_inputs, name=name, batch=None)
     runs = [Run(device=device, train=train) for device in DEVICES for train in (False, True)]
     counts = {
         fma(phases(capture(source.module, given, name=name, run=run))["forward"]) for run in runs

@@ -15,7 +15,7 @@ from roofline.workload.models.libraries.transformers_config import (
     bundled_names,
     plain_configuration,
 )
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 
 if library_or_reason("transformers")[0] is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
@@ -48,7 +48,7 @@ PUBLISHED = {
 
 
 def config_of(name: str, config: str) -> Any:
-    module: Any = load(name, config=config).module
+    module: Any = load_model(name, config=config).module
     return module.config
 
 
@@ -56,7 +56,7 @@ def config_of(name: str, config: str) -> Any:
 def test_bundled_models_have_as_many_parameters_as_were_published(name: str) -> None:
     assert set(PUBLISHED) == set(bundled_names())
     model, parameters = PUBLISHED[name]
-    source = load(model, config=name)
+    source = load_model(model, config=name)
     assert sum(each.numel() for each in source.module.parameters()) == parameters
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
     assert f"the sizes of {name} (" in source.notes[0]
@@ -64,16 +64,16 @@ def test_bundled_models_have_as_many_parameters_as_were_published(name: str) -> 
 
 def test_the_type_of_weights_is_that_of_the_configuration() -> None:
     for model in ("hf:llama", "hf:LlamaForCausalLM"):
-        source = load(model, config="smollm2-135m")
+        source = load_model(model, config="smollm2-135m")
         assert {each.dtype for each in source.module.parameters()} == {torch.bfloat16}
         assert "its weights are bfloat16, as its configuration says" in source.notes
-    assert {each.dtype for each in load("hf:llama", config=SMALL).module.parameters()} == {
+    assert {each.dtype for each in load_model("hf:llama", config=SMALL).module.parameters()} == {
         torch.float32
     }
 
 
 def test_sizes_by_key_and_value_and_what_was_filled_in() -> None:
-    source = load("hf:llama", config=SMALL)
+    source = load_model("hf:llama", config=SMALL)
     module: Any = source.module
     config = module.config
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (32, 2, 100)
@@ -84,7 +84,7 @@ def test_sizes_by_key_and_value_and_what_was_filled_in() -> None:
         "filled in by LlamaConfig: num_key_value_heads=4, head_dim=8, max_position_embeddings=2048"
     )
     # Without any, nothing is said but that.
-    assert load("hf:gpt2").notes == (
+    assert load_model("hf:gpt2").notes == (
         "hf:gpt2 is transformers' GPT2LMHeadModel with the default sizes of GPT2Config",
     )
 
@@ -115,7 +115,7 @@ def test_a_local_file_with_more_in_it_than_sizes(tmp_path: Path) -> None:
         "my_own_key": 7,
     }
     file.write_text(json.dumps(content))
-    source = load("hf:llama", config=str(file))
+    source = load_model("hf:llama", config=str(file))
     module: Any = source.module
     assert module.config.rope_parameters["rope_theta"] == 500000.0
     assert {each.dtype for each in module.parameters()} == {torch.float16}
@@ -149,7 +149,7 @@ def test_a_local_file_with_more_in_it_than_sizes(tmp_path: Path) -> None:
 )
 def test_what_is_refused(model: str, config: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as raised:
-        load(model, config=config)
+        load_model(model, config=config)
     assert isinstance(raised.value, ModelError) is ("rejects" in message or "unknown" in message)
     assert "\n" not in str(raised.value)
 
@@ -174,7 +174,7 @@ def test_what_is_wrong_in_a_file(tmp_path: Path, content: dict[str, Any], messag
     file = tmp_path / "config.json"
     file.write_text(json.dumps(content))
     with pytest.raises(InputError, match=message) as raised:
-        load("hf:llama", config=str(file))
+        load_model("hf:llama", config=str(file))
     assert "\n" not in str(raised.value)
 
 
@@ -189,6 +189,6 @@ def test_code_that_a_file_names_is_never_run(tmp_path: Path, is_nested: bool) ->
     if is_nested:
         content = {"model_type": "llava", "text_config": text, "auto_map": code}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    source = load("hf:llava" if is_nested else "hf:llama", config=str(tmp_path))
+    source = load_model("hf:llava" if is_nested else "hf:llama", config=str(tmp_path))
     assert type(source.module).__module__.startswith("transformers.models.")
     assert not (tmp_path / "ran").exists()

@@ -9,16 +9,16 @@ import torch
 
 from roofline.errors import InputError, ModelError
 from roofline.run import Run
-from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import capture, single_pass
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.fake_tensors import FakeTensors
+from roofline.workload.capture.passes import capture, run_single_pass
+from roofline.workload.capture.real_tensors import RealTensors
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.transformers_stages import (
     StagedSource,
     staged_source,
 )
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, State
 from roofline.workload.residency import trace_residency
 from roofline.workload.tensors import Role
@@ -55,7 +55,7 @@ def staged(
     model: tuple[str, str], stage: Any, context: int, batch: int = 2, dtype: str = ""
 ) -> StagedSource:
     return staged_source(
-        load(model[0], config=model[1]),
+        load_model(model[0], config=model[1]),
         stage=stage,
         context=context,
         batch=batch,
@@ -149,8 +149,8 @@ def test_passes_without_memory_are_those_on_real_tensors(kind: str, stage: str) 
     model = found.source.rebuild()
     paths = {id(module): path for path, module in model.named_modules()}
     fake, real = (
-        single_pass(model, found.given, paths, Run(), tensors)
-        for tensors in (Fakes(Run()), Reals(Run()))
+        run_single_pass(model, found.given, paths, Run(), tensors)
+        for tensors in (FakeTensors(Run()), RealTensors(Run()))
     )
     assert [each.op for each in fake.records] == [each.op for each in real.records]
     assert [each.work for each in fake.records] == [each.work for each in real.records]
@@ -177,7 +177,7 @@ def test_modules_have_the_paths_that_they_have_without_stages() -> None:
 
 
 def test_the_users_own_module_is_left_alone() -> None:
-    built = load("hf:llama", config=LLAMA[1])
+    built = load_model("hf:llama", config=LLAMA[1])
     before = dict(vars(built.module))
     own = Source(name="mine", module=built.module)
     found = staged_source(own, stage="decode", context=4, batch=1, run=Run())
@@ -230,16 +230,16 @@ def test_the_last_position_of_a_table_is_used_and_computed_ones_go_on() -> None:
 )
 def test_models_without_stages(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
-        staged_source(load(name), stage="decode", context=4, batch=1, run=Run())
+        staged_source(load_model(name), stage="decode", context=4, batch=1, run=Run())
     assert "\n" not in str(raised.value)
 
 
 def test_positions_that_follow_the_longest_text_are_refused_with_what_to_do() -> None:
     rope = 'rope_parameters={"rope_type":"dynamic","factor":2.0,"rope_theta":10000.0}'
-    found = load("hf:llama", config=f"{LLAMA[1]},{rope}")
+    found = load_model("hf:llama", config=f"{LLAMA[1]},{rope}")
     with pytest.raises(ModelError, match="its positions are 'dynamic'") as raised:
         staged_source(found, stage="decode", context=4, batch=1, run=Run())
     assert "\n" not in str(raised.value)
     default = rope.replace("dynamic", "default")
-    found = load("hf:llama", config=f"{LLAMA[1]},{default}")
+    found = load_model("hf:llama", config=f"{LLAMA[1]},{default}")
     assert staged_source(found, stage="decode", context=4, batch=1, run=Run()).specs

@@ -14,7 +14,7 @@ from torch import nn
 
 from roofline.errors import FileFormatError, ModelError
 from roofline.workload.models.files.formats import StoredModel
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 from tests.workload.hostile_files import Evil, said_of, saved
 
 MAKER = """
@@ -40,7 +40,7 @@ def state() -> dict[str, torch.Tensor]:
 def test_weights_as_the_library_writes_them(maker: str, tmp_path: Path) -> None:
     weights = state()
     save_file(weights, tmp_path / "w.safetensors")
-    source = load(StoredModel(maker, weights=tmp_path / "w.safetensors"))
+    source = load_model(StoredModel(maker, weights=tmp_path / "w.safetensors"))
     found = source.module.state_dict()
     assert all(torch.equal(found[name], each) for name, each in weights.items())
     assert source.notes[-1] == "its weights are those in w.safetensors"
@@ -99,7 +99,7 @@ def test_types_become_those_of_the_model(maker: str, tmp_path: Path) -> None:
         name: each.half() if each.is_floating_point() else each for name, each in state().items()
     }
     torch.save(weights, tmp_path / "w.pt")
-    module = load(StoredModel(maker, weights=tmp_path / "w.pt")).module
+    module = load_model(StoredModel(maker, weights=tmp_path / "w.pt")).module
     assert {each.dtype for each in module.parameters()} == {torch.float32}
 
 
@@ -135,7 +135,7 @@ def test_a_pickled_model_is_opened_only_where_it_is_trusted(
     with pytest.raises(
         (ModelError, FileFormatError), match=r"not a torch\.nn\.Module|torch\.load cannot read"
     ):
-        load(StoredModel(str(path), allow_pickle=True))
+        load_model(StoredModel(str(path), allow_pickle=True))
     assert (tmp_path / "MARK").exists()
 
 
@@ -143,6 +143,6 @@ def test_a_pickled_module_that_is_trusted(tmp_path: Path) -> None:
     path = tmp_path / "whole.pt"
     torch.save(nn.Sequential(nn.Linear(3, 2)), path)
     assert "a pickle that imports torch.nn.modules" in said_of(path)
-    source = load(StoredModel(str(path), allow_pickle=True))
+    source = load_model(StoredModel(str(path), allow_pickle=True))
     assert isinstance(source.module, nn.Sequential)
     assert "it was unpickled (--allow-pickle), which runs whatever code" in source.notes[0]

@@ -21,12 +21,12 @@ from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.latency.measuring.rounds import SHORTEST_S, Effort, Gauges, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.run import Run
-from roofline.workload.capture.failures import in_one_line
-from roofline.workload.capture.passes import Recording, one_at_a_time, paths_of
-from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.model_errors import raise_as_model_error
+from roofline.workload.capture.passes import Recording, capture_lock, module_paths
+from roofline.workload.capture.prepared_model import PreparedModel, prepare_model
+from roofline.workload.capture.real_tensors import RealTensors
 from roofline.workload.capture.recorder import operator_of
-from roofline.workload.capture.stage import Stage, staged
-from roofline.workload.capture.training import Listener, Teaching
+from roofline.workload.capture.training import StepListener, TrainingConfig
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Capture
 
@@ -66,7 +66,7 @@ def event_stopwatch(
     return Stopwatch(mark=mark, seconds=seconds)
 
 
-class OperatorClock(TorchDispatchMode, Listener):
+class OperatorClock(TorchDispatchMode, StepListener):
     """Times the operators of a pass, the same that a recorder writes down.
 
     ``names`` are those of the last pass, in order.
@@ -152,7 +152,7 @@ def measure_in_place(
     name: str,
     run: Run,
     effort: Effort,
-    teaching: Teaching | None = None,
+    training: TrainingConfig | None = None,
     compiled: bool = False,
     gauges: Gauges | None = None,
     stopwatch: Stopwatch | None = None,
@@ -172,19 +172,19 @@ def measure_in_place(
         stopwatch = event_stopwatch() if is_on_cuda else Stopwatch()
     if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         raise ModelError(f"{name} has no weights (it is on the meta device), so it cannot run")
-    paths = paths_of(model)
-    lesson = (teaching or Teaching()).lesson() if run.train else None
-    with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
+    paths = module_paths(model)
+    training_step = (training or TrainingConfig()).new_step() if run.train else None
+    with capture_lock, torch.random.fork_rng(devices=[]), raise_as_model_error(name, paths):
         # The same noise every time, so that the same command runs the same.
         torch.manual_seed(0)
         # Elsewhere than on a CPU, copies of a model's tensors are made there.
         device = torch.device(run.device) if run.device != "cpu" else None
-        with staged(model, inputs, run, Reals(run, device), lesson) as stage:
-            stage.prepare(Listener())
-            stage.step(Listener())
+        with prepare_model(model, inputs, run, RealTensors(run, device), training_step) as stage:
+            stage.prepare(StepListener())
+            stage.step(StepListener())
             recording = Recording(stage, paths, is_first=False)
             expected = [each.op for each in recording.recorder.records]
-            clock, silence = OperatorClock(stopwatch), Listener()
+            clock, silence = OperatorClock(stopwatch), StepListener()
             seconds: list[list[float]] = []
             resident_bytes: list[int] = []
 
@@ -238,16 +238,16 @@ def measure_whole(
     gauges: Gauges | None = None,
 ) -> Rounds:
     """Times passes of `model` as a whole, on copies of its tensors, and nothing else."""
-    paths = paths_of(model)
-    silence = Listener()
-    with one_at_a_time, torch.random.fork_rng(devices=[]), in_one_line(name, paths):
+    paths = module_paths(model)
+    silence = StepListener()
+    with capture_lock, torch.random.fork_rng(devices=[]), raise_as_model_error(name, paths):
         torch.manual_seed(0)
-        with staged(model, inputs, run, Reals(run)) as stage:
+        with prepare_model(model, inputs, run, RealTensors(run)) as stage:
             return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
 
 
 def _operator_pass(
-    stage: Stage, clock: OperatorClock, expected: Sequence[str], name: str
+    stage: PreparedModel, clock: OperatorClock, expected: Sequence[str], name: str
 ) -> list[float]:
     """What `clock` reads of each operator of a pass, which must be those that were recorded."""
     clock.begin()

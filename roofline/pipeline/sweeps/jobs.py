@@ -189,9 +189,9 @@ class Context:
         if isinstance(model, str):
             model = in_reach(model, self.shipped)
             if design.variables:
-                from roofline.workload.models.expressions.reading import bound
+                from roofline.workload.models.expressions.reading import bind_variables
 
-                model = bound(model, {name: values[name] for name in design.variables})
+                model = bind_variables(model, {name: values[name] for name in design.variables})
         return workload_of(model, self.inputs, options, on=on)
 
     def _options(self, job: Job) -> RunOptions:

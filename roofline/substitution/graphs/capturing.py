@@ -21,12 +21,12 @@ from roofline.errors import ModelError, RooflineError, error_text
 from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
 from roofline.substitution.graphs.graph import Graph, RewriteError
 from roofline.substitution.graphs.operators import Operators
-from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.passes import capture_lock
 from roofline.workload.capture.restoration import (
-    left_as_it_was,
-    process_left_as_it_was,
-    tensors_left_as_they_were,
-    weights_of,
+    restore_process_state,
+    restore_state,
+    restore_tensors,
+    weight_storages,
     without_stack_traces,
 )
 
@@ -226,7 +226,7 @@ def captured(
         if leaf.kind == "tensor"
     ]
     flat = Flat(module, given, inputs, results.append, name)
-    with one_at_a_time, _undisturbed(module, [list(args), dict(kwargs or {})]):
+    with capture_lock, _undisturbed(module, [list(args), dict(kwargs or {})]):
         module.eval()
         by, conversion, notes = _converted(flat, tensors, operators or Operators(), name)
     return CapturedModel(
@@ -349,10 +349,10 @@ def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
-        left_as_it_was(module, given),
+        restore_state(module, given),
         # No conversion runs on the weights themselves.
-        tensors_left_as_they_were(module, given, but=weights_of(module)),
-        process_left_as_it_was(),
+        restore_tensors(module, given, but=weight_storages(module)),
+        restore_process_state(),
         without_stack_traces(),
         quiet(),
         torch.no_grad(),

@@ -28,7 +28,7 @@ from roofline.substitution.graphs.graph import (
     Weight,
     mapped,
 )
-from roofline.workload.capture.fakes import Fakes, silent_torch
+from roofline.workload.capture.fake_tensors import FakeTensors, silence_fake_tensor_log
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import Operands, tensors_in
 from roofline.workload.capture.recorder import Recorder
@@ -88,7 +88,7 @@ class Outcome:
 
 def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
     """What `call` gives for tensors in these places, and the records that it leaves."""
-    fakes = Fakes(Run())
+    fakes = FakeTensors(Run())
     calls: list[Call] = []
 
     def note(
@@ -96,7 +96,7 @@ def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) 
     ) -> None:
         calls.append(call_of(func, args, kwargs, roles))
 
-    with torch.no_grad(), silent_torch():
+    with torch.no_grad(), silence_fake_tensor_log():
         tensors = _tensors(fakes, places)
         operands = Operands(fakes.roles)
         # Numbers the storages in the order of the places.
@@ -127,7 +127,7 @@ def end_byte(type: TensorType, offset_bytes: int = 0) -> int:
     return offset_bytes + (1 + reach) * torch_dtype(type.dtype).itemsize
 
 
-def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
+def _tensors(fakes: FakeTensors, places: tuple[Place, ...]) -> list[torch.Tensor]:
     ends: dict[int, int] = {}
     for each in places:
         ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_bytes))

@@ -25,29 +25,29 @@ from roofline.core.progress import quiet
 from roofline.core.units import format_bytes
 from roofline.errors import ModelError, error_text
 from roofline.run import Run
-from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of
+from roofline.workload.capture.fake_tensors import FakeTensors
+from roofline.workload.capture.inductor_schedule import UnknownScheduleError, read_graph
 from roofline.workload.capture.module_stack import is_compiled
 from roofline.workload.capture.passes import (
-    has_room_for,
-    one_at_a_time,
+    capture_lock,
+    fits_in_memory,
+    materialize,
     weights_bytes,
-    with_weights,
 )
-from roofline.workload.capture.reals import Reals, StandIns
-from roofline.workload.capture.stage import staged
-from roofline.workload.capture.training import Listener, Teaching
+from roofline.workload.capture.prepared_model import prepare_model
+from roofline.workload.capture.real_tensors import RealTensors, ReplacementTensors
+from roofline.workload.capture.training import StepListener, TrainingConfig
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledPass, EagerCalls, Part
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Phase
 
-_SAID = 300
+_MAX_MESSAGE = 300
 """Characters of what torch says that are shown."""
 
 _COMPILER = f"Inductor of torch {torch.__version__}"
 
 
-class _Watch(Listener):
+class _CompilationObserver(StepListener):
     """Sees what is compiled and called; listens to how far a step is.
 
     ``calls`` are those of ``graphs``, by their place, ``outside`` those of operators that run
@@ -106,12 +106,12 @@ class _Watch(Listener):
         def not_built(graph: Any) -> Any:
             graph.codegen()
             try:
-                self.graphs.append(graph_of(graph, generated, phase=phase))
+                self.graphs.append(read_graph(graph, generated, phase=phase))
             except (ImportError, AttributeError, TypeError, KeyError) as error:
                 # Inductor's objects are no public interface.
                 raise UnknownScheduleError(
                     f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
-                    f" {error_text(error)[:_SAID]}"
+                    f" {error_text(error)[:_MAX_MESSAGE]}"
                 ) from error
             return types.SimpleNamespace(call=self._called(len(self.graphs) - 1, runs))
 
@@ -165,10 +165,10 @@ class _Watch(Listener):
 _BOOKKEEPING = frozenset(("detach", "alias", "empty", "empty_like", "empty_strided", "lift_fresh"))
 
 
-class _Outside(TorchDispatchMode):
+class _EagerCallCounter(TorchDispatchMode):
     """Counts the operators that run outside of compiled graphs, but for views and allocations."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: _CompilationObserver) -> None:
         super().__init__()
         self._watch = watch
 
@@ -289,12 +289,12 @@ _OTHER_DEVICES = {
 """Why there is no schedule for them."""
 
 
-def compiled_pass(
+def capture_compiled(
     model: torch.nn.Module,
     inputs: Inputs,
     *,
     run: Run | None = None,
-    teaching: Teaching | None = None,
+    training: TrainingConfig | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
 ) -> CompiledPass:
     """What `torch.compile(model)` makes of one pass of `model` on a CPU; arguments as of `capture`.
@@ -306,7 +306,7 @@ def compiled_pass(
     Raises:
         ModelError: it is compiled already.
     """
-    run, teaching = run or Run(), teaching or Teaching()
+    run, training = run or Run(), training or TrainingConfig()
     if any(map(is_compiled, model.modules())):
         raise ModelError(
             f"{type(model).__name__} is compiled already; give the module that it was made of"
@@ -315,9 +315,9 @@ def compiled_pass(
     def unknown(why_not: str) -> CompiledPass:
         return CompiledPass(compiler=_COMPILER, why_not=why_not)
 
-    def tried(model: torch.nn.Module, tensors: StandIns) -> CompiledPass:
+    def tried(model: torch.nn.Module, tensors: ReplacementTensors) -> CompiledPass:
         try:
-            return _compiled(model, inputs, run, teaching, tensors)
+            return _compiled(model, inputs, run, training, tensors)
         except KeyboardInterrupt:
             raise
         # A compiler may raise anything; none of it may end in a traceback.
@@ -326,36 +326,44 @@ def compiled_pass(
 
     if run.device != "cpu":
         return unknown(_OTHER_DEVICES[run.device])
-    with one_at_a_time:
-        found = tried(model, Fakes(run))
+    with capture_lock:
+        found = tried(model, FakeTensors(run))
         if not (reason := found.why_not):
             return found
         byte = weights_bytes(model)
-        if not has_room_for(byte):
+        if not fits_in_memory(byte):
             return unknown(
                 f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
             )
-        real = with_weights(model, rebuild)
+        real = materialize(model, rebuild)
         if real is None:
             return found
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            found = tried(real, Reals(run))
+            found = tried(real, RealTensors(run))
     if found.why_not:
         return found
     return replace(found, notes=(f"compiled on real tensors: on fakes, {reason}", *found.notes))
 
 
 def _compiled(
-    model: torch.nn.Module, inputs: Inputs, run: Run, teaching: Teaching, tensors: StandIns
+    model: torch.nn.Module,
+    inputs: Inputs,
+    run: Run,
+    training: TrainingConfig,
+    tensors: ReplacementTensors,
 ) -> CompiledPass:
     import torch._dynamo.config as dynamo_config
     from torch._dynamo.utils import graph_break_reasons
 
     if dynamo_config.disable:
         raise UnknownScheduleError("torch.compile is switched off in this process")
-    watch, lesson = _Watch(), teaching.lesson() if run.train else None
-    with _settings() as notes, quiet(), staged(model, inputs, run, tensors, lesson) as stage:
+    watch, training_step = _CompilationObserver(), training.new_step() if run.train else None
+    with (
+        _settings() as notes,
+        quiet(),
+        prepare_model(model, inputs, run, tensors, training_step) as stage,
+    ):
         stage.prepare(watch)
         wrapped: Any = torch.compile(stage.model, backend=watch.backend)
         compiled = replace(stage, model=wrapped)
@@ -363,14 +371,14 @@ def _compiled(
         first = len(watch.graphs)
         # Why graphs end where they end, as Dynamo says in its first lines.
         said = (str(each.reason).strip().partition("\n")[0] for each in graph_break_reasons)
-        breaks = tuple(dict.fromkeys(each[:_SAID] for each in said if each))
+        breaks = tuple(dict.fromkeys(each[:_MAX_MESSAGE] for each in said if each))
         is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
         takes_recurrent = getattr(dynamo_config, "allow_rnn", False)
         if not breaks and not watch.graphs and is_recurrent and not takes_recurrent:
             breaks = ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)
         watch.now = "forward"
         watch.calls.clear()
-        with _Outside(watch):
+        with _EagerCallCounter(watch):
             compiled.step(watch)
     return watch.result(breaks, first, notes)
 
@@ -382,5 +390,5 @@ def _reason(error: BaseException) -> str:
         error = inner
     if isinstance(error, UnknownScheduleError):
         return error_text(error)
-    said = error_text(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_SAID].rstrip(". ")
+    said = error_text(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:_MAX_MESSAGE].rstrip(". ")
     return f"torch.compile failed: {said or type(error).__name__}"

@@ -15,7 +15,7 @@ import torch
 from torch._inductor import dependencies, ir
 from torch._inductor.codegen import wrapper
 
-from roofline.workload.capture.module_stack import path_of_own
+from roofline.workload.capture.module_stack import without_compile_wrapper
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_bytes
 from roofline.workload.operators import Phase
 
@@ -26,7 +26,7 @@ class UnknownScheduleError(Exception):
     """Inductor's schedule cannot be read; says why in a clause."""
 
 
-def graph_of(
+def read_graph(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]], *, phase: Phase
 ) -> CompiledGraph:
     """A graph after its code was generated, called once.
@@ -160,7 +160,7 @@ def module_path(said: str) -> str:
     """The path of a module, of what Dynamo calls it: ``"L['self'].layer1[0]"``: ``layer1.0``."""
     inside = _ROOT.sub("", said)
     parts = ["".join(groups) for groups in _PART.findall(inside)]
-    return path_of_own(".".join(each for each in parts if each != "_modules"))
+    return without_compile_wrapper(".".join(each for each in parts if each != "_modules"))
 
 
 # -- buffers ---------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ def _moved_bytes(graph: Any, node: Any, *, reads: bool) -> int:
     moved: dict[str, int] = dict(node.get_read_write_buffer_accesses(reads, not reads))
     elements: Mapping[str, int | None] = {}
     if not node.is_extern():
-        elements = _reached(graph, node, reads=reads)
+        elements = _reached_elements(graph, node, reads=reads)
     elif reads:
-        elements = _given(node)
+        elements = _library_operands(node)
     for name, count in elements.items():
         if count is not None and name in moved:
             # What is only waited for may have no type.
@@ -243,18 +243,18 @@ def _moved_bytes(graph: Any, node: Any, *, reads: bool) -> int:
     return sum(moved.values()) + sum(constants[name].nbytes for name in left_out)
 
 
-def _reached(graph: Any, node: Any, *, reads: bool) -> dict[str, int | None]:
+def _reached_elements(graph: Any, node: Any, *, reads: bool) -> dict[str, int | None]:
     """By buffer, the most elements that the indices of a loop nest reach; None: any."""
     counts: dict[str, dict[Any, int | None]] = {}
     for place, leaf in enumerate(node.get_nodes()):
-        chosen_by = _chosen_by(graph, leaf, place)
+        chosen_by = _gather_key(graph, leaf, place)
         for each in leaf.read_writes.reads if reads else leaf.read_writes.writes:
             key = each if _is_direct(each) else (each, chosen_by)
             counts.setdefault(each.name, {})[key] = _elements(graph, leaf, each)
     return {name: _sum(found.values()) for name, found in counts.items()}
 
 
-def _chosen_by(graph: Any, leaf: Any, place: int) -> object:
+def _gather_key(graph: Any, leaf: Any, place: int) -> object:
     """What tells gathers of two nodes apart that look the same: what their indices are read from.
 
     Where that is not clear, they are different.
@@ -298,7 +298,7 @@ def _is_overwritten(graph: Any, leaf: Any, name: str) -> bool:
     return real.get(name, name) in {real.get(each, each) for each in changed}
 
 
-def _given(node: Any) -> dict[str, int | None]:
+def _library_operands(node: Any) -> dict[str, int | None]:
     """By buffer, the elements of it that a library is given; None: any."""
     elements: dict[str, int | None] = {}
     for each in node.read_writes.reads:

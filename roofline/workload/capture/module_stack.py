@@ -27,7 +27,7 @@ _POLL_S = 0.05
 _STUCK_S = 2.0
 """A capturing thread that stands at one instruction for so long waits for the one that waits."""
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """How long a pass that another thread has begun may take."""
 
 _CALLS = frozenset(
@@ -92,7 +92,7 @@ class _Guard:
             for thread, frame in sys._current_frames().items()
             if thread != self._owner
         ):
-            if time.monotonic() - begin > PATIENCE_S:
+            if time.monotonic() - begin > TIMEOUT_S:
                 raise ModelError(
                     f"{name} is running in another thread, and cannot be captured meanwhile; wait"
                     " until that is done, or give a copy (copy.deepcopy)"
@@ -120,13 +120,13 @@ def wait_for_capture(module: torch.nn.Module, given: Any) -> bool:
     return any(waits) and False not in waits
 
 
-def works_for_capture() -> bool:
+def is_capture_worker() -> bool:
     """Whether this thread runs a part of what is captured in another one."""
     return any(threading.get_ident() in guard.workers for guard in tuple(_guards))
 
 
 @contextlib.contextmanager
-def others_wait(model: torch.nn.Module) -> Iterator[None]:
+def block_other_threads(model: torch.nn.Module) -> Iterator[None]:
     """While this is open, other threads that call a module of `model` wait for its end."""
     guard = _Guard(frozenset(map(id, model.modules())))
     called: Callable[..., Any] = torch.nn.Module.__call__
@@ -157,7 +157,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return _WRAPPED in module._modules or module._compiled_call_impl is not None
 
 
-def path_of_own(path: str) -> str:
+def without_compile_wrapper(path: str) -> str:
     """The path of a module as its user knows it, without what torch.compile put around it."""
     return ".".join(each for each in path.split(".") if each != _WRAPPED)
 
@@ -192,7 +192,7 @@ class ModuleStack:
     """
 
     def __init__(self, paths: Mapping[int, str]) -> None:
-        self.elsewhere: str | None = None
+        self.other_thread_module: str | None = None
         self.in_training: set[str] = set()
         self.owners: dict[int, str] = {}
         self.calls: dict[str, int] = {}
@@ -208,7 +208,7 @@ class ModuleStack:
         return self._running[-1].path if self._running else ""
 
     @property
-    def are_running(self) -> bool:
+    def is_module_running(self) -> bool:
         """Whether some module is: in the backward pass, those that are run again for it."""
         return bool(self._running)
 
@@ -222,11 +222,11 @@ class ModuleStack:
         number = bisect.bisect_right(self._first_nodes, node._sequence_nr())
         return self._paths_of_nodes[number - 1] if number else ""
 
-    def note_owners(self, model: torch.nn.Module) -> None:
+    def note_parameter_owners(self, model: torch.nn.Module) -> None:
         """Writes down whose the parameters of `model` are now; tied ones are the first module's."""
         for path, module in model.named_modules():
             for each in module.parameters(recurse=False):
-                self.owners.setdefault(id(each), path_of_own(path))
+                self.owners.setdefault(id(each), without_compile_wrapper(path))
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -238,7 +238,7 @@ class ModuleStack:
             self._pop()
 
     @contextlib.contextmanager
-    def watching(self, model: torch.nn.Module) -> Iterator[None]:
+    def watch(self, model: torch.nn.Module) -> Iterator[None]:
         """While this is open, the modules that run are seen."""
         # Hooks for all modules would see less: they run before a module's own.
         seen: list[tuple[type, str]] = [(torch.nn.Module, "__call__")]
@@ -264,7 +264,7 @@ class ModuleStack:
                 is_known = is_forward or id(module) in self._paths
                 if is_known and not wait_for_capture(module, (args, kwargs)) and not is_forward:
                     # The mode that records is of one thread: what this one calls is not seen.
-                    self.elsewhere = self._paths[id(module)]
+                    self.other_thread_module = self._paths[id(module)]
                 return function(module, *args, **kwargs)
             innermost = self._running[-1] if self._running else None
             is_again = False

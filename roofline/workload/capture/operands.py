@@ -23,7 +23,7 @@ _unpacked: dict[int, tuple[torch.ScriptObject, Parts | None]] = {}
 
 
 @contextlib.contextmanager
-def remembering() -> Iterator[None]:
+def cache_unpacked() -> Iterator[None]:
     """While this is open, an object that was unpacked gives the same tensors again."""
     try:
         yield
@@ -31,7 +31,7 @@ def remembering() -> Iterator[None]:
         _unpacked.clear()
 
 
-def unpacked(value: Any) -> Parts | None:
+def unpack(value: Any) -> Parts | None:
     """The weights and biases in an object that packs them; None for any other.
 
     Of a linear layer its weight and its bias, or None; of a recurrent layer the weights of input
@@ -67,12 +67,12 @@ def _as_kept(part: Any, packed: torch.ScriptObject) -> torch.Tensor | None:
     return part.half() if is_half and "LinearPackedParams" in str(packed._type()) else part
 
 
-def packed_in(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+def packed_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
     """The tensors that modules themselves keep packed."""
     for module in modules:
         for value in module.__dict__.values():
             if type(value) is torch.ScriptObject:
-                yield from (each for each in unpacked(value) or () if each is not None)
+                yield from (each for each in unpack(value) or () if each is not None)
 
 
 _PRODUCTS = frozenset(
@@ -85,11 +85,11 @@ _PRODUCTS = frozenset(
 """Operators without a kernel for fake tensors; what they return has the type of what they take."""
 
 
-def result_of(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
+def packed_product_result(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
     """What `func` returns, without memory, if it is a product with packed weights; else None."""
     if func not in _PRODUCTS:
         return None
-    weight = (unpacked(args[1]) or (None,))[0]
+    weight = (unpack(args[1]) or (None,))[0]
     if weight is None:
         return None
     given = args[0]
@@ -112,7 +112,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class StorageUse:
     """How much of a storage tensors take: each place once, and no more than there is."""
 
     whole_bytes: int
@@ -120,32 +120,32 @@ class Held:
     places: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
 
     @property
-    def byte(self) -> int:
+    def used_bytes(self) -> int:
         """The bytes that are taken."""
         return min(sum(self.places.values()), self.whole_bytes)
 
     @property
     def elements(self) -> int:
         """The elements that are taken."""
-        return self.byte // self.element_bytes
+        return self.used_bytes // self.element_bytes
 
 
-def hold(held: dict[int, Held], tensor: torch.Tensor) -> None:
+def add_use(held: dict[int, StorageUse], tensor: torch.Tensor) -> None:
     """Adds a tensor to what is held, by the addresses of storages."""
     storage = tensor.untyped_storage()
     found = held.setdefault(
         storage._cdata,
-        Held(whole_bytes=storage.nbytes(), element_bytes=tensor.element_size()),
+        StorageUse(whole_bytes=storage.nbytes(), element_bytes=tensor.element_size()),
     )
     place = (tensor.storage_offset(), tensor.shape, tensor.stride())
     found.places[place] = tensor.nbytes
 
 
-def held_by(tensors: Iterable[torch.Tensor]) -> dict[int, Held]:
+def storage_use(tensors: Iterable[torch.Tensor]) -> dict[int, StorageUse]:
     """What tensors hold of their storages, by address."""
-    held: dict[int, Held] = {}
+    held: dict[int, StorageUse] = {}
     for each in tensors:
-        hold(held, each)
+        add_use(held, each)
     return held
 
 
@@ -248,7 +248,7 @@ class Operands:
         return operand
 
 
-def distinct(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
+def distinct_specs(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
     """Those that lie in different places, empty ones left out."""
     found: dict[tuple[Any, ...], TensorSpec] = {}
     for each in operands:
@@ -296,7 +296,7 @@ def _elements_of_storage(
     return tuple(pairs)
 
 
-_MOST_WALKED = 2**28
+_MAX_COUNTED_REACH = 2**28
 """The longest reach of a tensor that is looked at element by element, in 32 MB."""
 
 
@@ -320,15 +320,15 @@ def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
             distinct, count = distinct // count * longer, longer
         elif stride >= reach:
             distinct, step, count = distinct * size, stride, size
-        elif total_reach <= _MOST_WALKED:
-            return _walked(pairs)
+        elif total_reach <= _MAX_COUNTED_REACH:
+            return _count_places(pairs)
         else:
             return distinct
         reach += (size - 1) * stride
     return distinct
 
 
-def _walked(pairs: Sequence[tuple[int, int]]) -> int:
+def _count_places(pairs: Sequence[tuple[int, int]]) -> int:
     """Places that (stride, size) pairs reach, a bit for each."""
     places = 1
     for stride, size in pairs:

@@ -22,26 +22,26 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.core.units import format_bytes
 from roofline.errors import ModelError, RooflineError
 from roofline.run import Run
-from roofline.workload.capture import without_cuda
-from roofline.workload.capture.failures import (
-    NoFakesError,
+from roofline.workload.capture import cuda_emulation
+from roofline.workload.capture.fake_tensors import FakeTensors, match_kernel_calls
+from roofline.workload.capture.model_errors import (
+    FakesUnsupportedError,
     PassError,
-    in_one_line,
     model_error,
-    ran_elsewhere,
+    other_thread_error,
+    raise_as_model_error,
 )
-from roofline.workload.capture.fakes import Fakes, same_calls_as_kernels
-from roofline.workload.capture.module_stack import ModuleStack, is_compiled, path_of_own
-from roofline.workload.capture.operands import Operands, held_by, packed_in, tensors_in
-from roofline.workload.capture.reals import Reals, StandIns
+from roofline.workload.capture.module_stack import ModuleStack, is_compiled, without_compile_wrapper
+from roofline.workload.capture.operands import Operands, packed_tensors, storage_use, tensors_in
+from roofline.workload.capture.prepared_model import PreparedModel, prepare_model
+from roofline.workload.capture.real_tensors import RealTensors, ReplacementTensors
 from roofline.workload.capture.recorder import OnCall, Recorder
-from roofline.workload.capture.stage import Stage, staged
-from roofline.workload.capture.training import Lesson, Teaching
+from roofline.workload.capture.training import TrainingConfig, TrainingStep
 from roofline.workload.inputs import Inputs
 from roofline.workload.operators import Capture, Gradient, Module, TrainedParameter
 from roofline.workload.torch_dtypes import dtype_of
 
-one_at_a_time = threading.RLock()
+capture_lock = threading.RLock()
 """Hooks are global, and a model's own tensors are away while it runs: one capture at a time."""
 
 _QUICK_BYTE = 2**28
@@ -51,7 +51,7 @@ _FREE_MEMORY_SHARE = 0.25
 """Of the free memory, the most that the weights of a real pass may take: they are there twice, and
 activations come on top."""
 
-_PATIENCE_S = 0.02
+_RELEASE_TIMEOUT_S = 0.02
 
 
 def capture(
@@ -60,7 +60,7 @@ def capture(
     *,
     name: str,
     run: Run | None = None,
-    teaching: Teaching | None = None,
+    training: TrainingConfig | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
     on_call: Callable[[], OnCall] | None = None,
 ) -> Capture:
@@ -74,7 +74,7 @@ def capture(
         inputs: what it is called with.
         name: what messages call the model.
         run: by default inference as the model is.
-        teaching: how it is trained, if it is.
+        training: how it is trained, if it is.
         rebuild: makes the model with its weights, where `model` has none.
         on_call: makes what is told of each recorded call, again for every pass that is tried: the
             last one made was told of the calls in ``records``.
@@ -82,54 +82,54 @@ def capture(
     Raises:
         ModelError: the model raised; the message says in which module, and what torch said.
     """
-    run, teaching = run or Run(), teaching or Teaching()
+    run, training = run or Run(), training or TrainingConfig()
 
-    def tried(model: torch.nn.Module, tensors: StandIns) -> Capture:
+    def tried(model: torch.nn.Module, tensors: ReplacementTensors) -> Capture:
         paths: dict[int, str] = {}
-        lesson = teaching.lesson() if run.train else None
+        training_step = training.new_step() if run.train else None
         told = on_call() if on_call is not None else None
         try:
-            paths.update(paths_of(model))
-            return single_pass(model, inputs, paths, run, tensors, lesson, told)
+            paths.update(module_paths(model))
+            return run_single_pass(model, inputs, paths, run, tensors, training_step, told)
         except (KeyboardInterrupt, RooflineError):
             raise
-        except NoFakesError as error:
+        except FakesUnsupportedError as error:
             raise PassError(ModelError(str(error)), error) from None
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
         except BaseException as error:
-            if tensors.were_used_elsewhere:
+            if tensors.used_in_other_thread:
                 # A pass on real tensors would not see that.
-                raise ran_elsewhere("a part of it") from error
+                raise other_thread_error("a part of it") from error
             raise PassError(model_error(error, name, paths), error) from error
 
     # What looks on at its caller has no part in it.
-    with one_at_a_time, _disable_current_modes():
+    with capture_lock, _disable_current_modes():
         try:
-            return tried(model, Fakes(run))
+            return tried(model, FakeTensors(run))
         except PassError as failure:
             first = failure
         byte = weights_bytes(model)
-        if byte > _QUICK_BYTE and not first.is_fakes_fault:
-            raise first.said from first.error
-        if not has_room_for(byte):
+        if byte > _QUICK_BYTE and not first.needs_values:
+            raise first.model_error from first.error
+        if not fits_in_memory(byte):
             raise ModelError(
-                f"{first.said} (its {format_bytes(byte)} of weights are too many to run it for"
+                f"{first.model_error} (its {format_bytes(byte)} of weights are too many to run it for"
                 " real)"
             ) from first.error
         try:
             with torch.random.fork_rng(devices=[]):
                 # The same noise every time, so that the same command gives the same answer.
                 torch.manual_seed(0)
-                real = with_weights(model, rebuild)
+                real = materialize(model, rebuild)
                 if real is None:
-                    raise first.said from first.error
-                captured = tried(real, Reals(run))
+                    raise first.model_error from first.error
+                captured = tried(real, RealTensors(run))
         except PassError as second:
             # Two reasons for two passes: where the first was no fault of the fakes, it is the one.
             is_another = type(first.error) is not type(second.error)
-            if is_another and not first.is_fakes_fault:
-                raise first.said from first.error
-            raise second.said from second.error
+            if is_another and not first.needs_values:
+                raise first.model_error from first.error
+            raise second.model_error from second.error
         where = "for real" if run.device == "cpu" else "for real and on the CPU"
         are_given = all(
             request.like is not None and tuple(request.like.shape) == request.shape
@@ -141,33 +141,33 @@ def capture(
         return replace(captured, notes=notes)
 
 
-def result_on_fakes(model: torch.nn.Module, inputs: Inputs, *, name: str, run: Run) -> Any:
+def run_on_fakes(model: torch.nn.Module, inputs: Inputs, *, name: str, run: Run) -> Any:
     """What `model` returns, its tensors without memory; for inference, else as `capture`."""
-    paths, tensors = paths_of(model), Fakes(run)
+    paths, tensors = module_paths(model), FakeTensors(run)
     # Calls operators as a recorded pass does: fakes of torch's alone would refuse some.
     recorder = Recorder(tensors, ModuleStack(paths), Operands(tensors.roles))
     with (
-        one_at_a_time,
-        in_one_line(name, paths),
-        staged(model, inputs, run, tensors) as stage,
+        capture_lock,
+        raise_as_model_error(name, paths),
+        prepare_model(model, inputs, run, tensors) as stage,
         recorder,
         recorder.paused(),
-        without_cuda.made_up_for(run),
+        cuda_emulation.emulate_cuda(run),
     ):
         return model(*stage.args, **stage.kwargs)
 
 
-def single_pass(
+def run_single_pass(
     model: torch.nn.Module,
     inputs: Inputs,
     paths: Mapping[int, str],
     run: Run,
-    tensors: StandIns,
-    lesson: Lesson | None = None,
+    tensors: ReplacementTensors,
+    training_step: TrainingStep | None = None,
     on_call: OnCall | None = None,
 ) -> Capture:
     """Runs `model` once, on `tensors`, and leaves it as it was; raises whatever it raises."""
-    with staged(model, inputs, run, tensors, lesson) as stage:
+    with prepare_model(model, inputs, run, tensors, training_step) as stage:
         recording = Recording(stage, paths, is_first=True, on_call=on_call)
     return recording.capture()
 
@@ -182,7 +182,7 @@ class Recording:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: PreparedModel,
         paths: Mapping[int, str],
         *,
         is_first: bool,
@@ -191,8 +191,8 @@ class Recording:
         model = stage.model
         self._stage = stage
         self._modules = ModuleStack(paths)
-        self._parameters = held_by((*model.parameters(), *packed_in(model.modules())))
-        self._buffers = held_by(model.buffers())
+        self._parameters = storage_use((*model.parameters(), *packed_tensors(model.modules())))
+        self._buffers = storage_use(model.buffers())
         self._found = _modules_in(model)
         self._operands = Operands(stage.tensors.roles)
         self.recorder = Recorder(stage.tensors, self._modules, self._operands, on_call)
@@ -203,15 +203,15 @@ class Recording:
             if stage.run.train and each.requires_grad
         }
         with (
-            self._modules.watching(model),
+            self._modules.watch(model),
             self.recorder,
-            without_cuda.made_up_for(stage.run),
-            same_calls_as_kernels(),
+            cuda_emulation.emulate_cuda(stage.run),
+            match_kernel_calls(),
         ):
             if is_first:
                 stage.prepare(self.recorder)
             # Dropped only when the pass is over: the result is alive all the time.
-            with self._noting_gradients():
+            with self._note_gradients():
                 alive = stage.step(self.recorder)
             states = stage.optimizer.state if stage.optimizer is not None else {}
             for name, parameter in model.named_parameters():
@@ -224,7 +224,7 @@ class Recording:
         self.recorder.note_dropped()
 
     @contextlib.contextmanager
-    def _noting_gradients(self) -> Iterator[None]:
+    def _note_gradients(self) -> Iterator[None]:
         """While this is open, gradients are written down in the order in which
         DistributedDataParallel sees them: both hooks follow the node that accumulates."""
 
@@ -252,30 +252,32 @@ class Recording:
         variables for a moment longer, and what is left after a pass counts as written by it.
         """
         expected = self._operands.storages(tensors_in(left))
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + _RELEASE_TIMEOUT_S
         while self._operands.alive() - expected and time.monotonic() < end:
             time.sleep(0.001)
 
     def capture(self) -> Capture:
         """What the model asked for."""
-        stage, elsewhere = self._stage, self._modules.elsewhere
-        run, lesson = stage.run, stage.lesson
-        if elsewhere is not None or stage.tensors.were_used_elsewhere:
-            raise ran_elsewhere(
+        stage, elsewhere = self._stage, self._modules.other_thread_module
+        run, training_step = stage.run, stage.training_step
+        if elsewhere is not None or stage.tensors.used_in_other_thread:
+            raise other_thread_error(
                 f"module '{elsewhere}'" if elsewhere is not None else "a part of it"
             )
         parameters = self._parameters
         return Capture(
-            run=replace(run, loss=lesson.said) if lesson is not None else run,
+            run=replace(run, loss=training_step.loss_description)
+            if training_step is not None
+            else run,
             records=tuple(self.recorder.records),
             parameters=sum(each.elements for each in parameters.values()),
-            parameter_size_bytes=sum(each.byte for each in parameters.values()),
+            parameter_size_bytes=sum(each.used_bytes for each in parameters.values()),
             buffer_size_bytes=sum(
-                each.byte for key, each in self._buffers.items() if key not in parameters
+                each.used_bytes for key, each in self._buffers.items() if key not in parameters
             ),
             input_bytes=sum(each.nbytes for each in stage.given.values())
-            + (lesson.target_bytes if lesson is not None else 0),
-            optimizer_state_bytes=lesson.state_bytes if lesson is not None else 0,
+            + (training_step.target_bytes if training_step is not None else 0),
+            optimizer_state_bytes=training_step.state_bytes if training_step is not None else 0,
             modules=tuple(self._in_order()),
             gradients=tuple(self._gradients.values()),
             trained=tuple(
@@ -312,7 +314,7 @@ class Recording:
                 f"{names} ran in training mode: torch does not know it as part of the model, so"
                 " model.eval() does not reach it"
             )
-        if isinstance(self._stage.tensors, Fakes) and self._operands.alive():
+        if isinstance(self._stage.tensors, FakeTensors) and self._operands.alive():
             gc.collect()
             if self._operands.alive():
                 yield (
@@ -321,9 +323,9 @@ class Recording:
                 )
 
 
-def paths_of(model: torch.nn.Module) -> dict[int, str]:
+def module_paths(model: torch.nn.Module) -> dict[int, str]:
     """The paths of a model's modules as its user knows them, by their identity."""
-    return {id(module): path_of_own(path) for path, module in model.named_modules()}
+    return {id(module): without_compile_wrapper(path) for path, module in model.named_modules()}
 
 
 def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
@@ -335,7 +337,7 @@ def _modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
     found: list[Module] = []
     for path, module in model.named_modules():
         elements = 0
-        for each in (*module._parameters.values(), *packed_in([module])):
+        for each in (*module._parameters.values(), *packed_tensors([module])):
             if each is not None and id(each) not in seen:
                 seen.add(id(each))
                 elements += each.numel()
@@ -349,12 +351,12 @@ def weights_bytes(model: torch.nn.Module) -> int:
     return sum(each.nbytes for each in kept if each.layout is torch.strided)
 
 
-def has_room_for(weight_bytes: int) -> bool:
+def fits_in_memory(weight_bytes: int) -> bool:
     """Whether there is memory to run a model with weights of so many bytes for real."""
     return weight_bytes <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available
 
 
-def with_weights(
+def materialize(
     model: torch.nn.Module, rebuild: Callable[[], torch.nn.Module] | None
 ) -> torch.nn.Module | None:
     """The model with real tensors in it, by `rebuild` if it was built without; None: it cannot."""

@@ -18,13 +18,13 @@ from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import (
     Operand,
     Operands,
-    distinct,
+    distinct_specs,
     is_same_view,
     tensors_in,
-    unpacked,
+    unpack,
 )
-from roofline.workload.capture.reals import StandIns
-from roofline.workload.capture.training import Listener
+from roofline.workload.capture.real_tensors import ReplacementTensors
+from roofline.workload.capture.training import StepListener
 from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
@@ -186,7 +186,7 @@ OnCall = Callable[[Any, Sequence[Any], Mapping[str, Any], Mapping[int, Role]], N
 by address, that are no activations. It must keep no tensor: their ends are part of records."""
 
 
-class Recorder(TorchDispatchMode, Listener):
+class Recorder(TorchDispatchMode, StepListener):
     """Turns every dispatched operator into a record.
 
     ``tensors`` stand in the place of the model's own; ``on_call`` is told of each call that gets a
@@ -195,7 +195,7 @@ class Recorder(TorchDispatchMode, Listener):
 
     def __init__(
         self,
-        tensors: StandIns,
+        tensors: ReplacementTensors,
         modules: ModuleStack,
         operands: Operands,
         on_call: OnCall | None = None,
@@ -225,8 +225,8 @@ class Recorder(TorchDispatchMode, Listener):
     def part(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self._modules.part(name)
 
-    def note_owners(self, model: torch.nn.Module) -> None:
-        self._modules.note_owners(model)
+    def note_parameter_owners(self, model: torch.nn.Module) -> None:
+        self._modules.note_parameter_owners(model)
 
     def owner_of(self, parameter: torch.Tensor) -> str:
         return self._modules.owners.get(id(parameter), "")
@@ -263,12 +263,12 @@ class Recorder(TorchDispatchMode, Listener):
             return self._tensors.call(func, args, kwargs or {})
         if not self._is_paused:
             self.note_dropped()
-            is_gradient = self._phase == "backward" and not self._modules.are_running
+            is_gradient = self._phase == "backward" and not self._modules.is_module_running
             self._operands.new_role = Role.GRADIENT if is_gradient else Role.ACTIVATION
-        operands = tuple(map(self._tensors.in_place_of, args))
+        operands = tuple(map(self._tensors.replace_in, args))
         named: dict[str, Any] = {}
         if kwargs:
-            named = {name: self._tensors.in_place_of(value) for name, value in kwargs.items()}
+            named = {name: self._tensors.replace_in(value) for name, value in kwargs.items()}
         if self._is_paused:
             return self._tensors.call(func, operands, named)
         given = dict(zip(operator.arguments, operands, strict=False)) | named
@@ -288,7 +288,7 @@ class Recorder(TorchDispatchMode, Listener):
 
     def _path(self, operands: Sequence[TensorSpec]) -> str:
         """The path of the module that an operator belongs to."""
-        if self._phase == "forward" or self._modules.are_running:
+        if self._phase == "forward" or self._modules.is_module_running:
             return self._modules.path
         if self._phase == "backward":
             return self._modules.path_of_node()
@@ -318,7 +318,7 @@ class Recorder(TorchDispatchMode, Listener):
                 attributes[name] = _plain(value)
         results: list[Operand] = []
         output = self._as_specs(result, results)
-        inputs, outputs = distinct(read), distinct([*results, *written])
+        inputs, outputs = distinct_specs(read), distinct_specs([*results, *written])
         state, kind, key = State.UNKNOWN, "unknown", ""
         work = _NO_WORK
         formula = formulas.find(operator.name, operator.overload)
@@ -416,7 +416,7 @@ class Recorder(TorchDispatchMode, Listener):
             return operand.spec
         if kind is list or kind is tuple or isinstance(value, (list, tuple)):
             return [self._as_specs(item, found) for item in value]
-        parts = unpacked(value) if kind is torch.ScriptObject else None
+        parts = unpack(value) if kind is torch.ScriptObject else None
         if parts is None:
             return value
         for each in parts:

@@ -42,29 +42,29 @@ _WRAPPERS = (types.MethodType, functools.partial, staticmethod, classmethod, pro
 _FOREIGN = frozenset(("builtins", "torch", "functools", "enum", "numpy", "typing", "logging"))
 """Libraries whose objects keep nothing of a pass in their attributes, nor their code elsewhere."""
 
-_MOST_SHARED = 10_000
+_MAX_SHARED = 10_000
 """So many values that code reaches are looked at, the nearest first."""
 
 
 @contextlib.contextmanager
-def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
+def restore_state(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     """Puts back all attributes of all modules, what containers held that they (or `others`, the
     arguments) can reach, and the states of random generators and NumPy arrays in them.
 
     So a forward pass that keeps something (a feature map, a counter, a module made on first use, a
     key in a cache object, a table in a global that its code names, a variable of the function that
     its class was made in) leaves nothing behind. What is in tensors is not put back:
-    `tensors_left_as_they_were`.
+    `restore_tensors`.
     """
-    reached = _Reached(model, others)
-    own = [put_back for each in reached.own if (put_back := _putting_back(each))]
+    reached = _ReachableState(model, others)
+    own = [put_back for each in reached.own if (put_back := _restorer(each))]
     # Other threads may use what is shared: only what the pass left in it is taken out again.
     shared = [
-        (each, _putting_back(each), frozenset(map(id, _values(each))))
+        (each, _restorer(each), frozenset(map(id, _values(each))))
         for each in reached.shared
         if _is_place(type(each))
     ]
-    drawn = [_putting_back(each) for each in reached.shared if _has_state(each)]
+    drawn = [_restorer(each) for each in reached.shared if _has_state(each)]
     caches = [(cache, cache.cache_info().misses) for cache in reached.caches]
     try:
         yield
@@ -82,7 +82,7 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
             ):
                 put_back()
         for place, length in reached.large:
-            _take_out_added(place, length)
+            _remove_added(place, length)
         for names in reached.names.values():
             names.take_out_fakes()
         for put_back in drawn:
@@ -94,7 +94,7 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tensors_left_as_they_were(
+def restore_tensors(
     model: torch.nn.Module, *others: Any, but: Collection[int] = ()
 ) -> Iterator[None]:
     """Puts back what was in the tensors that the model, its code and `others` can reach, however
@@ -102,10 +102,10 @@ def tensors_left_as_they_were(
 
     For passes that run on the model's own tensors, which are there twice meanwhile.
     """
-    found = _Reached(model, others)
+    found = _ReachableState(model, others)
     reached = [*found.own, *found.shared, *model.parameters(), *model.buffers()]
     with _disable_current_modes(), torch.no_grad():
-        kept = {id(each): (each, each.detach()) for each in reached if _is_kept(each, but)}
+        kept = {id(each): (each, each.detach()) for each in reached if _is_restorable(each, but)}
         # Whole storages: others may be views of them.
         stored = {(storage := each.untyped_storage())._cdata: storage for _, each in kept.values()}
         bytes_of = [
@@ -126,7 +126,7 @@ def tensors_left_as_they_were(
 
 
 @contextlib.contextmanager
-def process_left_as_it_was() -> Iterator[None]:
+def restore_process_state() -> Iterator[None]:
     """Puts back torch's settings that a model may change, and random states, which are the same
     each time."""
     threads = torch.get_num_threads()
@@ -152,7 +152,7 @@ def without_stack_traces() -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(settings, name, True) if is_known else contextlib.nullcontext()
 
 
-def weights_of(model: torch.nn.Module) -> frozenset[int]:
+def weight_storages(model: torch.nn.Module) -> frozenset[int]:
     """Addresses of the storages of parameters and buffers."""
     kept = (*model.parameters(), *model.buffers())
     return frozenset(each.untyped_storage()._cdata for each in kept if each.layout is torch.strided)
@@ -160,13 +160,13 @@ def weights_of(model: torch.nn.Module) -> frozenset[int]:
 
 def containers_in(model: torch.nn.Module) -> Iterator[Any]:
     """Everything in which modules keep something: attributes, and containers in each other."""
-    return (each for each in _Reached(model, ()).own if _base_of(type(each)))
+    return (each for each in _ReachableState(model, ()).own if _base_of(type(each)))
 
 
 # -- what a pass can reach -------------------------------------------------------------------------
 
 
-class _Reached:
+class _ReachableState:
     """What a pass of a model can change: containers, cells, objects with slots, tensors, arrays and
     random generators.
 
@@ -200,7 +200,7 @@ class _Reached:
         followed.
         """
         found = self.shared if code is None else self.own
-        left = _MOST_SHARED
+        left = _MAX_SHARED
         while waiting and left > 0:
             thing = waiting.popleft()
             kind = type(thing)
@@ -387,7 +387,7 @@ def _holds_fakes(value: Any) -> bool:
 # -- what things held ------------------------------------------------------------------------------
 
 
-def _putting_back(thing: Any) -> Callable[[], object] | None:
+def _restorer(thing: Any) -> Callable[[], object] | None:
     """What puts back all that a thing holds now; None: it is a tensor, or holds nothing.
 
     The thing's own class is not asked, which may do more than hold.
@@ -438,7 +438,7 @@ def _refill_slots(thing: Any, content: Sequence[tuple[types.MemberDescriptorType
         slot.__delete__(thing)
 
 
-def _take_out_added(place: Any, length: int) -> None:
+def _remove_added(place: Any, length: int) -> None:
     """Takes what holds tensors of a pass from the end of a container that had `length` values."""
     base = _base_of(type(place))
     if issubclass(base, dict):
@@ -468,7 +468,7 @@ def _has_state(value: Any) -> bool:
     )
 
 
-def _is_kept(value: Any, but: Collection[int]) -> bool:
+def _is_restorable(value: Any, but: Collection[int]) -> bool:
     """Whether it is a tensor with values that a pass may change."""
     return (
         isinstance(value, torch.Tensor)

@@ -16,16 +16,16 @@ from torch.optim.optimizer import (
 
 from roofline.errors import ModelError
 from roofline.run import Run
-from roofline.workload.capture.module_stack import ModuleStack, path_of_own
+from roofline.workload.capture.module_stack import ModuleStack, without_compile_wrapper
 from roofline.workload.capture.operands import (
-    Held,
     Operands,
-    hold,
-    packed_in,
-    remembering,
+    StorageUse,
+    add_use,
+    cache_unpacked,
+    packed_tensors,
     tensors_in,
 )
-from roofline.workload.capture.passes import one_at_a_time, paths_of
+from roofline.workload.capture.passes import capture_lock, module_paths
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role
@@ -34,7 +34,7 @@ _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
 """What is there before the code runs, and after."""
 
 
-class _AsTheyAre:
+class _OriginalTensors:
     """The code's own tensors: nothing stands in their place, and what they are is found out.
 
     Has what `Fakes` has, as far as a recorder asks for it. What no operator made is a parameter if
@@ -43,7 +43,7 @@ class _AsTheyAre:
 
     def __init__(self) -> None:
         self.roles: dict[int, Role] = {}
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, StorageUse] = {}
         self.devices: set[str] = set()
         self._results: set[int] = set()
 
@@ -55,9 +55,9 @@ class _AsTheyAre:
         address = tensor.untyped_storage()._cdata
         if address not in self._results:
             self.roles.setdefault(address, role)
-            hold(self.held, tensor)
+            add_use(self.held, tensor)
 
-    def in_place_of(self, value: Any) -> Any:
+    def replace_in(self, value: Any) -> Any:
         """`value` itself."""
         for each in tensors_in(value):
             is_parameter = isinstance(each, torch.nn.Parameter)
@@ -106,8 +106,8 @@ class Tracking:
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         self._model = model if model is not None else torch.nn.Module()
-        self._tensors = _AsTheyAre()
-        self._modules = ModuleStack(paths_of(self._model))
+        self._tensors = _OriginalTensors()
+        self._modules = ModuleStack(module_paths(self._model))
         # A recorder asks of what stands for tensors only what these have.
         self._recorder = _Tracker(
             self._tensors,  # pyright: ignore[reportArgumentType]
@@ -140,29 +140,29 @@ class Tracking:
     @property
     def kept_bytes(self) -> int:
         """The bytes of what is there from before on: parameters, buffers, inputs, states."""
-        return sum(each.byte for each in self._of(*_KEPT))
+        return sum(each.used_bytes for each in self._of(*_KEPT))
 
-    def _of(self, *roles: Role) -> Iterator[Held]:
+    def _of(self, *roles: Role) -> Iterator[StorageUse]:
         held = self._tensors.held.items()
         return (each for address, each in held if self._tensors.roles[address] in roles)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """While this is open, what this thread runs is recorded; torch is as it was after it."""
         with contextlib.ExitStack() as open_now:
-            open_now.enter_context(one_at_a_time)
-            open_now.enter_context(remembering())
-            open_now.enter_context(_eager())
+            open_now.enter_context(capture_lock)
+            open_now.enter_context(cache_unpacked())
+            open_now.enter_context(_force_eager())
             open_now.callback(register_optimizer_step_pre_hook(self._before_update).remove)
             open_now.callback(register_optimizer_step_post_hook(self._after_update).remove)
             self._note_tensors(self._model)
-            self._modules.note_owners(self._model)
-            open_now.enter_context(self._modules.watching(self._model))
+            self._modules.note_parameter_owners(self._model)
+            open_now.enter_context(self._modules.watch(self._model))
             open_now.enter_context(self._recorder)
             yield
-        if self._modules.elsewhere is not None:
+        if self._modules.other_thread_module is not None:
             raise ModelError(
-                f"module '{self._modules.elsewhere}' ran in another thread, whose operators cannot"
+                f"module '{self._modules.other_thread_module}' ran in another thread, whose operators cannot"
                 " be seen; run it in the thread of the `with` block"
             )
 
@@ -174,7 +174,7 @@ class Tracking:
                     " input first"
                 )
         for role, tensors in (
-            (Role.PARAMETER, (*model.parameters(), *packed_in(model.modules()))),
+            (Role.PARAMETER, (*model.parameters(), *packed_tensors(model.modules()))),
             (Role.BUFFER, model.buffers()),
         ):
             for each in tensors:
@@ -188,14 +188,14 @@ class Tracking:
         for path, module in self._model.named_modules():
             own = list(module.parameters(recurse=False))
             if own:
-                self._recorder.own(own, path_of_own(path))
+                self._recorder.own(own, without_compile_wrapper(path))
 
     def _after_update(self, *_: Any) -> None:
         self._recorder.is_updating = False
 
 
 @contextlib.contextmanager
-def _eager() -> Iterator[None]:
+def _force_eager() -> Iterator[None]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.

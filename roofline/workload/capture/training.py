@@ -13,9 +13,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from roofline.errors import InputError, ModelError, argument, did_you_mean, error_text
-from roofline.workload.capture.failures import OF_FAKES
+from roofline.workload.capture.model_errors import FAKE_TENSOR_ERRORS
 from roofline.workload.capture.operands import tensors_in
-from roofline.workload.capture.reals import StandIns
+from roofline.workload.capture.real_tensors import ReplacementTensors
 from roofline.workload.inputs import InputRequest
 from roofline.workload.operators import Phase
 from roofline.workload.tensors import Role
@@ -24,7 +24,7 @@ BLOCKS = "blocks"
 """Asks for the members of lists and sequences of modules that are made of modules themselves."""
 
 
-def chosen_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
+def select_modules(model: torch.nn.Module, what: str) -> tuple[str, ...]:
     """The paths of the modules that are meant, none of them inside another one.
 
     ``what`` is `BLOCKS`, or a path with ``*`` and ``?`` in it as file names have them.
@@ -72,7 +72,7 @@ def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[Non
             module = model.get_submodule(path)
             own: Any = module.__dict__
             before = own.get("forward")
-            own["forward"] = _run_again(module, before)
+            own["forward"] = _checkpointed_forward(module, before)
             if before is None:
                 after.callback(own.pop, "forward")
             else:
@@ -80,7 +80,7 @@ def checkpointed(model: torch.nn.Module, paths: tuple[str, ...]) -> Iterator[Non
         yield
 
 
-def _run_again(module: torch.nn.Module, before: Any) -> Callable[..., Any]:
+def _checkpointed_forward(module: torch.nn.Module, before: Any) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         # Looked up now: capture has put one of its own into the class.
         plain: Callable[..., Any] = before or type(module).forward.__get__(module)
@@ -94,32 +94,32 @@ def _run_again(module: torch.nn.Module, before: Any) -> Callable[..., Any]:
 
 # -- losses and optimizers -------------------------------------------------------------------------
 
-MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any], torch.Tensor]
 Target = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 """Makes what an output is held against, of this shape and type."""
 
-_MAKERS: Mapping[str, MakeOptimizer] = {
+_FACTORIES: Mapping[str, OptimizerFactory] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
 }
 
 
-def maker_of(optimizer: str | MakeOptimizer) -> MakeOptimizer:
+def optimizer_factory(optimizer: str | OptimizerFactory) -> OptimizerFactory:
     """What makes the optimizer of that name, with torch's defaults, or `optimizer` itself."""
     if callable(optimizer):
         return optimizer
-    if optimizer not in _MAKERS:
+    if optimizer not in _FACTORIES:
         raise InputError(
-            f"{argument('optimizer', optimizer)}: give one of {', '.join(_MAKERS)}, or none; in"
+            f"{argument('optimizer', optimizer)}: give one of {', '.join(_FACTORIES)}, or none; in"
             " Python, what makes one of the parameters"
         )
-    return _MAKERS[optimizer]
+    return _FACTORIES[optimizer]
 
 
 def _with_state(
-    make: MakeOptimizer, parameters: Sequence[torch.nn.Parameter]
+    make: OptimizerFactory, parameters: Sequence[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
     """The optimizer after a first step, which makes its state: each later one is like the next."""
     optimizer = make(parameters)
@@ -134,7 +134,7 @@ def _with_state(
     return optimizer
 
 
-def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
+def make_default_loss(output: Any, target: Target) -> tuple[torch.Tensor, str]:
     """What is differentiated where nobody says what: a number, and what it is in words.
 
     The model's own loss if it returns one; else of every output that has a gradient the cross
@@ -172,14 +172,14 @@ def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
 
 
 @contextlib.contextmanager
-def _blamed_on(what: str) -> Iterator[None]:
+def _attribute_errors_to(what: str) -> Iterator[None]:
     """Errors in here are of the optimizer or the loss that the user gave, and not of the model.
 
     What asks for values is none: it is run again, on real tensors.
     """
     try:
         yield
-    except (KeyboardInterrupt, ModelError, *OF_FAKES):
+    except (KeyboardInterrupt, ModelError, *FAKE_TENSOR_ERRORS):
         raise
     except BaseException as error:
         said = error_text(error) or type(error).__name__
@@ -189,7 +189,7 @@ def _blamed_on(what: str) -> Iterator[None]:
 # The scaler looks whether gradients are finite and then decides; a step that is analysed is one
 # whose gradients are.
 
-_AT_FIRST = 65536.0
+_INITIAL_SCALE = 65536.0
 _GROWTH, _BACKOFF, _INTERVAL = 2.0, 0.5, 2000
 
 _unscale: Any = getattr(torch, "_amp_foreach_non_finite_check_and_unscale_")  # noqa: B009  not exported
@@ -199,11 +199,11 @@ _update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
 class _GradientScale:
     """The scale of a loss, and what keeps count of the steps that it held."""
 
-    def __init__(self, tensors: StandIns) -> None:
+    def __init__(self, tensors: ReplacementTensors) -> None:
         number = InputRequest(shape=())
-        self.factor = tensors.given(number, torch.float32).fill_(_AT_FIRST)
+        self.factor = tensors.make_input(number, torch.float32).fill_(_INITIAL_SCALE)
         self._found_inf: torch.Tensor | None = None
-        self._growth = tensors.given(number, torch.int32)
+        self._growth = tensors.make_input(number, torch.int32)
 
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Divides all gradients, in place, and looks whether they are finite."""
@@ -228,7 +228,7 @@ class _GradientScale:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-class Listener:
+class StepListener:
     """What is told how far a step is; this one takes no notice."""
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
@@ -245,7 +245,7 @@ class Listener:
     def own(self, tensors: Any, path: str) -> None:
         """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
 
-    def note_owners(self, model: torch.nn.Module) -> None:
+    def note_parameter_owners(self, model: torch.nn.Module) -> None:
         """Writes down whose the parameters of `model` are."""
 
     def owner_of(self, parameter: torch.Tensor) -> str:
@@ -254,56 +254,58 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teaching:
+class TrainingConfig:
     """How a model is trained: the loss of its output, and what updates its parameters.
 
     ``optimizer`` makes an optimizer of the trained parameters; None: nothing is updated.
-    ``loss`` gives the loss of an output; None: see `loss_of`. ``scales``: the loss is scaled, and
+    ``loss`` gives the loss of an output; None: see `make_default_loss`. ``scales``: the loss is scaled, and
     gradients are unscaled before the update.
     """
 
-    optimizer: MakeOptimizer | None = None
+    optimizer: OptimizerFactory | None = None
     loss: Loss | None = None
-    scales: bool = False
+    scales_loss: bool = False
 
-    def lesson(self) -> Lesson:
+    def new_step(self) -> TrainingStep:
         """One step of it."""
-        return Lesson(self)
+        return TrainingStep(self)
 
 
-class Lesson:
+class TrainingStep:
     """One step of training.
 
     ``said`` is what was differentiated, in words; ``state_bytes`` what the optimizer keeps,
     ``target_bytes`` what the output is held against.
     """
 
-    def __init__(self, teaching: Teaching) -> None:
-        self.said = ""
+    def __init__(self, training: TrainingConfig) -> None:
+        self.loss_description = ""
         self.state_bytes = 0
         self.target_bytes = 0
-        self._teaching = teaching
+        self._config = training
         self._targets: list[torch.Tensor] = []
         self._unused: list[Any] = []
         self._scale: _GradientScale | None = None
 
     def prepare(
-        self, model: torch.nn.Module, tensors: StandIns, listener: Listener
+        self, model: torch.nn.Module, tensors: ReplacementTensors, listener: StepListener
     ) -> torch.optim.Optimizer | None:
         """The optimizer, with the state that it has after a first step."""
         with listener.paused():
-            if self._teaching.scales:
+            if self._config.scales_loss:
                 self._scale = _GradientScale(tensors)
             parameters = [each for each in model.parameters() if each.requires_grad]
-            if self._teaching.optimizer is None or not parameters:
+            if self._config.optimizer is None or not parameters:
                 return None
-            with _blamed_on("optimizer"):
-                optimizer = _with_state(self._teaching.optimizer, parameters)
+            with _attribute_errors_to("optimizer"):
+                optimizer = _with_state(self._config.optimizer, parameters)
         for each in tensors_in([dict(state) for state in optimizer.state.values()]):
             tensors.roles[each.untyped_storage()._cdata] = Role.OPTIMIZER_STATE
         return optimizer
 
-    def loss(self, output: Any, tensors: StandIns, listener: Listener) -> torch.Tensor:
+    def loss(
+        self, output: Any, tensors: ReplacementTensors, listener: StepListener
+    ) -> torch.Tensor:
         """What is differentiated."""
         asked = itertools.count()
 
@@ -312,23 +314,23 @@ class Lesson:
             number = next(asked)
             if number == len(self._targets):
                 with listener.paused():
-                    self._targets.append(tensors.given(InputRequest(shape=shape), kind))
+                    self._targets.append(tensors.make_input(InputRequest(shape=shape), kind))
                 self.target_bytes += self._targets[-1].nbytes
             return self._targets[number]
 
-        if self._teaching.loss is not None:
-            self.said = "the given one"
-            with _blamed_on("loss"):
-                loss: Any = self._teaching.loss(output)
+        if self._config.loss is not None:
+            self.loss_description = "the given one"
+            with _attribute_errors_to("loss"):
+                loss: Any = self._config.loss(output)
             is_tensor = isinstance(loss, torch.Tensor)
             if not is_tensor or loss.numel() != 1 or not loss.requires_grad:
                 said = f"a tensor of shape {tuple(loss.shape)}" if is_tensor else repr(loss)
                 raise ModelError(f"loss: it must return one number that has a gradient, got {said}")
         else:
-            loss, self.said = loss_of(output, target)
+            loss, self.loss_description = make_default_loss(output, target)
         if self._scale is None:
             return loss
-        self.said += ", scaled"
+        self.loss_description += ", scaled"
         return loss * self._scale.factor
 
     def end(
@@ -336,7 +338,7 @@ class Lesson:
         leaves: Iterable[torch.Tensor],
         loss: torch.Tensor,
         optimizer: torch.optim.Optimizer | None,
-        listener: Listener,
+        listener: StepListener,
     ) -> None:
         """The backward pass, and the update; then gradients are dropped, as a next step does first:
         those of `leaves`, parameters and inputs."""
@@ -347,7 +349,7 @@ class Lesson:
         for each in leaves:
             each.grad = None
 
-    def _update(self, optimizer: torch.optim.Optimizer, listener: Listener) -> None:
+    def _update(self, optimizer: torch.optim.Optimizer, listener: StepListener) -> None:
         listener.enter("optimizer")
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         for parameter in parameters:
@@ -363,7 +365,7 @@ class Lesson:
         )
         if self._scale is not None:
             self._scale.unscale([each.grad for each in parameters if each.grad is not None])
-        with _blamed_on("optimizer"):
+        with _attribute_errors_to("optimizer"):
             optimizer.step()
         if self._scale is not None:
             self._scale.update()

@@ -21,16 +21,16 @@ from torch.utils._device import DeviceContext
 from roofline.core.source_errors import PlacedError
 from roofline.errors import ModelError, did_you_mean
 from roofline.workload.inputs import InputRequest
-from roofline.workload.models.libraries.availability import said, with_torchvision
+from roofline.workload.models.libraries.availability import describe_error, with_torchvision
 
 FILE_MODULE = "roofline_model_"
 """What the names of modules made of users' files begin with."""
 
-OWN = "package.module:factory or file.py:Model"
+OWN_FORMS = "package.module:factory or file.py:Model"
 """How a model of the user's own is named."""
 
 
-def home_of(
+def import_home(
     name: str, before: str
 ) -> tuple[ModuleType, Callable[[], AbstractContextManager[None]]]:
     """Return the file or package that a model is from, and the context of its factories."""
@@ -42,7 +42,7 @@ def home_of(
     if "/" in before or not all(part.isidentifier() for part in before.split(".")):
         raise ModelError(
             f"model '{name}': '{before}' is neither a package nor a .py file;"
-            f" write resnet50, timm:resnet50, hf:bert, {OWN}"
+            f" write resnet50, timm:resnet50, hf:bert, {OWN_FORMS}"
         )
     # A script's folder is on the path when Python runs it; a command's is not.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -55,7 +55,7 @@ def home_of(
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and before.split(".")[0] == missing.split(".")[0]:
             raise ModelError(f"model '{name}': no package '{missing}' is installed") from None
-        why = str(error) if missing else said(error)
+        why = str(error) if missing else describe_error(error)
         raise ModelError(f"model '{name}': importing '{before}' failed: {why}") from error
     return package, contextlib.nullcontext
 
@@ -70,14 +70,13 @@ def _first_on_path(folder: str) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def named(name: str, home: ModuleType, factory_name: str) -> Any:
+def get_factory(name: str, home: ModuleType, factory_name: str) -> Any:
     """Return the module or the callable that a file or package calls so, or refuse it."""
     factory = getattr(home, factory_name, None)
     if factory is None:
         public = [each for each in dir(home) if not each.startswith("_")]
         raise ModelError(
-            f"model '{name}': nothing called '{factory_name}' in it"
-            f"{did_you_mean(factory_name, public)}"
+            f"model '{name}': nothing called '{factory_name}' in it{did_you_mean(factory_name, public)}"
         )
     if not callable(factory):
         raise ModelError(
@@ -107,7 +106,7 @@ def _file_module(path: Path) -> ModuleType:
         raise
     except BaseException as error:
         del sys.modules[name]
-        raise ModelError(f"{path}: importing it failed: {said(error)}") from error
+        raise ModelError(f"{path}: importing it failed: {describe_error(error)}") from error
     return module
 
 
@@ -124,7 +123,7 @@ _FILLS: frozenset[Callable[..., Any]] = frozenset(
 """What gives a tensor values and nothing else; on the meta device half of building a model."""
 
 
-class Unallocated(DeviceContext):
+class MetaConstruction(DeviceContext):
     """A context like ``torch.device("meta")`` that leaves out the initialization of values."""
 
     def __init__(self) -> None:
@@ -176,7 +175,7 @@ def build(
     notes: tuple[str, ...] = ()
     rebuild: Callable[[], torch.nn.Module] | None = make
     try:
-        with Unallocated():
+        with MetaConstruction():
             module = make()
     except (KeyboardInterrupt, PlacedError):
         raise
@@ -187,7 +186,9 @@ def build(
         except (KeyboardInterrupt, PlacedError):
             raise
         except BaseException as error:
-            raise ModelError(f"model '{name}': building it failed: {said(error)}") from error
+            raise ModelError(
+                f"model '{name}': building it failed: {describe_error(error)}"
+            ) from error
         notes = (f"{name} could not be built without weights, so it was built for real",)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
-from roofline.workload.models.building import OWN, Source, build, home_of, named
+from roofline.workload.models.building import OWN_FORMS, Source, build, get_factory, import_home
 from roofline.workload.models.expressions.building import Factory, Find, design_source
 from roofline.workload.models.expressions.layers import is_needed, layer_class, signature_of
 from roofline.workload.models.expressions.reading import is_expression
@@ -28,13 +28,13 @@ from roofline.workload.models.libraries.availability import (
     library_or_reason,
 )
 from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
-from roofline.workload.models.libraries.transformers_config import Settings, settings_of
+from roofline.workload.models.libraries.transformers_config import Settings, parse_settings
 from roofline.workload.models.libraries.transformers_models import (
+    abstract_class_error,
     is_transformers_model,
-    no_model_of_its_own,
     transformers_inputs,
     transformers_model,
-    unknown_to_transformers,
+    unknown_name_error,
 )
 
 
@@ -71,8 +71,7 @@ def _torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Sourc
     known = torchvision.models.list_models()
     if model not in known:
         raise ModelError(
-            f"unknown model '{asked}'{did_you_mean(model, known)}"
-            " (not a name of torchvision's models)"
+            f"unknown model '{asked}'{did_you_mean(model, known)} (not a name of torchvision's models)"
         )
     builder = torchvision.models.get_model_builder(model)
     options: dict[str, Any] = {"weights": None}
@@ -117,7 +116,7 @@ class Function(torch.nn.Module):
         return self.function(*args, **kwargs)
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def function_name(function: Callable[..., Any]) -> str:
     """What a function is called, ``"encode"``; of what has no name its class's."""
     name = getattr(function, "__name__", "")
     return name if name and name != "<lambda>" else type(function).__name__
@@ -163,19 +162,19 @@ def _modules_in(variables: dict[str, Any]) -> Iterator[tuple[str, torch.nn.Modul
 _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX.items()}
 
 
-def load(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
-    """Return the model called `name`, without weights (docs/reference/models.md says which forms).
+def load_model(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
+    """Return the model called `name`, without weights (docs/command-line.md says which forms).
 
     Args:
         name: of a library's model, a factory in a package or file, a model's file, or a design.
         seq: how many tokens a model that takes tokens is given; None: 128.
-        config: sizes of a transformers model (`settings_of` says in which forms); None: its own.
+        config: sizes of a transformers model (`parse_settings` says in which forms); None: its own.
     """
-    settings = settings_of(config) if config is not None else None
+    settings = parse_settings(config) if config is not None else None
     library, colon, model = name.partition(":")
     prefixed = _LIBRARY_OF.get(library) if colon else None
     if settings is not None:
-        first = next((each for each in LIBRARIES if names.has(each, name)), "transformers")
+        first = next((each for each in LIBRARIES if names.has_model(each, name)), "transformers")
         is_other = is_expression(name) or name.endswith(".py") or is_model_file(name)
         if is_other or (prefixed if colon else first) != "transformers":
             raise InputError(
@@ -192,7 +191,7 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
                 f" others with {argument('inputs')}"
             )
         stored = name if isinstance(name, StoredModel) else StoredModel(name)
-        return stored_source(stored, lambda maker: load(maker, seq=seq, config=config))
+        return stored_source(stored, lambda maker: load_model(maker, seq=seq, config=config))
     if is_expression(name):
         if seq is not None:
             raise InputError(
@@ -206,8 +205,8 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
         raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
     if not colon:
         return _from_first_library(name, seq, settings)
-    home, around = home_of(name, before)
-    factory = named(name, home, after)
+    home, around = import_home(name, before)
+    factory = get_factory(name, home, after)
     if isinstance(factory, torch.nn.Module):
         return _with_inputs(Source(name=name, module=factory), seq)
     takes = signature_of(factory).parameters.values()
@@ -220,7 +219,7 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
     return _with_inputs(build(name, factory, around), seq)
 
 
-def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
+def wrap_model(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
     """Return a module or function that the user already has, as a model."""
     if isinstance(model, torch.nn.Module):
         return _with_inputs(Source(name=type(model).__name__, module=model), seq)
@@ -234,7 +233,7 @@ def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None
             "expected a torch.nn.Module, a function or the name of a model,"
             f" got {type(model).__name__}"
         )
-    return _with_inputs(Source(name=name_of(model), module=Function(model)), seq)
+    return _with_inputs(Source(name=function_name(model), module=Function(model)), seq)
 
 
 def _with_inputs(source: Source, seq: int | None) -> Source:
@@ -259,9 +258,9 @@ def _from_library(
     library: Library, model: str, asked: str, seq: int | None, settings: Settings | None
 ) -> Source:
     """The model that `library` calls `model`; `asked` is what the user wrote."""
-    if library == "transformers" and (names.is_on_a_hub(model) or names.is_abstract(model)):
+    if library == "transformers" and (names.is_hub_name(model) or names.is_abstract(model)):
         # Said at once, and not after the seconds that its import takes.
-        raise unknown_to_transformers(model, asked)
+        raise unknown_name_error(model, asked)
     module, reason = library_or_reason(library)
     if module is None:
         raise ModelError(f"model '{asked}': {library} is not available: {reason}")
@@ -277,7 +276,7 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
     """The model of a bare name, from the first library that has it and can be imported."""
     missing: list[str] = []
     for position, library in enumerate(LIBRARIES):
-        is_its = names.has(library, name)
+        is_its = names.has_model(library, name)
         # Names that cannot be read, because it is not there or not whole, might have been its.
         if not is_its and (library != "torchvision" or names.names_of(library)):
             continue
@@ -293,7 +292,7 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
             for each in missing
         ]
         others: list[Library] = [
-            each for each in LIBRARIES[position + 1 :] if names.has(each, name)
+            each for each in LIBRARIES[position + 1 :] if names.has_model(each, name)
         ]
         if others:
             also = " or ".join(f"{PREFIX[each]}:{name}" for each in others)
@@ -303,13 +302,15 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
             )
         return replace(source, notes=(*notes, *source.notes))
     if missing:
-        raise ModelError(f"model '{name}': {'; '.join(missing)}; models of your own work: {OWN}")
+        raise ModelError(
+            f"model '{name}': {'; '.join(missing)}; models of your own work: {OWN_FORMS}"
+        )
     raise _unknown(name)
 
 
 def _unknown(name: str) -> ModelError:
     if names.is_abstract(name):
-        return no_model_of_its_own(name)
+        return abstract_class_error(name)
     if layer_class(name):
         return ModelError(
             f"'{name}' is a layer of torch.nn: write what it takes and a shape, as in"
@@ -317,7 +318,7 @@ def _unknown(name: str) -> ModelError:
         )
     without = [each for each in LIBRARIES[1:] if not names.names_of(each)]
     more = f"; {' and '.join(without)} would know more: {install_command()}" if without else ""
-    kind = names.nearest_type(name) if names.is_on_a_hub(name) else None
+    kind = names.nearest_type(name) if names.is_hub_name(name) else None
     if kind:
         return ModelError(
             f"unknown model '{name}'; did you mean 'hf:{kind}'?"
@@ -325,7 +326,7 @@ def _unknown(name: str) -> ModelError:
         )
     return ModelError(
         f"unknown model '{name}'{did_you_mean(name, names.all_names())}"
-        f" (names of torchvision, timm and transformers, {OWN}{more})"
+        f" (names of torchvision, timm and transformers, {OWN_FORMS}{more})"
     )
 
 
@@ -337,17 +338,19 @@ def _finder() -> Find:
     homes: dict[str, tuple[ModuleType, Callable[[], AbstractContextManager[None]]]] = {}
 
     def find(home: str, name: str) -> Factory | None:
-        if home in _LIBRARY_OF or (not home and any(names.has(each, name) for each in LIBRARIES)):
-            source = load(f"{home}:{name}" if home else name)
+        if home in _LIBRARY_OF or (
+            not home and any(names.has_model(each, name) for each in LIBRARIES)
+        ):
+            source = load_model(f"{home}:{name}" if home else name)
             make = source.rebuild or (lambda: source.module)
             return Factory(make=make, signature=None, notes=source.notes)
         if not home:
             return None
         full_name = f"{home}:{name}"
         if home not in homes:
-            homes[home] = home_of(full_name, home)
+            homes[home] = import_home(full_name, home)
         module, around = homes[home]
-        made = named(full_name, module, name)
+        made = get_factory(full_name, module, name)
         if isinstance(made, torch.nn.Module):
             return Factory(make=lambda: made, signature=None)
         return Factory(make=made, signature=signature_of(made), around=around)

@@ -20,16 +20,16 @@ from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.expressions.layers import (
     Piece,
-    bound_arguments,
-    check_fit,
+    bind_arguments,
+    check_shapes,
     convolution_rank,
     layer_class,
     layer_names,
     leaves,
-    rank_of,
+    spatial_rank,
     takes_indices,
 )
-from roofline.workload.models.expressions.reading import parsed
+from roofline.workload.models.expressions.reading import parse_design
 from roofline.workload.models.expressions.syntax import (
     Design,
     Group,
@@ -39,10 +39,10 @@ from roofline.workload.models.expressions.syntax import (
     Shape,
     Value,
 )
-from roofline.workload.models.libraries.availability import said
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.models.libraries.availability import describe_error
+from roofline.workload.torch_dtypes import input_dtype
 
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 
 _WINDOWS = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
 """The sizes of a convolution's window, and the least that each can be."""
@@ -88,14 +88,14 @@ class Residual(Chain):
 
 def design_source(text: str, find: Find) -> Source:
     """Return the model that is written as `text`, without weights, and the inputs it says."""
-    design = parsed(text)
+    design = parse_design(text)
     if design.variables:
-        raise design.unbound(design.variables[0])
+        raise design.unbound_error(design.variables[0])
     builder = _Builder(design, find)
     source = builder.source(str(design))
     inputs = _inputs(design, builder.pieces)
     if inputs:
-        check_fit(builder.pieces, inputs, design)
+        check_shapes(builder.pieces, inputs, design)
     return replace(source, default_inputs=inputs, notes=(*builder.notes, *source.notes))
 
 
@@ -104,10 +104,10 @@ class _Builder:
 
     def __init__(self, design: Design, find: Find) -> None:
         self._design = design
-        if (count := sum(map(_length, design.parts))) > MOST_LAYERS:
+        if (count := sum(map(_layer_count, design.parts))) > MAX_LAYERS:
             repeats = (each for each in design.parts if isinstance(each, Repeat))
-            raise design.wrong(
-                f"{count:,} layers are too many for a design: at most {MOST_LAYERS:,};"
+            raise design.error(
+                f"{count:,} layers are too many for a design: at most {MAX_LAYERS:,};"
                 " a larger model is one of your own: file.py:Model",
                 next(repeats, design.parts[0]),
             )
@@ -126,16 +126,16 @@ class _Builder:
         except PlacedError:
             raise
         except InputError as error:
-            raise self._design.wrong(str(error), layer) from error
+            raise self._design.error(str(error), layer) from error
         if factory is None:
             hint = did_you_mean(layer.name.lower(), [*layer_names(), "residual"])
-            raise self._design.wrong(
+            raise self._design.error(
                 f"no layer is called '{layer.name}'{hint} (layers of torch.nn in small letters,"
                 " residual(…), names of models, file.py:Model or package.module:factory)",
                 layer,
             )
         if factory.signature is None and layer.arguments:
-            raise self._design.wrong(
+            raise self._design.error(
                 f"{layer.full_name} takes no arguments here", layer.arguments[0]
             )
         return factory
@@ -147,7 +147,7 @@ class _Builder:
         except ModelError as error:
             if isinstance(error, PlacedError) or self._failing is None:
                 raise
-            raise self._design.wrong(str(error), self._failing) from error
+            raise self._design.error(str(error), self._failing) from error
 
     @contextmanager
     def _around(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ class _Builder:
                 case Group(is_residual=False):
                     yield from self._pieces(part.parts)
                 case Repeat():
-                    for _ in range(_whole(part.count)):
+                    for _ in range(_integer(part.count)):
                         yield self._piece(part.part)
                 case _:
                     yield self._piece(part)
@@ -179,34 +179,34 @@ class _Builder:
         if isinstance(part, Group):
             inner = tuple(self._pieces(part.parts))
             module = _chained(Residual if part.is_residual else Chain, inner)
-            return Piece(part=part, module=module, is_torchs=False, inner=inner)
+            return Piece(part=part, module=module, is_torch_layer=False, inner=inner)
         if factory := self._factories.get(part):
-            return Piece(part=part, module=self._own(part, factory), is_torchs=False)
-        return Piece(part=part, module=self._torchs(part), is_torchs=True)
+            return Piece(part=part, module=self._own_layer(part, factory), is_torch_layer=False)
+        return Piece(part=part, module=self._torch_layer(part), is_torch_layer=True)
 
-    def _torchs(self, layer: Layer) -> nn.Module:
+    def _torch_layer(self, layer: Layer) -> nn.Module:
         kind = layer_class(layer.name)
         assert kind is not None
-        bound = bound_arguments(layer, kind.signature, self._design)
+        bound = bind_arguments(layer, kind.signature, self._design)
         for name, value in bound.arguments.items():
-            if wrong := _wrong_size(kind.kind, name, value):
-                raise self._design.wrong(f"{layer}: {name} {wrong}", layer)
+            if wrong := _size_problem(kind.kind, name, value):
+                raise self._design.error(f"{layer}: {name} {wrong}", layer)
         try:
             return kind.make(bound)
         except Exception as error:
             # What torch says against arguments, without what it says of its own code.
             is_said = isinstance(error, (ValueError, RuntimeError, AssertionError)) and str(error)
-            why = " ".join(str(error).split()) if is_said else said(error)
-            raise self._design.wrong(f"{layer}: {why}", layer) from error
+            why = " ".join(str(error).split()) if is_said else describe_error(error)
+            raise self._design.error(f"{layer}: {why}", layer) from error
 
-    def _own(self, layer: Layer, factory: Factory) -> nn.Module:
+    def _own_layer(self, layer: Layer, factory: Factory) -> nn.Module:
         signature = factory.signature or Signature()
-        bound = bound_arguments(layer, signature, self._design)
+        bound = bind_arguments(layer, signature, self._design)
         self._failing = layer
         made = factory.make(*bound.args, **bound.kwargs)
         if not isinstance(made, nn.Module):
             kind = type(made).__name__
-            raise self._design.wrong(
+            raise self._design.error(
                 f"{layer.full_name} gives {'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind},"
                 " not a torch.nn.Module",
                 layer,
@@ -215,10 +215,10 @@ class _Builder:
         return made
 
 
-def _wrong_size(kind: type[nn.Module], name: str, value: object) -> str:
+def _size_problem(kind: type[nn.Module], name: str, value: object) -> str:
     """What is wrong with an argument that torch takes minutes for, or fails at when it runs."""
-    if name.endswith("_layers") and isinstance(value, int) and value > MOST_LAYERS:
-        return f"of {value:,} is too much: at most {MOST_LAYERS:,}"
+    if name.endswith("_layers") and isinstance(value, int) and value > MAX_LAYERS:
+        return f"of {value:,} is too much: at most {MAX_LAYERS:,}"
     rank = convolution_rank(kind)
     if not rank or name not in _WINDOWS:
         return ""
@@ -248,18 +248,18 @@ def _chained(kind: type[Chain], pieces: Sequence[Piece]) -> Chain:
     return chain
 
 
-def _length(part: Part) -> int:
+def _layer_count(part: Part) -> int:
     """How many layers it is once all are repeated."""
     match part:
         case Group():
-            return sum(map(_length, part.parts))
+            return sum(map(_layer_count, part.parts))
         case Repeat():
-            return _whole(part.count) * _length(part.part)
+            return _integer(part.count) * _layer_count(part.part)
         case Layer():
             return 1
 
 
-def _whole(value: Value) -> int:
+def _integer(value: Value) -> int:
     """A size or a count of a design without variables."""
     assert isinstance(value, int)
     return value
@@ -271,20 +271,20 @@ def _whole(value: Value) -> int:
 def _inputs(design: Design, pieces: Sequence[Piece]) -> tuple[InputRequest, ...]:
     """Return what is written after ``@``; spatial sizes get the channels of the first layer."""
     first = next(leaves(pieces))
-    if design.shapes and first.is_torchs:
+    if design.shapes and first.is_torch_layer:
         _check_number(first, design)
     requests: list[InputRequest] = []
     for shape in design.shapes:
-        sizes = tuple(map(_whole, shape.sizes))
+        sizes = tuple(map(_integer, shape.sizes))
         if len(design.shapes) == 1:
-            sizes = _full(sizes, shape, pieces, design)
+            sizes = _with_channels(sizes, shape, pieces, design)
         kind = shape.dtype or ("int64" if takes_indices(first.module) else "")
         try:
             parse_shape(format_shape(sizes))
             request = InputRequest(shape=sizes, dtype=dtype(kind) if kind else None)
-            dtype_for(request, None)
+            input_dtype(request, None)
         except InputError as error:
-            raise design.wrong(str(error), shape) from None
+            raise design.error(str(error), shape) from None
         requests.append(request)
     return tuple(requests)
 
@@ -294,28 +294,28 @@ def _check_number(first: Piece, design: Design) -> None:
     needed = [name for name, each in takes.items() if each.default is inspect.Parameter.empty]
     count = len(design.shapes)
     if count < len(needed):
-        raise design.wrong(
+        raise design.error(
             f"{first.part} takes {len(needed)} inputs ({', '.join(needed)}), but {count} is"
             " written: write all of them, as in @1x8x64,1x8x64",
             design.shapes[0],
         )
     if count > len(takes):
-        raise design.wrong(
+        raise design.error(
             f"{first.part} takes {'one input' if len(takes) == 1 else f'{len(takes)} inputs'},"
             f" but {count} are written",
             design.shapes[len(takes)],
         )
 
 
-def _full(
+def _with_channels(
     sizes: tuple[int, ...], shape: Shape, pieces: Sequence[Piece], design: Design
 ) -> tuple[int, ...]:
     """The shape, with a batch of 1 and the channels where only spatial sizes are written."""
     for piece in leaves(pieces):
-        if not piece.is_torchs:
+        if not piece.is_torch_layer:
             break
         module: Any = piece.module
-        rank = rank_of(module)
+        rank = spatial_rank(module)
         home = type(module).__module__
         if rank is None and (
             home.endswith((".activation", ".dropout")) or isinstance(module, nn.Identity)
@@ -326,7 +326,7 @@ def _full(
             break
         channels = getattr(module, "in_channels", getattr(module, "num_features", None))
         if channels is None:
-            raise design.wrong(
+            raise design.error(
                 f"{piece.part} does not say how many channels there are: write all sizes,"
                 f" such as @{format_shape((1, 64, *sizes))}",
                 shape,

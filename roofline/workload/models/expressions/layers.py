@@ -23,17 +23,21 @@ from roofline.core.units import format_shape
 from roofline.errors import did_you_mean, error_text
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.expressions.syntax import Design, Group, Layer
-from roofline.workload.models.libraries.names import TAKE_MODULES, plain_name, written_names
-from roofline.workload.torch_dtypes import dtype_for
+from roofline.workload.models.libraries.names import (
+    CONTAINERS,
+    layer_class_names,
+    normalize_layer_name,
+)
+from roofline.workload.torch_dtypes import input_dtype
 
 
-def bound_arguments(layer: Layer, signature: Signature, design: Design) -> BoundArguments:
+def bind_arguments(layer: Layer, signature: Signature, design: Design) -> BoundArguments:
     """Return the arguments of a layer by their names; PlacedError where they do not fit."""
     given, takes = layer.arguments or (), signature.parameters
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
     for each in given:
         if each.name and each.name not in takes and not takes_any:
-            raise design.wrong(
+            raise design.error(
                 f"{layer.full_name} takes no argument '{each.name}'"
                 f"{did_you_mean(each.name, takes)} (it takes {', '.join(takes) or 'none'})",
                 each,
@@ -48,7 +52,7 @@ def bound_arguments(layer: Layer, signature: Signature, design: Design) -> Bound
         if not needed:
             needed, optional = optional[:2], optional[2:]
         form = ", ".join([*needed, *(["…"] if optional else [])])
-        raise design.wrong(
+        raise design.error(
             f"{layer.full_name}: {error}; it is written {layer.full_name}({form})", layer
         ) from None
 
@@ -107,7 +111,7 @@ _DEFAULTS: Mapping[str, tuple[Any, Any]] = {
 }
 """Arguments that are taken to be other than what torch takes them to be: its default, and ours."""
 
-_NOT_SAID = ("device", "dtype")
+_EXCLUDED_ARGUMENTS = ("device", "dtype")
 """What `--device` and `--dtype` say."""
 
 
@@ -135,7 +139,7 @@ class LayerClass:
 
 def layer_class(name: str) -> LayerClass | None:
     """The layer that is written so, with or without underscores; None if torch has none."""
-    plain = plain_name(name)
+    plain = normalize_layer_name(name)
     return _layers().get(_ALIASES.get(plain, plain))
 
 
@@ -147,13 +151,13 @@ def layer_names() -> tuple[str, ...]:
 @functools.cache
 def _layers() -> Mapping[str, LayerClass]:
     found: dict[str, LayerClass] = {}
-    for name in written_names(dir(nn)):
+    for name in layer_class_names(dir(nn)):
         kind = getattr(nn, name)
-        if not isinstance(kind, type) or not issubclass(kind, nn.Module) or name in TAKE_MODULES:
+        if not isinstance(kind, type) or not issubclass(kind, nn.Module) or name in CONTAINERS:
             continue
         # The forward of a container has no argument of its own.
         if any(each.kind is not each.VAR_POSITIONAL for each in _parameters(kind.forward)):
-            found[plain_name(name)] = LayerClass(plain_name(name), kind)
+            found[normalize_layer_name(name)] = LayerClass(normalize_layer_name(name), kind)
     return found
 
 
@@ -171,13 +175,13 @@ def _signature(kind: type[nn.Module]) -> Signature:
             parameters.insert(3, Parameter("nonlinearity", kind_of_one, default="tanh"))
     elif kind.__init__ is nn.Module.__init__:
         parameters = []
-    return Signature([each for each in parameters if each.name not in _NOT_SAID])
+    return Signature([each for each in parameters if each.name not in _EXCLUDED_ARGUMENTS])
 
 
 # -- what they take --------------------------------------------------------------------------------
 
 
-def rank_of(layer: nn.Module) -> int | None:
+def spatial_rank(layer: nn.Module) -> int | None:
     """How many spatial dimensions a layer of torch has, as its name says; None for any."""
     name = type(layer).__name__
     return int(name[-2]) if name.endswith(("1d", "2d", "3d")) and "Dropout" not in name else None
@@ -193,7 +197,7 @@ def takes_indices(layer: nn.Module) -> bool:
     return isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
 
 
-_DEMANDS: Mapping[tuple[type[nn.Module], ...], str] = {
+_INPUT_SIZES: Mapping[tuple[type[nn.Module], ...], str] = {
     (_ConvNd,): "in_channels",
     (_NormBase,): "num_features",
     (nn.GroupNorm,): "num_channels",
@@ -214,7 +218,7 @@ class Piece:
 
     part: Layer | Group
     module: nn.Module
-    is_torchs: bool
+    is_torch_layer: bool
     inner: tuple[Piece, ...] = ()
 
 
@@ -231,14 +235,14 @@ class _UnknownError(Exception):
     """What a layer gives cannot be known without values."""
 
 
-def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: Design) -> None:
+def check_shapes(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: Design) -> None:
     """Run the layers on the meta device; PlacedError where one does not take what it gets."""
     found = list(leaves(pieces))
-    if len(found) == 1 and not found[0].is_torchs:
+    if len(found) == 1 and not found[0].is_torch_layer:
         # Nothing is before it, and the pass itself says which of its own modules fails.
         return
     values = [
-        torch.empty(each.shape, dtype=dtype_for(each, None), device="meta") for each in inputs
+        torch.empty(each.shape, dtype=input_dtype(each, None), device="meta") for each in inputs
     ]
     modules = [part for each in pieces for part in each.module.modules()]
     training = [each for each in modules if each.training]
@@ -246,17 +250,17 @@ def check_fit(pieces: Sequence[Piece], inputs: Sequence[InputRequest], design: D
         for each in training:
             each.training = False
         with torch.no_grad(), torch.device("meta"), suppress(_UnknownError):
-            _Fitting(design).chain(pieces, values)
+            _ShapeCheck(design).chain(pieces, values)
     finally:
         for each in training:
             each.training = True
 
 
-class _Fitting:
+class _ShapeCheck:
     """Runs pieces; knows whether there was a layer before."""
 
     def __init__(self, design: Design) -> None:
-        self._wrong = design.wrong
+        self._error = design.error
         self._is_first = True
 
     def chain(self, pieces: Sequence[Piece], values: Sequence[Any]) -> Any:
@@ -267,9 +271,9 @@ class _Fitting:
 
     def _group(self, piece: Piece, values: Sequence[Any]) -> Any:
         given = self.chain(piece.inner, values)
-        before, after = _told(values[:1]), _told([given])
+        before, after = _format_shapes(values[:1]), _format_shapes([given])
         if isinstance(piece.part, Group) and piece.part.is_residual and before != after:
-            raise self._wrong(
+            raise self._error(
                 f"residual: what it gives, {after}, cannot be added to its input, {before}",
                 piece.part,
             )
@@ -278,27 +282,28 @@ class _Fitting:
     def _layer(self, piece: Piece, values: Sequence[Any]) -> Any:
         source = "the input" if self._is_first else "the layer before"
         self._is_first = False
-        if piece.is_torchs and (wrong := _wrong_input(piece.module, values[0])):
-            raise self._wrong(f"{piece.part} takes {wrong[0]} from {source}{wrong[1]}", piece.part)
-        module = piece.module if piece.is_torchs else _copy(piece.module)
+        if piece.is_torch_layer and (wrong := _input_problem(piece.module, values[0])):
+            raise self._error(f"{piece.part} takes {wrong[0]} from {source}{wrong[1]}", piece.part)
+        module = piece.module if piece.is_torch_layer else _copy(piece.module)
         try:
-            given = _given(module, values)
+            given = _run_layer(module, values)
         except Exception as error:
             is_missing = isinstance(error, NotImplementedError)
-            if not piece.is_torchs and (is_missing or "meta" in error_text(error).lower()):
+            if not piece.is_torch_layer and (is_missing or "meta" in error_text(error).lower()):
                 raise _UnknownError from error
-            raise self._wrong(
-                f"{piece.part} does not take {_told(values)} from {source}: {error_text(error)}",
+            raise self._error(
+                f"{piece.part} does not take {_format_shapes(values)} from {source}: {error_text(error)}",
                 piece.part,
             ) from error
         if isinstance(given, torch.Tensor) and not given.numel():
-            raise self._wrong(
-                f"{piece.part} gives nothing of {_told(values)}: {_told([given])}", piece.part
+            raise self._error(
+                f"{piece.part} gives nothing of {_format_shapes(values)}: {_format_shapes([given])}",
+                piece.part,
             )
         return given
 
 
-def _wrong_input(module: nn.Module, value: Any) -> tuple[str, str] | None:
+def _input_problem(module: nn.Module, value: Any) -> tuple[str, str] | None:
     """What a layer of torch takes and does not get, and what to do; None where it fits."""
     if not isinstance(value, torch.Tensor):
         return f"a tensor, but gets a {type(value).__name__}", ""
@@ -307,12 +312,14 @@ def _wrong_input(module: nn.Module, value: Any) -> tuple[str, str] | None:
         # Without memory torch computes these too.
         kind = str(value.dtype).removeprefix("torch.")
         return f"floating-point numbers, but gets {kind}", ""
-    demand = next((each for kinds, each in _DEMANDS.items() if isinstance(module, kinds)), None)
+    demand = next((each for kinds, each in _INPUT_SIZES.items() if isinstance(module, kinds)), None)
     if demand is None:
         return None
     size, shape, what, place = operator.attrgetter(demand)(module), value.shape, "features", -1
     if demand in _OF_CHANNELS:
-        is_batched = len(shape) != (rank_of(module) or 0) + 1 or "Batch" in type(module).__name__
+        is_batched = (
+            len(shape) != (spatial_rank(module) or 0) + 1 or "Batch" in type(module).__name__
+        )
         what, place = "channels", int(is_batched)
     # What is no number torch itself refuses.
     if len(shape) <= max(place, 0) or not isinstance(size, int) or shape[place] == size:
@@ -322,7 +329,7 @@ def _wrong_input(module: nn.Module, value: Any) -> tuple[str, str] | None:
     return f"{size} {what}, but gets {shape[place]}", f": {format_shape(tuple(shape))}{fix}"
 
 
-def _given(module: nn.Module, values: Sequence[Any]) -> Any:
+def _run_layer(module: nn.Module, values: Sequence[Any]) -> Any:
     """What a module gives; of a recurrent one a single step is run, since each takes as long."""
     value = values[0]
     if not isinstance(module, nn.RNNBase) or len(values) > 1 or value.dim() not in (2, 3):
@@ -344,7 +351,7 @@ def _copy(module: nn.Module) -> nn.Module:
         raise _UnknownError from error
 
 
-def _told(values: Sequence[Any]) -> str:
+def _format_shapes(values: Sequence[Any]) -> str:
     return ", ".join(
         format_shape(tuple(each.shape))
         if isinstance(each, torch.Tensor)

@@ -30,7 +30,7 @@ from roofline.workload.models.expressions.syntax import (
     Shape,
     Value,
     Variable,
-    written,
+    format_value,
 )
 
 T = TypeVar("T")
@@ -56,30 +56,30 @@ def variables_in(text: str) -> tuple[str, ...]:
     """Return the variables of a design, each once, in their order; none of what is no design."""
     if not is_expression(text):
         return ()
-    return tuple(dict.fromkeys(each.name for each in parsed(text).variables))
+    return tuple(dict.fromkeys(each.name for each in parse_design(text).variables))
 
 
-def bound(text: str, values: Given) -> str:
+def bind_variables(text: str, values: Given) -> str:
     """Return a design, in its shortest form, with values in the place of its variables."""
-    return str(parsed(text, values)) if is_expression(text) else text
+    return str(parse_design(text, values)) if is_expression(text) else text
 
 
-_MOST_LETTERS = 10_000
+_MAX_LENGTH = 10_000
 
 
-def parsed(text: str, values: Given | None = None) -> Design:
+def parse_design(text: str, values: Given | None = None) -> Design:
     """Return the design that is written as `text`; PlacedError says where it is none, and why."""
-    if len(text) > _MOST_LETTERS:
+    if len(text) > _MAX_LENGTH:
         raise InputError(
-            f"a design of {len(text):,} characters is too long: at most {_MOST_LETTERS:,};"
+            f"a design of {len(text):,} characters is too long: at most {_MAX_LENGTH:,};"
             " write 20*(...) for what comes 20 times, or file.py:Model"
         )
     return _Reader(text, values or {}).design()
 
 
-_MOST_DEPTH = 40
-_MOST_OPERATIONS = 200
-_MOST = 10**18
+_MAX_DEPTH = 40
+_MAX_OPERATIONS = 200
+_MAX_NUMBER = 10**18
 """Numbers end there."""
 
 _TEXT = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
@@ -126,7 +126,7 @@ class _Reader:
         self._layers: list[Layer] = []
         self._closing = self._brackets()
 
-    def _wrong(self, message: str, at: int | None = None) -> PlacedError:
+    def _error(self, message: str, at: int | None = None) -> PlacedError:
         return PlacedError(message, self._written, self._at if at is None else at)
 
     def _brackets(self) -> dict[int, int]:
@@ -137,19 +137,19 @@ class _Reader:
             sign, at = found[0], found.start()
             if sign in _PAIRS:
                 opened.append(at)
-                if len(opened) > _MOST_DEPTH:
-                    raise self._wrong(f"more than {_MOST_DEPTH} brackets lie in each other", at)
+                if len(opened) > _MAX_DEPTH:
+                    raise self._error(f"more than {_MAX_DEPTH} brackets lie in each other", at)
             elif sign in _PAIRS.values():
                 if not opened:
-                    raise self._wrong(f"this '{sign}' closes no bracket", at)
+                    raise self._error(f"this '{sign}' closes no bracket", at)
                 if sign != (expected := _PAIRS[self._text[opened[-1]]]):
-                    raise self._wrong(f"expected '{expected}' here, not '{sign}'", at)
+                    raise self._error(f"expected '{expected}' here, not '{sign}'", at)
                 closing[opened.pop()] = at
             elif len(sign) == 1:
-                raise self._wrong("this quotation mark is not closed", at)
+                raise self._error("this quotation mark is not closed", at)
         if opened:
             missing = _PAIRS[self._text[opened[-1]]]
-            raise self._wrong(f"this bracket is not closed: a '{missing}' is missing", opened[-1])
+            raise self._error(f"this bracket is not closed: a '{missing}' is missing", opened[-1])
         return closing
 
     def _next(self) -> str:
@@ -161,7 +161,7 @@ class _Reader:
     def _expected(self, what: str) -> PlacedError:
         found = f"'{self._next()}'" if self._next() else "the end"
         before, colon, after = what.partition(":")
-        return self._wrong(f"expected {before}, not {found}{colon}{after}")
+        return self._error(f"expected {before}, not {found}{colon}{after}")
 
     def _take(self, sign: str) -> bool:
         is_here = self._next() == sign
@@ -188,11 +188,11 @@ class _Reader:
                     variables=tuple(self._variables),
                 )
             case "+" if shapes:
-                raise self._wrong(
+                raise self._error(
                     "the shape stands at the end, behind all layers: conv2d(…)+relu()@56x56"
                 )
             case "@":
-                raise self._wrong("a design has one '@'; several inputs are written @1x8x64,1x8x64")
+                raise self._error("a design has one '@'; several inputs are written @1x8x64,1x8x64")
             case _ if shapes:
                 raise self._expected("the end of the shape here: 1x64x56x56, 1x128:int64")
             case _:
@@ -212,7 +212,7 @@ class _Reader:
             return self._unit()
         count = self._whole(word, at, "a count")
         if not self._take("*"):
-            raise self._wrong("expected '*' here, between a count and what it repeats")
+            raise self._error("expected '*' here, between a count and what it repeats")
         return Repeat(count=count, part=self._unit(), at=at)
 
     def _unit(self) -> Layer | Group:
@@ -223,15 +223,15 @@ class _Reader:
         if home and home[0] in "'\"":
             home = str(self._value(self._tree(home, at)))
         if home and not self._take(":"):
-            raise self._wrong("expected ':' and a name after a file: 'my file.py':Block")
+            raise self._error("expected ':' and a name after a file: 'my file.py':Block")
         began = self._at
         name = self._taken(_LAYER)
         if not name and home:
-            raise self._wrong(f"expected the name of a class or function after '{home}:'")
+            raise self._error(f"expected the name of a class or function after '{home}:'")
         if not name:
             raise self._expected("a layer here: conv2d(64,64,3)")
         if not home and name[0].isdigit():
-            raise self._wrong(
+            raise self._error(
                 f"expected a layer here, not the number {name}: 3*relu() is three of them", began
             )
         has_brackets = self._next() == "("
@@ -246,7 +246,7 @@ class _Reader:
         self._at += 1
         parts = self._several(self._part, "+")
         if self._next() == "@":
-            raise self._wrong(
+            raise self._error(
                 "the shape stands at the end of the whole design, outside of brackets"
             )
         if self._at != end:
@@ -266,7 +266,7 @@ class _Reader:
             try:
                 dtype(kind)
             except InputError as error:
-                raise self._wrong(str(error), began) from None
+                raise self._error(str(error), began) from None
         return Shape(sizes=sizes, dtype=kind, at=at)
 
     def _size(self) -> Value:
@@ -275,7 +275,7 @@ class _Reader:
         if size := self._braced_or(_SIZE):
             return self._whole(size, at, "a size")
         if name := self._taken(_WORD).split("x")[0]:
-            raise self._wrong(f"a variable in a shape stands in braces: {{{name}}}", at)
+            raise self._error(f"a variable in a shape stands in braces: {{{name}}}", at)
         raise self._expected("a size here: @1x64x56x56")
 
     def _braced_or(self, form: re.Pattern[str]) -> str:
@@ -292,11 +292,11 @@ class _Reader:
             return found
         number = int(found) if isinstance(found, float) and found.is_integer() else found
         if type(number) is not int or number < 1:
-            before, after = word.strip("{ }"), written(found)
+            before, after = word.strip("{ }"), format_value(found)
             said = f"but {before} is {after}" if before != after else f"not {after}"
             fix = "; write // to divide without rest" if isinstance(number, float) else ""
             begin = at + word.startswith("{")
-            raise self._wrong(f"{what} must be a whole number from 1, {said}{fix}", begin)
+            raise self._error(f"{what} must be a whole number from 1, {said}{fix}", begin)
         return number
 
     def _arguments(self) -> tuple[Argument, ...]:
@@ -308,7 +308,7 @@ class _Reader:
         ]
         for each in call.keywords:
             if each.arg is None or each.arg in [argument.name for argument in given]:
-                raise self._wrong(f"'{each.arg or '**'}' is given twice", each.col_offset)
+                raise self._error(f"'{each.arg or '**'}' is given twice", each.col_offset)
             value = self._value(each.value)
             given.append(Argument(name=each.arg, value=value, at=each.col_offset))
         return tuple(given)
@@ -321,12 +321,12 @@ class _Reader:
         except SyntaxError as error:
             said = " ".join(error.msg.split())
             place = min(at + max((error.offset or 1) - 1, 0), len(self._text))
-            raise self._wrong(
+            raise self._error(
                 f"{said}; arguments are written 64, bias=false, (3,1)", place
             ) from None
         # Of numbers with too many digits, and of what is too deep for Python.
         except (ValueError, MemoryError, RecursionError):
-            raise self._wrong("this is too much: write what it comes to", at) from None
+            raise self._error("this is too much: write what it comes to", at) from None
         encoded = source.encode()
         for each in ast.walk(tree):
             if isinstance(each, (ast.expr, ast.keyword)):
@@ -348,8 +348,8 @@ class _Reader:
             case ast.Constant(value=str() | bool() | None as value):
                 return value
             case ast.Constant(value=int() | float() as number):
-                if number >= _MOST if isinstance(number, int) else number == math.inf:
-                    raise self._wrong("this number is too large: numbers end at 10^18", at)
+                if number >= _MAX_NUMBER if isinstance(number, int) else number == math.inf:
+                    raise self._error("this number is too large: numbers end at 10^18", at)
                 return number
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return tuple(map(self._value, items))
@@ -366,7 +366,7 @@ class _Reader:
                 operands = {"left": self._operand(sign, left), "right": self._operand(sign, right)}
                 return self._computed(Operation(operator=sign, at=at, **operands))
             case _:
-                raise self._wrong(
+                raise self._error(
                     f"'{ast.unparse(node)[:60]}' cannot be an argument: only numbers, words, texts"
                     " in quotes and tuples",
                     at,
@@ -374,14 +374,16 @@ class _Reader:
 
     def _operand(self, sign: str, node: ast.expr) -> Value:
         self._operations += 1
-        if self._operations > _MOST_OPERATIONS:
-            raise self._wrong("too many operations: write what they come to", node.col_offset)
+        if self._operations > _MAX_OPERATIONS:
+            raise self._error("too many operations: write what they come to", node.col_offset)
         value = self._value(node, is_operand=True)
         if not is_number(value) and not isinstance(value, (Variable, Operation)):
             what = (
-                f": {ast.unparse(node)} is {written(value)}" if isinstance(node, ast.Name) else ""
+                f": {ast.unparse(node)} is {format_value(value)}"
+                if isinstance(node, ast.Name)
+                else ""
             )
-            raise self._wrong(f"'{sign}' takes numbers and variables{what}", node.col_offset)
+            raise self._error(f"'{sign}' takes numbers and variables{what}", node.col_offset)
         return value
 
     def _given(self, variable: Variable) -> Value:
@@ -394,7 +396,7 @@ class _Reader:
             given = getattr(given, "item", lambda: given)()
         is_finite = not isinstance(given, float) or math.isfinite(given)
         if type(given) not in (int, float, str, bool) or not is_finite:
-            raise self._wrong(
+            raise self._error(
                 f"'{variable.name}' cannot be {given!r}: it takes a number or a word", variable.at
             )
         return given if isinstance(given, str) else self._in_range(given, variable)
@@ -404,14 +406,14 @@ class _Reader:
         if not is_number(a) or not is_number(b):
             return operation
         if sign in ("/", "//", "%") and b == 0:
-            raise self._wrong(f"{operation} divides by 0", operation.at)
+            raise self._error(f"{operation} divides by 0", operation.at)
         # 64/4 is 16 channels, and 16.0 would be none.
         is_exact = isinstance(a, int) and isinstance(b, int) and sign == "/" and a % b == 0
         return self._in_range(_OPERATIONS["//" if is_exact else sign](a, b), operation)
 
     def _in_range(self, value: int | float, of: Variable | Operation) -> int | float:
-        if not -_MOST <= value <= _MOST:
-            raise self._wrong(f"{of} is too large: numbers end at 10^18", of.at)
+        if not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+            raise self._error(f"{of} is too large: numbers end at 10^18", of.at)
         return value
 
 

@@ -44,9 +44,9 @@ class Operation:
 
     def __str__(self) -> str:
         left, right = (
-            f"({written(each)})"
-            if isinstance(each, Operation) or written(each).startswith("-")
-            else written(each)
+            f"({format_value(each)})"
+            if isinstance(each, Operation) or format_value(each).startswith("-")
+            else format_value(each)
             for each in (self.left, self.right)
         )
         return f"{left}{self.operator}{right}"
@@ -65,7 +65,7 @@ class Argument:
     at: int = field(compare=False)
 
     def __str__(self) -> str:
-        return f"{self.name}={written(self.value)}" if self.name else written(self.value)
+        return f"{self.name}={format_value(self.value)}" if self.name else format_value(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +147,15 @@ class Design:
         at = f"@{','.join(map(str, self.shapes))}" if self.shapes else ""
         return "+".join(map(str, self.parts)) + at
 
-    def wrong(self, message: str, part: Part | Shape | Argument | Variable) -> PlacedError:
+    def error(self, message: str, part: Part | Shape | Argument | Variable) -> PlacedError:
         """The error that something is wrong with a part of it."""
         return PlacedError(message, self.text, part.at)
 
-    def unbound(self, variable: Variable) -> PlacedError:
+    def unbound_error(self, variable: Variable) -> PlacedError:
         """The error that a variable has no value where one is needed."""
         name = variable.name
         word = did_you_mean(name, WORDS).removeprefix("; ").removesuffix("?")
-        return self.wrong(
+        return self.error(
             f"'{name}' has no value: write a number in its place, or give it values with"
             f" `roofline compare … --sweep {name}=16:1024:x2`"
             f" (a word that a layer takes stands in quotes: '{name}'{f'; {word}' if word else ''})",
@@ -163,7 +163,7 @@ class Design:
         )
 
 
-def written(value: Value) -> str:
+def format_value(value: Value) -> str:
     """A value as it is written in a design."""
     match value:
         case str():
@@ -171,12 +171,12 @@ def written(value: Value) -> str:
         case None | bool():
             return str(value).lower()
         case tuple():
-            return f"({','.join(map(written, value))}{',' if len(value) == 1 else ''})"
+            return f"({','.join(map(format_value, value))}{',' if len(value) == 1 else ''})"
         case _:
             return str(value)
 
 
 def _braced(value: Value) -> str:
     """A size or a count: numbers stand as they are, all else in braces."""
-    text = written(value)
+    text = format_value(value)
     return text if text.isdigit() or text.startswith("{") else f"{{{text}}}"

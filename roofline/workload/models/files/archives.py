@@ -20,11 +20,11 @@ from roofline.core.text import printable
 from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError
 
-_MOST_MEMBERS = 1_000_000
-_MOST_PACKED_BYTE = 2**30
+_MAX_MEMBERS = 1_000_000
+_MAX_UNPACKED_BYTES = 2**30
 """What the compressed members of a zip may come to. torch compresses nothing."""
 
-_MOST_TIMES_LARGER = 100
+_MAX_COMPRESSION_RATIO = 100
 
 _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
@@ -72,12 +72,12 @@ class Archive:
             ) from None
 
 
-def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
+def open_archive(path: Path, source: IO[bytes] | None = None) -> Archive:
     """Return the list of contents of a zip; FileFormatError where it does not hold together."""
     try:
         with zipfile.ZipFile(source or path) as opened:
             members = opened.infolist()
-            reason = next(_reasons_against(opened, members), "")
+            reason = next(_problems(opened, members), "")
     except _UNREADABLE as error:
         reason = (
             "the file is cut short or damaged: the list of contents at its end is missing or wrong"
@@ -97,14 +97,14 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
     )
 
 
-_LEADING_OUT = re.compile(r"^/|\\|^[^/]*:|\0|(^|/)\.\.(/|$)")
+_OUTSIDE_PATH = re.compile(r"^/|\\|^[^/]*:|\0|(^|/)\.\.(/|$)")
 
 
-def _reasons_against(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> Iterator[str]:
+def _problems(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> Iterator[str]:
     if not members:
         yield "a zip with nothing in it"
         return
-    if len(members) > _MOST_MEMBERS:
+    if len(members) > _MAX_MEMBERS:
         yield f"a zip of {len(members):,} members is no model"
     end_byte = _end_of_members(opened, len(members))
     if end_byte is None or min(each.header_offset for each in members):
@@ -119,10 +119,10 @@ def _reasons_against(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) ->
         name = each.filename.lower()
         is_stored = each.compress_type == zipfile.ZIP_STORED
         packed_bytes += 0 if is_stored else each.file_size
-        is_bomb = each.file_size > _MOST_TIMES_LARGER * max(each.compress_size, 1024)
+        is_bomb = each.file_size > _MAX_COMPRESSION_RATIO * max(each.compress_size, 1024)
         unpacked = f"{format_bytes(each.compress_size)} to {format_bytes(each.file_size)}"
         for is_wrong, what in (
-            (_LEADING_OUT.search(each.orig_filename), "leads out of the zip"),
+            (_OUTSIDE_PATH.search(each.orig_filename), "leads out of the zip"),
             (name in seen, "is in it twice"),
             (stat.S_ISLNK(each.external_attr >> 16), "is a link"),
             (each.flag_bits & 0x1, "is encrypted"),
@@ -130,7 +130,7 @@ def _reasons_against(opened: zipfile.ZipFile, members: list[zipfile.ZipInfo]) ->
             (is_stored and each.file_size != each.compress_size, "has two sizes"),
             (not is_stored and each.compress_type != zipfile.ZIP_DEFLATED, "is packed strangely"),
             (
-                not is_stored and (is_bomb or packed_bytes > _MOST_PACKED_BYTE),
+                not is_stored and (is_bomb or packed_bytes > _MAX_UNPACKED_BYTES),
                 f"would unpack from {unpacked}",
             ),
         ):

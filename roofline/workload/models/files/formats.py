@@ -64,7 +64,7 @@ PICKLE = "pickle"
 UNKNOWN = ""
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """Return the kind of a file by its first bytes; refuses what is no file or no model."""
     head = _head(path)
     if not head:

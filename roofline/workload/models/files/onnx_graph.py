@@ -53,7 +53,7 @@ _BITS = {
 """Types of which the bits are given as whole numbers."""
 
 _EXTERNAL = 1
-_MOST_ELEMENTS = 2**62
+_MAX_ELEMENTS = 2**62
 
 
 def dtype_of(path: Path, number: int, name: str) -> torch.dtype:
@@ -73,7 +73,7 @@ def _tensor_of(path: Path, proto: Any) -> torch.Tensor:
     shape = tuple(proto.dims)
     elements = math.prod(shape)
     # Of sizes beside a zero, too, the product must be one that torch can have.
-    if min(shape, default=0) < 0 or math.prod(max(each, 1) for each in shape) > _MOST_ELEMENTS:
+    if min(shape, default=0) < 0 or math.prod(max(each, 1) for each in shape) > _MAX_ELEMENTS:
         raise FileFormatError(f"{path}: '{name}' has the shape {shape}, which no tensor has")
     if proto.data_location == _EXTERNAL:
         return _external(path, name, proto, kind, shape)
@@ -209,7 +209,7 @@ _LARGEST_CONSTANT = 4096
 """Elements of a constant that may be a size; what is larger is a weight."""
 
 
-def graph_of(path: Path, model: Any) -> Graph:
+def read_graph(path: Path, model: Any) -> Graph:
     """Return the graph of an ``onnx.ModelProto``; FileFormatError where it is not whole."""
     proto = model.graph
     opsets = {domain_of(each): each.version for each in model.opset_import}

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import DTYPES, Graph, Node
 from roofline.workload.models.files.onnx_operators import (
-    OtherwiseError,
+    UnsupportedSemanticsError,
     integers,
     numbers,
     operator,
@@ -55,9 +55,9 @@ def _attention(
     past_value: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     if node.get("softcap", 0.0) or node.given_outputs > 3:
-        raise OtherwiseError("attention with a soft cap, or that gives its products")
+        raise UnsupportedSemanticsError("attention with a soft cap, or that gives its products")
     if mask is not None and node.get("is_causal", 0):
-        raise OtherwiseError("attention that is causal and has a mask")
+        raise UnsupportedSemanticsError("attention that is causal and has a mask")
     is_flat = query.dim() == 3
     if is_flat:
         heads, shared = node["q_num_heads"], node["kv_num_heads"]
@@ -95,13 +95,15 @@ def _softmax(node: Node, x: Tensor) -> Tensor:
 # -- convolutions and pooling ----------------------------------------------------------------------
 
 
-def _each(node: Node, name: str, dimensions: int, default: int = 1) -> list[int]:
+def _sizes_per_axis(node: Node, name: str, dimensions: int, default: int = 1) -> list[int]:
     return list(node.get(name) or [default] * dimensions)
 
 
-def _steps(node: Node, dimensions: int) -> tuple[list[int], list[int]]:
+def _strides_and_dilations(node: Node, dimensions: int) -> tuple[list[int], list[int]]:
     """Return strides and dilations."""
-    return _each(node, "strides", dimensions), _each(node, "dilations", dimensions)
+    return _sizes_per_axis(node, "strides", dimensions), _sizes_per_axis(
+        node, "dilations", dimensions
+    )
 
 
 def _padded(
@@ -115,10 +117,10 @@ def _padded(
     begins, ends = [0] * dimensions, [0] * dimensions
     how = node.get("auto_pad", "NOTSET")
     if how in ("NOTSET", ""):
-        pads = _each(node, "pads", 2 * dimensions, 0)
+        pads = _sizes_per_axis(node, "pads", 2 * dimensions, 0)
         begins, ends = pads[:dimensions], pads[dimensions:]
     elif how != "VALID":
-        windows = zip(x.shape[2:], kernel, *_steps(node, dimensions), strict=True)
+        windows = zip(x.shape[2:], kernel, *_strides_and_dilations(node, dimensions), strict=True)
         for axis, (size, each, stride, dilation) in enumerate(windows):
             results = -(-size // stride)
             total = max(0, (results - 1) * stride + dilation * (each - 1) + 1 - size)
@@ -127,7 +129,7 @@ def _padded(
     if begins == ends:
         return x, begins
     if value is None:
-        raise OtherwiseError("pooling padded at one end, which is not counted")
+        raise UnsupportedSemanticsError("pooling padded at one end, which is not counted")
     pairs = zip(reversed(begins), reversed(ends), strict=True)
     x = functional.pad(x, [each for pair in pairs for each in pair], value=value)
     return x, [0] * dimensions
@@ -135,7 +137,7 @@ def _padded(
 
 @operator("Conv")
 def _convolution(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    strides, dilations = _steps(node, weight.dim() - 2)
+    strides, dilations = _strides_and_dilations(node, weight.dim() - 2)
     x, padding = _padded(node, x, weight.shape[2:])
     none, group = [0] * len(padding), node.get("group", 1)
     return torch.convolution(x, weight, bias, strides, padding, dilations, False, none, group)
@@ -148,12 +150,14 @@ def _transposed_convolution(
     """The same backwards; ends that are padded more are cut off the result."""
     dimensions = weight.dim() - 2
     if node.get("output_shape") or node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
-        raise OtherwiseError("a transposed convolution that is told the shape of its result")
-    pads = _each(node, "pads", 2 * dimensions, 0)
+        raise UnsupportedSemanticsError(
+            "a transposed convolution that is told the shape of its result"
+        )
+    pads = _sizes_per_axis(node, "pads", 2 * dimensions, 0)
     begins, ends = pads[:dimensions], pads[dimensions:]
     least = [min(pair) for pair in zip(begins, ends, strict=True)]
-    strides, dilations = _steps(node, dimensions)
-    more, group = _each(node, "output_padding", dimensions, 0), node.get("group", 1)
+    strides, dilations = _strides_and_dilations(node, dimensions)
+    more, group = _sizes_per_axis(node, "output_padding", dimensions, 0), node.get("group", 1)
     result = torch.convolution(x, weight, bias, strides, least, dilations, True, more, group)
     for axis in range(dimensions):
         low, high = begins[axis] - least[axis], ends[axis] - least[axis]
@@ -170,9 +174,9 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
     kernel, is_ceil = list(node["kernel_shape"]), bool(node.get("ceil_mode", 0))
     if node.given_outputs > 1:
-        raise OtherwiseError("a max pooling that gives where the largest are")
+        raise UnsupportedSemanticsError("a max pooling that gives where the largest are")
     x, padding = _padded(node, x, kernel, -math.inf)
-    strides, dilations = _steps(node, len(kernel))
+    strides, dilations = _strides_and_dilations(node, len(kernel))
     return _MAX[len(kernel)](x, kernel, strides, padding, dilations, is_ceil)
 
 
@@ -180,10 +184,10 @@ def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
 def _average_pool(node: Node, x: Tensor) -> Tensor:
     kernel = list(node["kernel_shape"])
     if any(each != 1 for each in node.get("dilations") or ()):
-        raise OtherwiseError("average pooling with gaps")
+        raise UnsupportedSemanticsError("average pooling with gaps")
     counts_padding = bool(node.get("count_include_pad", 0))
     x, padding = _padded(node, x, kernel, 0.0 if counts_padding else None)
-    strides, is_ceil = _each(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
+    strides, is_ceil = _sizes_per_axis(node, "strides", len(kernel)), bool(node.get("ceil_mode", 0))
     counts_padding = counts_padding or not any(padding)
     return _AVERAGE[len(kernel)](x, kernel, strides, padding, is_ceil, counts_padding)
 
@@ -205,7 +209,9 @@ def _batch_norm(
     node: Node, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
     if node.get("training_mode", 0):
-        raise OtherwiseError("a batch norm in training mode; export the model in eval mode")
+        raise UnsupportedSemanticsError(
+            "a batch norm in training mode; export the model in eval mode"
+        )
     return functional.batch_norm(x, mean, variance, scale, bias, eps=_epsilon(node))
 
 
@@ -258,7 +264,7 @@ def _rms_norm(node: Node, x: Tensor, scale: Tensor) -> Tensor:
 
 @operator("DequantizeLinear")
 def _dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    shape = _along(x, scale, node.get("axis", 1))
+    shape = _channel_shape(x, scale, node.get("axis", 1))
     codes = x.to(scale.dtype)
     if zero is not None:
         codes = codes - zero.to(scale.dtype).reshape(shape)
@@ -268,10 +274,10 @@ def _dequantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None
 @operator("QuantizeLinear")
 def _quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """Over the scale, rounded, moved by the zero point, and held in its range."""
-    shape = _along(x, scale, node.get("axis", 1))
+    shape = _channel_shape(x, scale, node.get("axis", 1))
     kind = zero.dtype if zero is not None else DTYPES.get(node.get("output_dtype", 2))
     if kind is None or kind.is_floating_point:
-        raise OtherwiseError("codes that are no whole numbers of torch")
+        raise UnsupportedSemanticsError("codes that are no whole numbers of torch")
     codes = torch.round(x / scale.reshape(shape))
     if zero is not None:
         codes = codes + zero.to(codes.dtype).reshape(shape)
@@ -279,12 +285,12 @@ def _quantize(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) 
     return torch.clamp(codes, limits.min, limits.max).to(kind)
 
 
-def _along(x: Tensor, scale: Tensor, axis: int) -> tuple[int, ...]:
+def _channel_shape(x: Tensor, scale: Tensor, axis: int) -> tuple[int, ...]:
     """Return the shape that a scale a channel has beside the tensor."""
     if scale.numel() == 1:
         return ()
     if scale.dim() != 1:
-        raise OtherwiseError("quantization in blocks")
+        raise UnsupportedSemanticsError("quantization in blocks")
     axis %= x.dim()
     return tuple(scale.numel() if each == axis else 1 for each in range(x.dim()))
 
@@ -307,9 +313,11 @@ def _resize(
         # There was no region before, and pixels lay as torch's nearest ones do.
         return _resized(node, x, _target(x, region, None), "asymmetric")
     if node.get("axes") or node.get("antialias", 0) or node.get("exclude_outside", 0):
-        raise OtherwiseError("a resize of some axes, or one that weighs pixels otherwise")
+        raise UnsupportedSemanticsError(
+            "a resize of some axes, or one that weighs pixels otherwise"
+        )
     if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise OtherwiseError("a resize that keeps the ratio of sides")
+        raise UnsupportedSemanticsError("a resize that keeps the ratio of sides")
     places = node.get("coordinate_transformation_mode", "half_pixel")
     return _resized(node, x, _target(x, scales, sizes), places)
 
@@ -331,9 +339,9 @@ def _target(x: Tensor, scales: Tensor | None, sizes: Tensor | None) -> list[int]
         pairs = zip(x.shape, numbers(scales), strict=True)
         target = [int(ctypes.c_float(size * each).value) for size, each in pairs]
     else:
-        raise OtherwiseError("a resize without sizes and scales")
+        raise UnsupportedSemanticsError("a resize without sizes and scales")
     if target[:2] != list(x.shape[:2]) or len(target) != x.dim() or x.dim() not in (3, 4, 5):
-        raise OtherwiseError("a resize of samples or channels")
+        raise UnsupportedSemanticsError("a resize of samples or channels")
     return target[2:]
 
 
@@ -343,9 +351,9 @@ def _resized(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
         return _nearest(node, x, target, places)
     is_known = places in ("half_pixel", "pytorch_half_pixel", "align_corners")
     if not is_known or mode not in ("linear", "cubic"):
-        raise OtherwiseError(f"a resize whose pixels lie as '{places}' says")
+        raise UnsupportedSemanticsError(f"a resize whose pixels lie as '{places}' says")
     if mode == "cubic" and (x.dim() != 4 or node.get("cubic_coeff_a", -0.75) != -0.75):
-        raise OtherwiseError("a cubic resize of another curve")
+        raise UnsupportedSemanticsError("a cubic resize of another curve")
     name = _LINEAR[len(target)] if mode == "linear" else "bicubic"
     return functional.interpolate(x, target, mode=name, align_corners=places == "align_corners")
 
@@ -357,7 +365,7 @@ def _nearest(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
         return functional.interpolate(x, target, mode="nearest")
     place, rounded = _PLACES.get(places), _ROUNDED.get(how)
     if place is None or rounded is None:
-        raise OtherwiseError(f"a resize whose pixels lie as '{places}' says, by '{how}'")
+        raise UnsupportedSemanticsError(f"a resize whose pixels lie as '{places}' says, by '{how}'")
     for axis, size in enumerate(target, start=2):
         old = x.shape[axis]
         taken = [min(max(rounded(place(each, old, size)), 0), old - 1) for each in range(size)]
@@ -397,10 +405,14 @@ _TORCH_DOMAIN = "torch"
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where torch's gates are among ONNX's: input, output, forget, cell; update, reset, hidden."""
 
-_USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+_DEFAULT_ACTIVATIONS = {
+    "LSTM": ["Sigmoid", "Tanh", "Tanh"],
+    "GRU": ["Sigmoid", "Tanh"],
+    "RNN": ["Tanh"],
+}
 
 
-def with_torch_weights(graph: Graph) -> Graph:
+def convert_recurrent_weights(graph: Graph) -> Graph:
     """Return the graph with recurrent layers that take their weights as torch has them.
 
     Layers that torch cannot run (peepholes, other activations, weights that are computed) stay as
@@ -408,7 +420,7 @@ def with_torch_weights(graph: Graph) -> Graph:
     """
     weights = dict(graph.weights)
     nodes = [
-        _rewritten(node, weights) if node.operator in _GATES and not node.domain else node
+        _convert_node(node, weights) if node.operator in _GATES and not node.domain else node
         for node in graph.nodes
     ]
     used = {name for node in nodes for name in node.inputs} | set(graph.outputs)
@@ -416,7 +428,7 @@ def with_torch_weights(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), weights=kept)
 
 
-def _rewritten(node: Node, weights: dict[str, Tensor]) -> Node:
+def _convert_node(node: Node, weights: dict[str, Tensor]) -> Node:
     """Return the node with torch's weights as its inputs, which are put among all `weights`."""
     x, inner_name, outer_name, bias_name, lengths, hidden_state, cell, peepholes = (
         *node.inputs,
@@ -429,7 +441,7 @@ def _rewritten(node: Node, weights: dict[str, Tensor]) -> Node:
     order, directions = _GATES[node.operator], _directions(node)
     hidden = node.get("hidden_size", outer.shape[-1])
     rows = len(order) * hidden
-    usual = _USUAL[node.operator] * directions
+    usual = _DEFAULT_ACTIVATIONS[node.operator] * directions
     if (
         rows <= 0
         or inner.shape[:2] != (directions, rows)

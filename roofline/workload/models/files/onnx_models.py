@@ -22,21 +22,21 @@ from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError, ModelError, error_text
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, graph_of
-from roofline.workload.models.files.onnx_layers import with_torch_weights
+from roofline.workload.models.files.onnx_graph import Graph, Node, domain_of, read_graph
+from roofline.workload.models.files.onnx_layers import convert_recurrent_weights
 from roofline.workload.models.files.onnx_operators import (
     FUNCTIONS,
     RANDOM,
-    OtherwiseError,
+    UnsupportedSemanticsError,
+    call_unknown,
     integers,
     numbers,
-    unknown_call,
 )
 
-_MOST_KNOWN = 4096
+_MAX_KNOWN_ELEMENTS = 4096
 """Elements of values that are computed beside the pass, because sizes may follow from them."""
 
-_MOST_MADE = 2**24
+_MAX_MADE_ELEMENTS = 2**24
 """Elements that one operator may make of such values before it is seen how many it keeps."""
 
 _OF_SHAPES = ("Shape", "Size")
@@ -76,7 +76,7 @@ class OnnxModel(torch.nn.Module):
         )
         for name, tensor in graph.weights.items():
             is_value = name in sizes or not tensor.dim() or not _is_float(tensor)
-            if is_value and tensor.numel() <= _MOST_KNOWN:
+            if is_value and tensor.numel() <= _MAX_KNOWN_ELEMENTS:
                 self._constants[name] = tensor
                 continue
             safe = _safe_name(name, self._weight_names.values())
@@ -134,21 +134,21 @@ class OnnxModel(torch.nn.Module):
             name in known for name in node.inputs if name
         )
         try:
-            if are_known and _made_elements(node, operands) <= _MOST_MADE:
+            if are_known and _made_elements(node, operands) <= _MAX_MADE_ELEMENTS:
                 with _disable_current_modes():
-                    results = _called(node, operands)
-                if all(each is None or each.numel() <= _MOST_KNOWN for each in results):
+                    results = _call(node, operands)
+                if all(each is None or each.numel() <= _MAX_KNOWN_ELEMENTS for each in results):
                     made = zip(node.outputs, results, strict=False)
                     known |= {name: each for name, each in made if name and each is not None}
                     return results
-            return _called(node, operands)
-        except OtherwiseError:
-            return unknown_call(node, operands, self._graph.known, title=self._title)
+            return _call(node, operands)
+        except UnsupportedSemanticsError:
+            return call_unknown(node, operands, self._graph.known, title=self._title)
 
 
-def _called(node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
+def _call(node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
     if (function := FUNCTIONS.get(node.full_name)) is None:
-        raise OtherwiseError
+        raise UnsupportedSemanticsError
     try:
         result = function(node, *operands)
     except (RuntimeError, ModelError):
@@ -196,8 +196,8 @@ def _last_uses(graph: Graph) -> dict[int, list[str]]:
     return found
 
 
-_DEEPEST = 100
-_MOST_NODES = 1_000_000
+_MAX_DEPTH = 100
+_MAX_NODES = 1_000_000
 
 
 def _without_functions(path: Path, model: Any) -> Any:
@@ -215,18 +215,18 @@ def _without_functions(path: Path, model: Any) -> Any:
 
     def nodes_in(nodes: Iterable[Any], depth: int) -> int:
         """How many nodes these come to."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise FileFormatError(
-                f"{path}: its functions call each other more than {_DEEPEST} deep, or in a circle"
+                f"{path}: its functions call each other more than {_MAX_DEPTH} deep, or in a circle"
             )
         count = 0
         for node in nodes:
             inner = (graph for each in node.attribute for graph in (each.g, *each.graphs))
             count += 1 + nodes_of(domain_of(node), node.op_type, depth)
             count += sum(nodes_in(graph.node, depth + 1) for graph in inner)
-            if count > _MOST_NODES:
+            if count > _MAX_NODES:
                 raise FileFormatError(
-                    f"{path}: its functions come to more than {_MOST_NODES:,} operators"
+                    f"{path}: its functions come to more than {_MAX_NODES:,} operators"
                 )
         return count
 
@@ -234,7 +234,7 @@ def _without_functions(path: Path, model: Any) -> Any:
     return importlib.import_module("onnx.inliner").inline_local_functions(model)
 
 
-_MOST_BYTE = 2**31 - 1
+_MAX_FILE_BYTES = 2**31 - 1
 """What one protobuf message can have; weights beyond that lie in files beside it."""
 
 _SHOWN = 5
@@ -242,7 +242,7 @@ _SHOWN = 5
 
 def onnx_source(path: Path) -> Source:
     """Return the model in an .onnx file, and inputs of the shapes it tells, open sizes as 1."""
-    graph = with_torch_weights(_graph(path))
+    graph = convert_recurrent_weights(_graph(path))
     inputs, input_notes = _inputs(path.name, graph)
     return Source(
         name=str(path),
@@ -268,7 +268,7 @@ def onnx_package() -> Any:
 def _graph(path: Path) -> Graph:
     onnx = onnx_package()
     size_bytes = path.stat().st_size
-    if size_bytes > _MOST_BYTE:
+    if size_bytes > _MAX_FILE_BYTES:
         raise FileFormatError(
             f"{path}: {format_bytes(size_bytes)} are more than an ONNX file can have; its weights"
             " belong into a file beside it"
@@ -288,7 +288,7 @@ def _graph(path: Path) -> Graph:
             f"{path}: the file is cut short or no ONNX model ({type(error).__name__}:"
             f" {printable(error_text(error))[:100]})"
         ) from None
-    return graph_of(path, model)
+    return read_graph(path, model)
 
 
 def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
@@ -340,7 +340,7 @@ def _notes(name: str, graph: Graph) -> Iterator[str]:
 
 # -- what an operator makes of known values --------------------------------------------------------
 
-_NEVER_BESIDE = frozenset(
+_ALWAYS_RECORDED = frozenset(
     {
         *("MatMul", "Gemm", "Einsum", "FusedMatMul", "Conv", "ConvTranspose", "Attention"),
         *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
@@ -348,7 +348,7 @@ _NEVER_BESIDE = frozenset(
 )
 """Products, which must be counted, and what makes much of few numbers."""
 
-_ENDLESS = 2**62
+_UNBOUNDED = 2**62
 
 
 def _made_elements(node: Node, operands: list[Any]) -> int:
@@ -357,8 +357,8 @@ def _made_elements(node: Node, operands: list[Any]) -> int:
     sizes = [each.numel() for each in given]
     try:
         match node.operator:
-            case _ if node.operator in _NEVER_BESIDE:
-                return _ENDLESS
+            case _ if node.operator in _ALWAYS_RECORDED:
+                return _UNBOUNDED
             case "ConstantOfShape" if given:
                 return math.prod(integers(given[0]))
             case "Expand" | "Tile" if len(given) == 2:
@@ -368,10 +368,10 @@ def _made_elements(node: Node, operands: list[Any]) -> int:
                 return math.ceil(abs((last - first) / step)) if step else 0
             case "Concat":
                 return sum(sizes)
-            case _ if math.prod(sizes) <= _MOST_MADE:
+            case _ if math.prod(sizes) <= _MAX_MADE_ELEMENTS:
                 return math.prod(sizes)
             case _:
                 return math.prod(torch.broadcast_shapes(*(each.shape for each in given)))
     # Of values that no size has the operator itself will say what is wrong.
     except (ArithmeticError, ValueError, TypeError, RuntimeError):
-        return _ENDLESS
+        return _UNBOUNDED

@@ -36,7 +36,7 @@ RANDOM = frozenset(
 """Operators that give something else every time."""
 
 
-class OtherwiseError(Exception):
+class UnsupportedSemanticsError(Exception):
     """An operator is used in a way that torch's does not have: its FLOP are unknown."""
 
 
@@ -76,7 +76,7 @@ def _number(tensor: Tensor) -> float | None:
     return None if found is None else found[0]
 
 
-def given(node: Node, name: str, operand: Tensor | None) -> list[int] | None:
+def attribute_or_input(node: Node, name: str, operand: Tensor | None) -> list[int] | None:
     """Return whole numbers that were an attribute first and an input later; None: left out."""
     if operand is not None:
         return integers(operand)
@@ -86,7 +86,7 @@ def given(node: Node, name: str, operand: Tensor | None) -> list[int] | None:
 
 # -- tables: operators that are one call of torch's ------------------------------------------------
 
-_OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
+_UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     **{
         name.capitalize(): getattr(torch, name)
         for name in (
@@ -109,7 +109,7 @@ _OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "RandomNormalLike": torch.randn_like,
     "RandomUniformLike": torch.rand_like,
 }
-_OF_TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+_BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
     "Sub": torch.sub,
     "Mul": torch.mul,
@@ -128,7 +128,7 @@ _OF_TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
         torch.div(x, y) if _are_real(x, y) else torch.div(x, y, rounding_mode="trunc")
     ),
 }
-_OF_NODE: Mapping[str, Function] = {
+_WITH_ATTRIBUTES: Mapping[str, Function] = {
     # Activations.
     "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
     "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
@@ -217,11 +217,13 @@ def _are_real(x: Tensor, y: Tensor) -> bool:
     return x.is_floating_point() or y.is_floating_point() or x.is_complex()
 
 
-def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
+def _call_unary(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor:
     return function(x)
 
 
-def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
+def _call_binary(
+    function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor
+) -> Tensor:
     if node.opset < 7 and node.get("broadcast") and "axis" in node.attributes:
         # The axis placed the dimensions of the second operand in the first.
         behind = x.dim() - node["axis"] % x.dim() - y.dim()
@@ -229,18 +231,20 @@ def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y:
     return function(x, y)
 
 
-def _reduced(function: Function, node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    along = given(node, "axes", axes)
+def _call_reduction(
+    function: Function, node: Node, x: Tensor, axes: Tensor | None = None
+) -> Tensor:
+    along = attribute_or_input(node, "axes", axes)
     if not along and node.get("noop_with_empty_axes", 0):
         return x
     return function(x, along or list(range(x.dim())), _keeps(node))
 
 
 FUNCTIONS: dict[str, Function] = {
-    **_OF_NODE,
-    **{name: functools.partial(_one, each) for name, each in _OF_ONE.items()},
-    **{name: functools.partial(_two, each) for name, each in _OF_TWO.items()},
-    **{name: functools.partial(_reduced, each) for name, each in _REDUCTIONS.items()},
+    **_WITH_ATTRIBUTES,
+    **{name: functools.partial(_call_unary, each) for name, each in _UNARY.items()},
+    **{name: functools.partial(_call_binary, each) for name, each in _BINARY.items()},
+    **{name: functools.partial(_call_reduction, each) for name, each in _REDUCTIONS.items()},
 }
 """What a node calls, by its full name; an operator that is not here is not known."""
 
@@ -301,7 +305,7 @@ def _cumulative_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
 def _dropout(node: Node, x: Tensor, _ratio: Any = None, training: Tensor | None = None) -> Any:
     """Nothing, in inference; its mask is all true."""
     if training is not None and _number(training) != 0:
-        raise OtherwiseError("dropout in training mode")
+        raise UnsupportedSemanticsError("dropout in training mode")
     return x if len(node.outputs) == 1 else (x, torch.ones_like(x, dtype=torch.bool))
 
 
@@ -340,7 +344,7 @@ def _flatten(node: Node, x: Tensor) -> Tensor:
 
 @operator("Unsqueeze")
 def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = given(node, "axes", axes) or []
+    places = attribute_or_input(node, "axes", axes) or []
     rank = x.dim() + len(places)
     for place in sorted(each % rank for each in places):
         x = x.unsqueeze(place)
@@ -349,7 +353,7 @@ def _unsqueeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 @operator("Squeeze")
 def _squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = given(node, "axes", axes)
+    places = attribute_or_input(node, "axes", axes)
     if places is None:
         return x.squeeze()
     return x.squeeze(tuple(places)) if places else x
@@ -360,7 +364,7 @@ def _split(node: Node, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, 
     """Into parts of the sizes that are given, or of the same."""
     axis = node.get("axis", 0)
     same = -(-x.shape[axis] // len(node.outputs))
-    return tuple(torch.split(x, given(node, "split", sizes) or same, axis))
+    return tuple(torch.split(x, attribute_or_input(node, "split", sizes) or same, axis))
 
 
 @operator("Slice")
@@ -370,7 +374,7 @@ def _slices(node: Node, x: Tensor, *operands: Tensor | None) -> Tensor:
         integers(operand) if operand is not None else node[name]
         for name, operand in (("starts", starts), ("ends", ends))
     )
-    along = given(node, "axes", axes) or list(range(len(begin)))
+    along = attribute_or_input(node, "axes", axes) or list(range(len(begin)))
     stride = integers(steps) if steps is not None else [1] * len(begin)
     for along_axis, first, last, step in zip(along, begin, end, stride, strict=True):
         axis = along_axis % x.dim()
@@ -390,7 +394,7 @@ def _constant(node: Node) -> Tensor:
     for name, each in node.attributes.items():
         if kind := {"value_float": torch.float32, "value_int": torch.int64}.get(name.rstrip("s")):
             return torch.tensor(each, dtype=kind)
-    raise OtherwiseError("a constant of texts, or a sparse one")
+    raise UnsupportedSemanticsError("a constant of texts, or a sparse one")
 
 
 @operator("ConstantOfShape")
@@ -412,8 +416,8 @@ def _eye_like(node: Node, x: Tensor) -> Tensor:
 def _pad(node: Node, x: Tensor, *operands: Tensor | None) -> Tensor:
     """At the ends of axes, with a value, the border, or what is mirrored there."""
     pads, value, axes = (*operands, None, None, None)[:3]
-    sizes = given(node, "pads", pads) or []
-    along = given(node, "axes", axes) or list(range(x.dim()))
+    sizes = attribute_or_input(node, "pads", pads) or []
+    along = attribute_or_input(node, "axes", axes) or list(range(x.dim()))
     both = {axis % x.dim(): (sizes[i], sizes[i + len(along)]) for i, axis in enumerate(along)}
     order = [each for axis in reversed(range(x.dim())) for each in both.get(axis, (0, 0))]
     while len(order) > 2 and order[-2:] == [0, 0]:
@@ -485,7 +489,7 @@ def _gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
 @operator("GatherND")
 def _gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     if node.get("batch_dims", 0):
-        raise OtherwiseError("GatherND in batches")
+        raise UnsupportedSemanticsError("GatherND in batches")
     return x[tuple(indices.unbind(-1))]
 
 
@@ -503,7 +507,7 @@ def _scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -
 def _scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     how = node.get("reduction", "none")
     if how not in ("none", "add"):
-        raise OtherwiseError(f"ScatterND that reduces by {how}")
+        raise UnsupportedSemanticsError(f"ScatterND that reduces by {how}")
     return torch.index_put(x, tuple(indices.unbind(-1)), updates, accumulate=how == "add")
 
 
@@ -527,7 +531,7 @@ _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _DTYPES = tuple(DTYPES.values())
 
 
-def unknown_call(
+def call_unknown(
     node: Node, operands: Sequence[Tensor | None], known: Mapping[str, Value], *, title: str
 ) -> tuple[Tensor | None, ...]:
     """What an operator gives that is not known, by the shapes that the file tells.

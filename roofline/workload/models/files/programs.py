@@ -16,7 +16,7 @@ import torch
 from roofline.core.text import printable
 from roofline.core.units import format_bytes
 from roofline.errors import FileFormatError, argument
-from roofline.workload.models.files.archives import Archive, archive_in
+from roofline.workload.models.files.archives import Archive, open_archive
 
 # torch looks operators up by name in all of its own package, where ``torch.os.system`` and
 # ``torch.ops.import_module.__call__`` would be found, computes sizes by evaluating text, and writes
@@ -40,7 +40,7 @@ _HIGHER_ORDER = frozenset(
 )
 """Operators of graphs that run nothing but the graphs and operators that they are given."""
 
-_OF_FILES = re.compile(r"(^|_)(file|filename|path|url|uri|dir|folder)s?($|_)")
+_FILE_ARGUMENT = re.compile(r"(^|_)(file|filename|path|url|uri|dir|folder)s?($|_)")
 _OPENING = frozenset({"from_file", "save", "load", "read_file", "write_file", "load_library"})
 
 MISSING = "which torch does not have here; import the package that brings it, from Python"
@@ -52,7 +52,7 @@ _KINDS = (
 )
 
 
-def why_refused(target: object) -> str:
+def refusal_reason(target: object) -> str:
     """Return why a program may not call ``"torch.ops.aten.relu.default"``; ``""`` if it may."""
     if not isinstance(target, str):
         return "which is no operator"
@@ -74,7 +74,7 @@ def why_refused(target: object) -> str:
         return "which is no operator"
     many: Any = getattr(found, "_schemas", {})
     opens_files = parts[2] in _OPENING or any(
-        "str" in str(argument.type) and _OF_FILES.search(argument.name)
+        "str" in str(argument.type) and _FILE_ARGUMENT.search(argument.name)
         for schema in (*many.values(), *filter(None, [getattr(found, "_schema", None)]))
         for argument in schema.arguments
     )
@@ -94,18 +94,18 @@ _FUNCTIONS = frozenset(
 """What torch writes: its own functions and sympy's, none of which looks anything up by a text."""
 
 _POWERS = ("LShift", "RShift", "PowByNatural", "FloatPow")
-_LONGEST = 2000
-_LARGEST_EXPONENT = 64
+_MAX_LENGTH = 2000
+_MAX_EXPONENT = 64
 """What powers of powers may come to: numbers stay small enough to compute."""
 
-_LARGEST_NUMBER = 2**64
+_MAX_NUMBER = 2**64
 
 
 def is_arithmetic(text: str) -> bool:
     """Whether evaluating a text does nothing but arithmetic, and soon ends."""
     try:
-        tree = ast.parse(text if len(text) <= _LONGEST else "", mode="eval")
-        return _power(tree.body) <= _LARGEST_EXPONENT
+        tree = ast.parse(text if len(text) <= _MAX_LENGTH else "", mode="eval")
+        return _power(tree.body) <= _MAX_EXPONENT
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -114,7 +114,7 @@ def _power(part: ast.AST) -> float:
     """The largest product of exponents that stand within each other; infinite: no arithmetic."""
     own = 1.0
     match part:
-        case ast.Constant(value=int() | float() as value) if abs(value) <= _LARGEST_NUMBER:
+        case ast.Constant(value=int() | float() as value) if abs(value) <= _MAX_NUMBER:
             pass
         case ast.Name(id=name) if "__" not in name:
             pass
@@ -152,7 +152,7 @@ def _exponent(node: ast.expr) -> float:
 
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,499}")
-_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f\x7f\u2028\u2029]')
+_FORBIDDEN_CHARACTERS = re.compile(r'["\\\x00-\x1f\x7f\u2028\u2029]')
 """What no name of a weight or module has: torch writes them between quotes into code."""
 
 _CONTAINERS = (
@@ -202,29 +202,29 @@ _NAMED_VALUES = (
     *("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values"),
     *("custom_obj_values", "range_constraints"),
 )
-_MANY = re.compile(r"\D*0*[1-9]\d{6,}")
+_HUGE_NUMBER = re.compile(r"\D*0*[1-9]\d{6,}")
 """Symbols of sizes are numbered, and torch counts up to each number."""
 
 
 def _check(path: Path, where: str, value: Any) -> None:
     """Refuses a value that names or computes what no exported program does."""
     if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
-        raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
+        raise _refused(path, f"a size is {_quote(value)}, which is no arithmetic")
     if isinstance(value, dict):
         for target in (value[key] for key in ("target", "as_operator") if key in value):
-            why = why_refused(target)
+            why = refusal_reason(target)
             if why == MISSING:
-                raise FileFormatError(f"{path}: the program calls {_shown(target)}, {why}")
+                raise FileFormatError(f"{path}: the program calls {_quote(target)}, {why}")
             if why:
-                raise _refused(path, f"the program calls {_shown(target)}, {why}")
+                raise _refused(path, f"the program calls {_quote(target)}, {why}")
         for name in value if where in _NAMED_VALUES else ():
             if not _NAME.fullmatch(name):
-                raise _refused(path, f"a value called {_shown(name)}, which is no name")
-            if where == "range_constraints" and _MANY.fullmatch(name):
-                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
+                raise _refused(path, f"a value called {_quote(name)}, which is no name")
+            if where == "range_constraints" and _HUGE_NUMBER.fullmatch(name):
+                raise _refused(path, f"more than a million sizes, up to {_quote(name)}")
     elif isinstance(value, str) and value:
         if where in _NAMES and not _NAME.fullmatch(value):
-            raise _refused(path, f"something called {_shown(value)}, which is no name")
+            raise _refused(path, f"something called {_quote(value)}, which is no name")
         if where in _PATHS:
             _check_path(path, value)
         if where in ("in_spec", "out_spec"):
@@ -233,8 +233,8 @@ def _check(path: Path, where: str, value: Any) -> None:
 
 def _check_path(path: Path, name: str) -> None:
     """Refuses a name of a weight or module that would be code where torch writes it into some."""
-    if _UNSPEAKABLE.search(name):
-        raise _refused(path, f"something is called {_shown(name)}")
+    if _FORBIDDEN_CHARACTERS.search(name):
+        raise _refused(path, f"something is called {_quote(name)}")
 
 
 # -- what goes in and comes out --------------------------------------------------------------------
@@ -267,7 +267,7 @@ def _check_structure(path: Path, text: str) -> None:
     for where, value in parts:
         if where == "type" and value is not None and value not in _CONTAINERS:
             if not (isinstance(value, str) and _OTHER_OUTPUTS.fullmatch(value)):
-                raise _refused(path, f"an input or output is of the type {_shown(value)}")
+                raise _refused(path, f"an input or output is of the type {_quote(value)}")
         elif where == "context" and isinstance(value, str):
             # The keys of a dictionary: they become names of arguments in code that torch writes.
             for _, part in _parts(value) or [("", value)]:
@@ -275,34 +275,34 @@ def _check_structure(path: Path, text: str) -> None:
                     what = "an input is of a type of its own, which torch would import"
                     raise _refused(path, what)
                 if isinstance(part, str) and not re.fullmatch(r"[\w .:/-]*", part):
-                    raise _refused(path, f"an input is called {_shown(part)}")
+                    raise _refused(path, f"an input is called {_quote(part)}")
 
 
 def _refused(path: Path, why: str) -> FileFormatError:
     return FileFormatError(f"{path}: not opened: {why}; torch.export writes no such thing")
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     return f"'{printable(str(value))[:80]}'"
 
 
-_MOST_TEXT_BYTE = 2**29
-_MOST_EXAMPLES_BYTE = 2**31
+_MAX_TEXT_BYTES = 2**29
+_MAX_EXAMPLES_BYTES = 2**31
 
-_EARLIER = "serialized_exported_program.json"
+_LEGACY_PROGRAM = "serialized_exported_program.json"
 """What the program is called in files of torch before 2.7."""
 
-_EARLIER_PICKLES = (
+_LEGACY_PICKLES = (
     "serialized_state_dict.pt",
     "serialized_state_dict.json",
     "serialized_constants.pt",
     "serialized_constants.json",
     "serialized_example_inputs.pt",
 )
-_EARLIER_TEXTS = ("version", _EARLIER, "extra_files")
+_LEGACY_TEXTS = ("version", _LEGACY_PROGRAM, "extra_files")
 
 _STORED = re.compile(r"[A-Za-z0-9_.-]+")
-_MOST_REPEATED = 2**26
+_MAX_EXPANDED_ELEMENTS = 2**26
 """Elements of a tensor that is stored as fewer, each of which stands for several."""
 
 
@@ -321,14 +321,14 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
     for name in archive.size_bytes:
         # torch finds members whatever the case of their names, and writes none in capitals.
         if name != name.lower() and not name.startswith("extra"):
-            raise _refused(path, f"{_shown(name)} in it is in capitals")
-    place, pickles = _EARLIER, _EARLIER_PICKLES
-    if any(each.endswith(_EARLIER) for each in archive.size_bytes):
+            raise _refused(path, f"{_quote(name)} in it is in capitals")
+    place, pickles = _LEGACY_PROGRAM, _LEGACY_PICKLES
+    if any(each.endswith(_LEGACY_PROGRAM) for each in archive.size_bytes):
         # torch looks for what it writes now first: what is here would not be what it opens.
         for name in archive.size_bytes:
-            known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
+            known = (*_LEGACY_TEXTS, *_LEGACY_PICKLES)
             if archive.folder or name.partition("/")[0] not in known:
-                raise _refused(path, f"{_shown(name)} lies beside a program of torch before 2.7")
+                raise _refused(path, f"{_quote(name)} lies beside a program of torch before 2.7")
     elif not models:
         raise FileFormatError(
             f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
@@ -348,7 +348,7 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
     for name in pickles:
         if name in archive and not allow_pickle:
             _check_plain(archive, name)
-    return _program(path, archive.read(place, max_bytes=_MOST_TEXT_BYTE))
+    return _program(path, archive.read(place, max_bytes=_MAX_TEXT_BYTES))
 
 
 def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
@@ -359,7 +359,7 @@ def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
             _check_plain(archive, earlier)
         return
     name = f"data/{kind}/model_{kind}_config.json"
-    content = archive.read(name, max_bytes=_MOST_TEXT_BYTE)
+    content = archive.read(name, max_bytes=_MAX_TEXT_BYTES)
     try:
         entries = dict[str, Any](json.loads(content)["config"])
         for known, entry in entries.items():
@@ -378,7 +378,7 @@ def _check_tensor(
         raise FileFormatError(f"{what} is missing in it")
     if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
         if not allow_pickle:
-            raise _pickle(path, f"'{printable(name)[:60]}' is pickled")
+            raise _pickle_error(path, f"'{printable(name)[:60]}' is pickled")
         return
     meta = entry["tensor_meta"]
     sizes = tuple(int(each["as_int"]) for each in meta["sizes"])
@@ -388,7 +388,7 @@ def _check_tensor(
     if min(sizes, default=0) < 0 or (elements and not size_bytes):
         raise FileFormatError(f"{what} has the shape {sizes} and no values in the file")
     # torch copies what is repeated.
-    if elements > max(size_bytes, _MOST_REPEATED):
+    if elements > max(size_bytes, _MAX_EXPANDED_ELEMENTS):
         stored = format_bytes(size_bytes)
         raise FileFormatError(f"{what} has the shape {sizes} and {stored} of values in the file")
     if device not in ("cpu", "meta"):
@@ -400,14 +400,14 @@ def _check_tensor(
 
 def _check_plain(archive: Archive, name: str) -> None:
     """Refuse what torch cannot load without running a pickle, as it would then run it."""
-    content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
+    content = archive.read(name, max_bytes=_MAX_EXAMPLES_BYTES)
     if content.startswith(b"PK"):
-        archive_in(archive.path, io.BytesIO(content))
+        open_archive(archive.path, io.BytesIO(content))
     try:
         if content:
             torch.load(io.BytesIO(content), weights_only=True, map_location="meta")
     except Exception as error:
-        raise _pickle(archive.path, f"'{name}' is a pickle{refused_import(error)}") from error
+        raise _pickle_error(archive.path, f"'{name}' is a pickle{refused_import(error)}") from error
 
 
 _IMPORT = re.compile(r"GLOBAL ([\w.]+)")
@@ -420,7 +420,7 @@ def refused_import(error: BaseException | None) -> str:
     return f" that imports {printable(found[1])[:80]}" if found else ""
 
 
-def _pickle(path: Path, what: str) -> FileFormatError:
+def _pickle_error(path: Path, what: str) -> FileFormatError:
     return FileFormatError(
         f"{path}: {what}, and unpickling runs what a file says; add"
         f" {argument('allow_pickle', True)} if you trust it"

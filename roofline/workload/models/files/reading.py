@@ -29,7 +29,7 @@ from roofline.errors import (
 )
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.archives import Archive, archive_in
+from roofline.workload.models.files.archives import Archive, open_archive
 from roofline.workload.models.files.formats import (
     ONNX,
     PICKLE,
@@ -38,13 +38,13 @@ from roofline.workload.models.files.formats import (
     ZIP,
     StoredModel,
     check_foreign,
+    file_kind,
     is_model_file,
-    kind_of,
 )
 from roofline.workload.models.files.programs import check_program_file, output_types, refused_import
 from roofline.workload.models.libraries.availability import library_or_reason
 
-_LONGEST = 200
+_MAX_MESSAGE = 200
 
 
 @contextlib.contextmanager
@@ -59,20 +59,20 @@ def _reading(path: Path, how: str) -> Iterator[None]:
     except Exception as error:
         # What it points to was logged, and is not shown.
         said = printable(error_text(error)).partition(" Please check the warnings above")[0]
-        said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
+        said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]} …"
         raise FileFormatError(
             f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
         ) from error
 
 
-TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
+UNPICKLED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
 """What results say of a file that was trusted."""
 
 
 # -- TorchScript -----------------------------------------------------------------------------------
 
 _JIT: Any = torch.jit
-_MOST_CODE_BYTE = 2**27
+_MAX_CODE_BYTES = 2**27
 
 _TEXTS = re.compile(
     r"(#[^\n]*)"
@@ -88,7 +88,16 @@ _OPENING = re.compile(r"\b(from_file|save|read_file|write_file|load_library|rpc_
 """Functions that open files or speak to other machines, by whatever way they are named."""
 
 _CALLED = re.compile(r"(?<![.\w])ops\.(\w+)\.(\w+)")
-_OWN = ("aten", "prim", "prims", "quantized", "prepacked", "mkldnn", "mkldnn_prepacked", "sparse")
+_TORCH_NAMESPACES = (
+    "aten",
+    "prim",
+    "prims",
+    "quantized",
+    "prepacked",
+    "mkldnn",
+    "mkldnn_prepacked",
+    "sparse",
+)
 _CLASS = re.compile(r"__torch__[.\n]torch[.\n]classes[.\n](\w+)")
 _KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
 _PICKLES = ("data.pkl", "constants.pkl")
@@ -101,7 +110,7 @@ def _torchscript(archive: Archive) -> Source:
         # torch finds members whatever the case of their names.
         is_code = name.lower().startswith("code/") and name.lower().endswith(".py")
         if is_code or name.lower() in _PICKLES:
-            content = archive.read(name, max_bytes=_MOST_CODE_BYTE)
+            content = archive.read(name, max_bytes=_MAX_CODE_BYTES)
             _check_code(path, content.decode("utf-8", "replace"), is_code=is_code)
     with _reading(path, "torch.jit"):
         script: Any = torch.jit.load(str(path), map_location="cpu")
@@ -136,7 +145,7 @@ def _check_code(path: Path, text: str, *, is_code: bool) -> None:
     if is_code and (found := _OPENING.search(text)):
         raise FileFormatError(f"{path}: not opened: its code calls '{found[1]}', which opens files")
     for namespace, name in _CALLED.findall(text) if is_code else ():
-        if namespace not in _OWN and not hasattr(getattr(torch.ops, namespace), name):
+        if namespace not in _TORCH_NAMESPACES and not hasattr(getattr(torch.ops, namespace), name):
             # torch would say so in many lines.
             raise FileFormatError(
                 f"{path}: its code calls operators of '{printable(namespace)}', which are not"
@@ -146,7 +155,7 @@ def _check_code(path: Path, text: str, *, is_code: bool) -> None:
 
 def _exported(path: Path, *, allow_pickle: bool) -> Source:
     """The model in a .pt2 file, and the inputs that it was exported with."""
-    archive = archive_in(path)
+    archive = open_archive(path)
     types = output_types(check_program_file(archive, allow_pickle=allow_pickle))
     if any(each.startswith("transformers.") for each in types):
         # torch asks for the library's types by name.
@@ -171,7 +180,7 @@ def _exported(path: Path, *, allow_pickle: bool) -> Source:
         module=module,
         default_inputs=inputs,
         input_notes=notes,
-        notes=(f"{path.name}: {TRUSTED}",) if allow_pickle else (),
+        notes=(f"{path.name}: {UNPICKLED}",) if allow_pickle else (),
     )
 
 
@@ -198,10 +207,10 @@ def _inputs(
 # -- what torch.save wrote: unpickled only where the user says so ----------------------------------
 
 
-def _saved(path: Path, *, allow_pickle: bool) -> Any:
+def _load_saved(path: Path, *, allow_pickle: bool) -> Any:
     """What torch.save wrote into a file; what only running its code would tell, where allowed."""
-    is_zip = kind_of(path) == ZIP
-    if is_zip and "data.pkl" not in archive_in(path):
+    is_zip = file_kind(path) == ZIP
+    if is_zip and "data.pkl" not in open_archive(path):
         raise FileFormatError(
             f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
         )
@@ -223,20 +232,20 @@ def _saved(path: Path, *, allow_pickle: bool) -> Any:
 
 def _pickled(path: Path, *, allow_pickle: bool) -> Source:
     """The module that `torch.save` pickled into a file."""
-    found = _saved(path, allow_pickle=allow_pickle)
+    found = _load_saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
-        return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
+        return Source(name=str(path), module=found, notes=(f"{path.name}: {UNPICKLED}",))
     if isinstance(found, Mapping):
         raise ModelError(
             f"{path}: it holds weights and no model; give what makes the model (file.py:Model),"
             f" and {argument('weights', path.name)}"
         )
-    raise ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
+    raise ModelError(f"{path}: it holds {_type_name(found)}, not a torch.nn.Module")
 
 
 def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
     """Return the weights in a file; those of a checkpoint lie under the key of its model."""
-    kind = kind_of(path)
+    kind = file_kind(path)
     if path.suffix.lower() == ".safetensors":
         with _reading(path, "safetensors"):
             if found := load_file(path):
@@ -247,24 +256,24 @@ def _weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]
             f"{path}: no weights that are read here; they are read from what torch.save wrote, and"
             " from .safetensors"
         )
-    archive = archive_in(path) if kind == ZIP else None
+    archive = open_archive(path) if kind == ZIP else None
     if archive and (archive.within("code/") or "models/model.json" in archive):
         raise ModelError(
             f"{path}: this is a whole model and not weights alone; give it as the model, without"
             f" {argument('weights')}"
         )
-    found = _saved(path, allow_pickle=allow_pickle)
+    found = _load_saved(path, allow_pickle=allow_pickle)
     if isinstance(found, torch.nn.Module):
         found = found.state_dict()
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping) or not found:
-        raise ModelError(f"{path}: there are no weights in it but {_kind(found)}")
+        raise ModelError(f"{path}: there are no weights in it but {_type_name(found)}")
     for name, each in found.items():
         if not isinstance(name, str) or not isinstance(each, torch.Tensor):
             raise ModelError(
-                f"{path}: '{printable(str(name))[:60]}' in it is {_kind(each)}, not a tensor;"
+                f"{path}: '{printable(str(name))[:60]}' in it is {_type_name(each)}, not a tensor;"
                 " save model.state_dict() alone"
             )
     return found
@@ -283,8 +292,7 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
     if unexpected:
         first = printable(unexpected[0])[:80]
         differences.append(
-            f"{len(unexpected)} in it are not in the model ('{first}')"
-            f"{did_you_mean(first, missing)}"
+            f"{len(unexpected)} in it are not in the model ('{first}'){did_you_mean(first, missing)}"
         )
         prefix = f"{unexpected[0].partition('.')[0]}."
         if all(each.startswith(prefix) and each.removeprefix(prefix) in own for each in unexpected):
@@ -308,7 +316,7 @@ def _with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor
     return replace(source, module=module, notes=notes, rebuild=None)
 
 
-def _kind(found: object) -> str:
+def _type_name(found: object) -> str:
     return f"a {type(found).__name__}" if found is not None else "nothing"
 
 
@@ -319,7 +327,7 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
     """Return the model in a file, with its weights, and the inputs it was exported with."""
     path = Path(name)
     check_foreign(path)
-    kind = kind_of(path)
+    kind = file_kind(path)
     suffix = path.suffix.lower()
     if suffix in ONNX:
         if kind:
@@ -328,7 +336,7 @@ def file_source(name: str, *, allow_pickle: bool = False) -> Source:
 
         return onnx_source(path)
     if kind == ZIP:
-        archive = archive_in(path)
+        archive = open_archive(path)
         if suffix in PROGRAM or archive.within("models/"):
             return _exported(path, allow_pickle=allow_pickle)
         if archive.within("code/"):

@@ -75,7 +75,7 @@ def _torchvision_or_reason() -> tuple[ModuleType | None, str]:
             for operator in ("nms", "qnms"):
                 library.define(f"{operator}{arguments}")
         except RuntimeError as error:
-            return None, f"importing it failed: {said(error)}"
+            return None, f"importing it failed: {describe_error(error)}"
         found, reason = _imported("torchvision")
     if found is not None and not callable(getattr(found.models, "list_models", None)):
         return None, "importing it failed: it has no models"
@@ -95,7 +95,7 @@ def install_command() -> str:
     return f"{python} -m pip install 'roofline[models]'"
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What an exception is and says, in one line."""
     return f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
 
@@ -128,7 +128,7 @@ def _imported(name: str) -> tuple[ModuleType | None, str]:
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             install = "pip install torchvision" if name == "torchvision" else install_command()
             return None, f"it is not installed; install it with: {install}"
-        return None, f"importing it failed: {said(error)}"
+        return None, f"importing it failed: {describe_error(error)}"
 
 
 def _forget_torchvision() -> None:

@@ -39,7 +39,7 @@ def names_of(library: Library) -> frozenset[str]:
     )
 
 
-def has(library: Library, name: str) -> bool:
+def has_model(library: Library, name: str) -> bool:
     """Whether that library has a model of that name; timm's may end in a tag (``.in1k``)."""
     if library == "timm":
         plain = name.partition(".")[0]
@@ -58,10 +58,14 @@ def transformers_classes() -> frozenset[str]:
 
 def transformers_type(name: str) -> str | None:
     """The type that is meant; ``-`` and ``_`` are the same: ``xlm_roberta`` is ``xlm-roberta``."""
-    return name if name in names_of("transformers") else _types_by_plain_name().get(_plain(name))
+    return (
+        name
+        if name in names_of("transformers")
+        else _types_by_plain_name().get(_normalize_type(name))
+    )
 
 
-def is_on_a_hub(name: str) -> bool:
+def is_hub_name(name: str) -> bool:
     """Whether a name looks like that of a model on a hub: it has such signs, and is no type."""
     has_signs = "-" in name or "/" in name
     return has_signs and bool(names_of("transformers")) and transformers_type(name) is None
@@ -74,7 +78,7 @@ def is_abstract(name: str) -> bool:
 
 def nearest_type(name: str) -> str | None:
     """The type that begins a name of a model on a hub: ``gpt2`` in ``openai-community/gpt2-xl``."""
-    plain = _plain(name.rpartition("/")[2].lower())
+    plain = _normalize_type(name.rpartition("/")[2].lower())
     found = [each for each in _types_by_plain_name() if plain.startswith(each)]
     return _types_by_plain_name()[max(found, key=len)] if found else None
 
@@ -85,13 +89,13 @@ def all_names() -> Iterator[str]:
         yield from sorted(names_of(library))
 
 
-def _plain(name: str) -> str:
+def _normalize_type(name: str) -> str:
     return name.replace("-", "_")
 
 
 @functools.cache
 def _types_by_plain_name() -> dict[str, str]:
-    return {_plain(kind): kind for kind in sorted(names_of("transformers"))}
+    return {_normalize_type(kind): kind for kind in sorted(names_of("transformers"))}
 
 
 @functools.cache
@@ -142,7 +146,7 @@ def _sources(package: str, folder: str, *patterns: str) -> Iterator[str]:
 
 # -- layers of torch -------------------------------------------------------------------------------
 
-TAKE_MODULES = frozenset(["Sequential", "TransformerEncoder", "TransformerDecoder"])
+CONTAINERS = frozenset(["Sequential", "TransformerEncoder", "TransformerDecoder"])
 """Layers that are made of other layers, which a design writes one by one."""
 
 _NO_LAYERS = re.compile(
@@ -151,12 +155,12 @@ _NO_LAYERS = re.compile(
 _LISTED = re.compile(r'^\s+"(\w+)",$', re.MULTILINE)
 
 
-def plain_name(name: str) -> str:
+def normalize_layer_name(name: str) -> str:
     """A name as the table of layers has it: ``conv_transpose2d`` is ``convtranspose2d``."""
     return name.replace("_", "").lower()
 
 
-def written_names(names: Iterable[str]) -> Iterator[str]:
+def layer_class_names(names: Iterable[str]) -> Iterator[str]:
     """Those of torch's names that can be layers: no losses, nothing lazy, no containers."""
     return (each for each in names if each[0].isupper() and not _NO_LAYERS.fullmatch(each))
 
@@ -165,6 +169,6 @@ def written_names(names: Iterable[str]) -> Iterator[str]:
 def listed_layers() -> tuple[str, ...]:
     """Names of layers as they are completed; none where torch lists them in another way."""
     for text in _sources("torch", "nn/modules", "__init__.py"):
-        names = set(written_names(_LISTED.findall(text))) - TAKE_MODULES
-        return tuple(sorted([*map(plain_name, names), "attention", "residual"]))
+        names = set(layer_class_names(_LISTED.findall(text))) - CONTAINERS
+        return tuple(sorted([*map(normalize_layer_name, names), "attention", "residual"]))
     return ()

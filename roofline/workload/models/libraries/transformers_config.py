@@ -25,7 +25,7 @@ from roofline.errors import (
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
 
-_MOST_BYTE = 2**24
+_MAX_BYTES = 2**24
 """Of a configuration; published ones have kilobytes."""
 
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
@@ -51,12 +51,12 @@ class Settings:
         return {**self.base, **self.given}
 
 
-def _wrong(what: str) -> InputError:
+def _config_error(what: str) -> InputError:
     return InputError(f"{argument('config')} {what}")
 
 
-def settings_of(text: str) -> Settings:
-    """Return the settings that ``--config TEXT`` asks for (docs/how-to/model-configurations.md).
+def parse_settings(text: str) -> Settings:
+    """Return the settings that ``--config TEXT`` asks for (docs/model-configurations.md).
 
     That is ``llama-3.1-8b`` (bundled), ``path/to/config.json`` or its folder,
     ``hidden_size=256,num_hidden_layers=4``, or one of the first two and what is changed in it.
@@ -69,12 +69,12 @@ def settings_of(text: str) -> Settings:
     for item in items:
         key, equals, value = map(str.strip, item.partition("="))
         if not equals or not key.isidentifier():
-            raise _wrong(f"'{cut(item)}': expected key=value; {_FORMS}")
+            raise _config_error(f"'{cut(item)}': expected key=value; {_FORMS}")
         if key in given:
-            raise _wrong(f"{key}: stands twice; leave one out")
+            raise _config_error(f"{key}: stands twice; leave one out")
         given[key] = _value(key, value)
     if not given and not found.origin:
-        raise _wrong(f"'{cut(text)}': says nothing; {_FORMS}")
+        raise _config_error(f"'{cut(text)}': says nothing; {_FORMS}")
     return replace(found, given=given)
 
 
@@ -110,7 +110,7 @@ def _items(text: str) -> Iterator[str]:
             start = position + 1
     if depth or is_quoted:
         what = "a quote" if is_quoted else "brackets"
-        raise _wrong(f"'{cut(text)}': {what} in it do not match")
+        raise _config_error(f"'{cut(text)}': {what} in it do not match")
     if last := text[start:].strip():
         yield last
 
@@ -125,9 +125,9 @@ def _value(key: str, text: str) -> Any:
             return read(text)
     if is_json:
         fix = 'lists and tables are written as [1,2] and {"a":1}'
-        raise _wrong(f"{key}={cut(text)}: not valid JSON; {fix}")
+        raise _config_error(f"{key}={cut(text)}: not valid JSON; {fix}")
     if not text:
-        raise _wrong(f"{key}=: has no value; write {key}=4096, say")
+        raise _config_error(f"{key}=: has no value; write {key}=4096, say")
     return text
 
 
@@ -135,21 +135,21 @@ def _value(key: str, text: str) -> Any:
 
 
 def _base(item: str) -> Settings:
-    there = _there(Path(item))
+    there = _stat_or_none(Path(item))
     is_folder = there is not None and stat.S_ISDIR(there.st_mode)
     path = Path(item) / "config.json" if is_folder else Path(item)
     is_bundled = not is_folder and path.suffix != ".json" and path.name == item
     if is_bundled:
         path = _folder() / f"{item}.json"
-        if not _there(path):
-            raise _wrong(
+        if not _stat_or_none(path):
+            raise _config_error(
                 f"{cut(item)}: no configuration of that name comes with roofline"
                 f"{did_you_mean(item, bundled_names())} (there are {', '.join(bundled_names())};"
                 " nothing is downloaded; a config.json or key=value works too)"
             )
     fix = "give a model's config.json"
-    there = _there(path)
-    if there and there.st_size > _MOST_BYTE:
+    there = _stat_or_none(path)
+    if there and there.st_size > _MAX_BYTES:
         raise refused(str(path), f"is no configuration: it has {there.st_size:,} bytes", fix)
     content: Any = read_json(path, fix=fix)
     if not isinstance(content, dict):
@@ -163,7 +163,7 @@ def _base(item: str) -> Settings:
     return Settings(origin=origin, base=found)
 
 
-def _there(path: Path) -> os.stat_result | None:
+def _stat_or_none(path: Path) -> os.stat_result | None:
     """What lies at a path; None: nothing does, or no path is as long."""
     try:
         return path.stat()
@@ -181,16 +181,16 @@ SIZES = (
 )
 """What decides what a model costs, by transformers' standard names."""
 
-_NEEDED = (
+_REQUIRED_SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads"),
 )
 """Those of them that no model does without."""
 
-_MOST = 2**40
+_MAX_SIZE = 2**40
 """No size is as large."""
 
-_MOST_PARTS = 4096
+_MAX_LAYERS = 4096
 """More layers, or heads, than any model has."""
 
 
@@ -200,25 +200,25 @@ def _check_values(config_class: Callable[..., Any], settings: Settings) -> None:
     Of those in a file, only what no model does without: the others may follow from them.
     """
     own_names = getattr(config_class, "attribute_map", {})
-    for names, values in ((SIZES, settings.given), (_NEEDED, settings.base)):
+    for names, values in ((SIZES, settings.given), (_REQUIRED_SIZES, settings.base)):
         sizes = {name for each in names for name in (each, own_names.get(each, each))}
         for key, value in values.items():
-            is_size = type(value) is int and 1 <= value < _MOST
+            is_size = type(value) is int and 1 <= value < _MAX_SIZE
             if key not in sizes or is_size or value is None:
                 continue
-            must = f"be a whole number from 1 to {_MOST:,}"
+            must = f"be a whole number from 1 to {_MAX_SIZE:,}"
             if values is settings.given:
-                raise _wrong(f"{key}={cut(_shown_value(value))}: must {must}")
+                raise _config_error(f"{key}={cut(_shown_value(value))}: must {must}")
             if isinstance(value, (int, float, str)):
-                raise _wrong(
+                raise _config_error(
                     f"{settings.origin}: {key} is {cut(json.dumps(value))}; it must {must}"
                 )
     tables = (settings.all, *(each for each in settings.all.values() if isinstance(each, Mapping)))
     for key, value in (pair for table in tables for pair in table.items()):
-        most = 16 * _MOST_PARTS if key == "num_labels" else _MOST_PARTS
+        most = 16 * _MAX_LAYERS if key == "num_labels" else _MAX_LAYERS
         is_made = str(key).endswith(("layers", "n_layer", "blocks", "num_labels"))
         if is_made and type(value) is int and value > most:
-            raise _wrong(
+            raise _config_error(
                 f"{cut(str(key))}={cut(str(value))}: no model has as many; each is made, so there"
                 f" may be {most:,} at most"
             )
@@ -253,23 +253,23 @@ def _check_sizes(of: Sizes, asked: str) -> None:
     heads, shared = of("num_attention_heads"), of("num_key_value_heads")
     width, length = of("hidden_size"), of("head_dim")
     if heads and shared and heads % shared:
-        most = min(heads, _MOST_PARTS)
+        most = min(heads, _MAX_LAYERS)
         divisors = [str(each) for each in range(1, most + 1) if heads % each == 0]
-        raise _wrong(
+        raise _config_error(
             f"num_key_value_heads={shared}: the {heads} heads of {asked} cannot share them evenly;"
             f" {', '.join(divisors[-6:])} divide {heads}"
         )
     # With a head size of its own, a model may be narrower or wider than its heads.
     is_odd = length is None or length == (width or 0) // (heads or 1)
     if heads and width and width % heads and is_odd:
-        raise _wrong(
+        raise _config_error(
             f"hidden_size={width}: does not divide into the {heads} heads of {asked};"
             f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
         )
     counts = map(of, ("num_local_experts", "num_experts", "n_routed_experts"))
     experts, chosen = next(filter(None, counts), None), of("num_experts_per_tok")
     if experts and chosen and chosen > experts:
-        raise _wrong(
+        raise _config_error(
             f"num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most {experts}"
         )
 
@@ -282,7 +282,7 @@ def _shown_value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
 
 
-_OF_CHECKPOINTS = frozenset(
+_CHECKPOINT_SETTINGS = frozenset(
     (
         *("architectures", "auto_map", "transformers_version", "_name_or_path", "name_or_path"),
         *("_commit_hash", "model_type", "torch_dtype", "dtype", "quantization_config"),
@@ -291,10 +291,10 @@ _OF_CHECKPOINTS = frozenset(
 )
 """What a checkpoint's config.json says of other things than sizes."""
 
-_OF_POSITIONS = ("rope_theta", "rope_scaling", "partial_rotary_factor")
+_POSITION_SETTINGS = ("rope_theta", "rope_scaling", "partial_rotary_factor")
 """What older files call the parts of ``rope_parameters``."""
 
-_DROPPED = (
+_IGNORED = (
     "model_type",
     "transformers_version",
     "quantization_config",
@@ -303,7 +303,7 @@ _DROPPED = (
 )
 
 
-def configured(
+def build_config(
     config_class: Callable[..., Any], settings: Settings, *, asked: str
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a configuration with the sizes of `settings`, and notes on it."""
@@ -312,19 +312,19 @@ def configured(
     kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
     if kind is not None and own is not None and kind != own:
         shown = cut(str(kind))
-        raise _wrong(
+        raise _config_error(
             f"{origin or f'model_type={kind}'}: these are sizes of a model of type '{shown}', and"
             f" {asked} is of type '{own}'; write hf:{shown}"
         )
     known = _known(config_class)
     if unknown := next((each for each in settings.given if each not in known), None):
-        raise _wrong(
+        raise _config_error(
             f"{unknown}={cut(str(settings.given[unknown]))}: {of} has no such setting"
             f"{did_you_mean(unknown, sorted(known))}"
         )
     strange = sorted(set(settings.base) - known)
     if method := next((each for each in strange if callable(getattr(config_class, each, 0))), ""):
-        raise _wrong(f"{origin}: {cut(method)} is no setting; leave it out")
+        raise _config_error(f"{origin}: {cut(method)} is no setting; leave it out")
     if strange:
         shown = ", ".join(map(cut, strange[:5]))
         notes.append(
@@ -336,7 +336,7 @@ def configured(
             f"{origin} is of quantised weights; they are counted in the type of the"
             " activations (what fewer bits are worth: --weight-bits)"
         )
-    values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
+    values = {key: value for key, value in settings.all.items() if key not in _IGNORED}
     _check_values(config_class, settings)
     _check_sizes(_sizes_as_written(config_class, values), asked)
     try:
@@ -360,7 +360,7 @@ def plain_configuration(config: Any) -> Mapping[str, object]:
     return plain
 
 
-def what_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
+def describe_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
     """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
     given = ", ".join(f"{key}={_shown_value(value)}" for key, value in settings.given.items())
     if not settings.origin:
@@ -377,7 +377,7 @@ def _name(config_class: Callable[..., Any]) -> str:
 def _known(config_class: Callable[..., Any]) -> frozenset[str]:
     """The names under which a class takes settings, older ones too."""
     # Some models ask for a head size that their class does not name.
-    names = {*getattr(config_class, "attribute_map", ()), *_OF_CHECKPOINTS, "head_dim"}
+    names = {*getattr(config_class, "attribute_map", ()), *_CHECKPOINT_SETTINGS, "head_dim"}
     if dataclasses.is_dataclass(config_class):
         names |= {each.name for each in dataclasses.fields(config_class)}
     for each in getattr(config_class, "__mro__", ()):
@@ -386,7 +386,7 @@ def _known(config_class: Callable[..., Any]) -> frozenset[str]:
             names |= set(inspect.signature(each.__init__).parameters)
     names -= {"self", "args", "kwargs"}
     if not names.isdisjoint(("rope_parameters", "rope_theta", "rope_scaling")):
-        names |= {*_OF_POSITIONS}
+        names |= {*_POSITION_SETTINGS}
     return frozenset(names)
 
 

@@ -21,7 +21,7 @@ from roofline.core.units import format_shape
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source, build
-from roofline.workload.models.libraries.availability import said
+from roofline.workload.models.libraries.availability import describe_error
 from roofline.workload.models.libraries.names import (
     is_abstract,
     names_of,
@@ -29,7 +29,11 @@ from roofline.workload.models.libraries.names import (
     transformers_classes,
     transformers_type,
 )
-from roofline.workload.models.libraries.transformers_config import Settings, configured, what_sizes
+from roofline.workload.models.libraries.transformers_config import (
+    Settings,
+    build_config,
+    describe_sizes,
+)
 
 # The names come from the model's ``forward``, the sizes from its configuration.
 
@@ -39,7 +43,7 @@ DEFAULT_SEQ = 128
 _IMAGE_SIZE = 224
 """Height and width of an image for models whose configuration names none."""
 
-_SECOND = 16_000
+_AUDIO_SAMPLES = 16_000
 """Samples of a second of sound, as models that take the waveform were trained on."""
 
 
@@ -56,7 +60,7 @@ def transformers_inputs(
 ) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
     """Return the inputs that a model takes, batch 1 (none if a size is not known), and notes."""
     config, notes = model.config, list[str]()
-    wanted = _wanted(model, notes, name)
+    wanted = _input_names(model, notes, name)
     shapes = {each: _shape(config, each, notes, name) for each in wanted if each not in _TOKENS}
     with_tokens = [each for each in wanted if each in _TOKENS]
     if not with_tokens and seq is not None:
@@ -78,10 +82,10 @@ def transformers_inputs(
 
 
 _TOKENS = ("input_ids", "decoder_input_ids")
-_BESIDE_TOKENS = ("pixel_values", "input_features", "input_values")
+_MEDIA_INPUTS = ("pixel_values", "input_features", "input_values")
 
 
-def _wanted(model: Any, notes: list[str], name: str) -> list[str]:
+def _input_names(model: Any, notes: list[str], name: str) -> list[str]:
     """The names of the inputs that one pass needs."""
     takes = inspect.signature(model.forward).parameters
     wanted = [model.main_input_name]
@@ -91,7 +95,7 @@ def _wanted(model: Any, notes: list[str], name: str) -> list[str]:
         if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
     ]
     if model.main_input_name == "input_ids":
-        beside = [each for each in _BESIDE_TOKENS if each in takes]
+        beside = [each for each in _MEDIA_INPUTS if each in takes]
         # A token may stand in the text for every part of an image or sound.
         has_places = any(
             getattr(model.config, f"{kind}_token_{number}", None) is not None
@@ -111,7 +115,7 @@ def _wanted(model: Any, notes: list[str], name: str) -> list[str]:
 
 
 def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
-    most, setting = most_tokens(model)
+    most, setting = max_tokens(model)
     if most is None:
         return seq or DEFAULT_SEQ
     if seq is None and most < DEFAULT_SEQ:
@@ -121,7 +125,7 @@ def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
     return seq or min(DEFAULT_SEQ, most)
 
 
-def most_tokens(model: Any) -> tuple[int | None, str]:
+def max_tokens(model: Any) -> tuple[int | None, str]:
     """How many tokens a model has positions for (None: any), and the setting that says so."""
     text = model.config.get_text_config()
     limits = [
@@ -161,7 +165,7 @@ def _shape(config: Any, name: str, notes: list[str], model: str) -> tuple[int, .
             return (1, config.max_length, config.num_mel_bins)
         case "input_values" if hasattr(config, "conv_stride"):
             # Those that start with convolutions over time (wav2vec 2.0).
-            return (1, _SECOND)
+            return (1, _AUDIO_SAMPLES)
         case "input_features" if has_bins and not hasattr(config, "input_feat_per_channel"):
             # All frames that Whisper's encoder has positions for; a convolution drops half.
             positions = getattr(config, "max_source_positions", None)
@@ -219,7 +223,9 @@ def transformers_model(
     module: Any = source.module
     inputs, input_notes = transformers_inputs(module, name=asked, seq=seq)
     kind, of = type(module).__name__, type(module.config)
-    sizes = f"the default sizes of {of.__name__}" if settings is None else what_sizes(settings, of)
+    sizes = (
+        f"the default sizes of {of.__name__}" if settings is None else describe_sizes(settings, of)
+    )
     what = f"{asked} is transformers' {kind} with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
@@ -240,7 +246,7 @@ def _maker(
     if kind is not None:
         config, notes = _config_of(transformers.CONFIG_MAPPING[kind], asked, settings)
         auto = importlib.import_module("transformers.models.auto.modeling_auto")
-        if _continues_text(kind, config, auto):
+        if _is_causal_decoder(kind, config, auto):
             return lambda: transformers.AutoModelForCausalLM.from_config(config), notes
         if kind in auto.MODEL_MAPPING_NAMES:
             return lambda: transformers.AutoModel.from_config(config), notes
@@ -258,10 +264,10 @@ def _maker(
         )
     model_class = _model_class(transformers, model) if model.isidentifier() else None
     if model_class is None:
-        raise unknown_to_transformers(model, asked)
+        raise unknown_name_error(model, asked)
     if model_class.forward is torch.nn.Module.forward:
         # Other classes build on it; the names of a few do not show that.
-        raise no_model_of_its_own(asked)
+        raise abstract_class_error(asked)
     labels = {"num_labels": LABELS} if model.endswith("ForImageClassification") else {}
     config, notes = _config_of(model_class.config_class, asked, settings, **labels)
     if settings is not None:
@@ -277,7 +283,7 @@ def _config_of(
     notes: tuple[str, ...] = ()
     if settings is not None:
         sizes = replace(settings, base={**labels, **settings.base}) if labels else settings
-        config, notes = configured(config_class, sizes, asked=asked)
+        config, notes = build_config(config_class, sizes, asked=asked)
     else:
         try:
             config = config_class(**labels)
@@ -285,7 +291,7 @@ def _config_of(
             raise
         except BaseException as error:
             raise ModelError(
-                f"model '{asked}': it has no default configuration: {said(error)};"
+                f"model '{asked}': it has no default configuration: {describe_error(error)};"
                 " build it from one of yours: file.py:function"
             ) from error
     # Older versions fetch the weights of a backbone, though those of the model are not asked.
@@ -294,7 +300,7 @@ def _config_of(
     return config, notes
 
 
-def _continues_text(kind: str, config: Any, auto: ModuleType) -> bool:
+def _is_causal_decoder(kind: str, config: Any, auto: ModuleType) -> bool:
     """Whether models of a type are decoders alone, whose one task is to continue text.
 
     transformers can make a causal language model of many an encoder (`BertLMHeadModel`), and of the
@@ -323,10 +329,12 @@ def _model_class(transformers: ModuleType, name: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise ModelError(f"model 'hf:{name}': importing it failed: {said(error)}") from error
+        raise ModelError(
+            f"model 'hf:{name}': importing it failed: {describe_error(error)}"
+        ) from error
 
 
-def no_model_of_its_own(asked: str) -> ModelError:
+def abstract_class_error(asked: str) -> ModelError:
     """Says that a class stands for many models, and that one of these must be named."""
     return ModelError(
         f"model '{asked}': in transformers that is no model of its own (Auto… and …PreTrainedModel"
@@ -335,10 +343,10 @@ def no_model_of_its_own(asked: str) -> ModelError:
     )
 
 
-def unknown_to_transformers(model: str, asked: str) -> ModelError:
+def unknown_name_error(model: str, asked: str) -> ModelError:
     """Says that a name is neither a type nor a class, and what could be meant."""
     if is_abstract(model):
-        return no_model_of_its_own(asked)
+        return abstract_class_error(asked)
     if model.isidentifier() and transformers_type(model.lower()) is None:
         names = names_of("transformers") if model.islower() else transformers_classes()
         near = did_you_mean(model, sorted(names), prefix="hf:")

@@ -17,12 +17,12 @@ from torch.utils import _pytree as pytree
 from roofline.core.dtypes import dtype
 from roofline.errors import InputError, ModelError, argument
 from roofline.run import Run
-from roofline.workload.capture.passes import result_on_fakes
+from roofline.workload.capture.passes import run_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.transformers_models import (
     is_transformers_model,
-    most_tokens,
+    max_tokens,
 )
 from roofline.workload.tensors import InputSpec
 from roofline.workload.torch_dtypes import dtype_of
@@ -33,7 +33,7 @@ from roofline.workload.torch_dtypes import dtype_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class CacheTemplate:
     """A cache without its tensors: what they are to be, and a blank one to put them in.
 
     ``attributes`` are those of each layer, with the request of a tensor in the place of every one;
@@ -67,11 +67,11 @@ class Past:
             yield InputSpec(name=f"past_{kind}", shape=(layers, *shape), dtype=of)
 
 
-def _past_of(source: Source, context: int, batch: int, run: Run) -> Past:
+def _cache_template(source: Source, context: int, batch: int, run: Run) -> CacheTemplate:
     """The cache that a model has after a prompt."""
     ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
     prompt = Inputs(input_ids=ids, use_cache=True)
-    result = result_on_fakes(source.module, prompt, name=source.name, run=run)
+    result = run_on_fakes(source.module, prompt, name=source.name, run=run)
     cache = getattr(result, "past_key_values", None)
     layers = getattr(cache, "layers", None)
     kind = type(source.module).__name__
@@ -116,16 +116,16 @@ def _past_of(source: Source, context: int, batch: int, run: Run) -> Past:
         # One of the same kind that nothing was put into.
         made = kinds.DynamicCache(config=source.module.config)
         cache = made if len(made.layers) == len(layers) else cache
-    return Past(blank=cache, attributes=tuple(attributes), requests=requests)
+    return CacheTemplate(blank=cache, attributes=tuple(attributes), requests=requests)
 
 
 Stage = Literal["prefill", "decode"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
-_RESERVED = 2
+_PADDING_ROWS = 2
 """Rows that some tables of positions, learned or made ahead, keep for what is padding."""
 
-_MOST_CONTEXT = 2**31
+_MAX_CONTEXT = 2**31
 """More than any context; a larger number is a mistake."""
 
 
@@ -151,10 +151,10 @@ def staged_source(
         raise InputError(f"{argument('stage', stage)}: there are {' and '.join(STAGES)}")
     for name, value in (("context", context), ("batch", batch)):
         # True is a whole number to Python.
-        if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
+        if type(value) is not int or not 1 <= value < _MAX_CONTEXT:
             raise InputError(f"{argument(name, value)}: must be a whole number from 1")
     module: Any = source.module
-    check_kind(module, source.name)
+    check_decoder(module, source.name)
     _check_positions(module, source.name)
     notes = [*source.notes, *_position_notes(module, source.name, stage, context)]
     tokens = context if stage == "prefill" else 1
@@ -170,7 +170,7 @@ def staged_source(
     specs = (InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64")),)
     given = Inputs(input_ids=ids, **options)
     if stage == "decode":
-        past = _past_of(source, context, batch, run)
+        past = _cache_template(source, context, batch, run)
         given = Inputs(input_ids=ids, past=dict(past.requests))
         specs = (*specs, *past.specs())
         decoding = functools.partial(_decoding, held=past, options=options)
@@ -183,7 +183,7 @@ def staged_source(
 # -- what can be asked -----------------------------------------------------------------------------
 
 
-def check_kind(module: Any, name: str) -> None:
+def check_decoder(module: Any, name: str) -> None:
     """Refuse what is no decoder of transformers with a cache of keys and values."""
     if not is_transformers_model(module):
         raise ModelError(
@@ -229,7 +229,7 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
     Raises:
         InputError: the model looks positions up in a table, which ends before.
     """
-    most, setting = most_tokens(module)
+    most, setting = max_tokens(module)
     one = int(stage == "decode")
     if most is None or context + one <= most:
         return
@@ -238,7 +238,7 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
         for path, table in (*module.named_parameters(), *module.named_buffers())
         if "pos" in (last := path.removesuffix(".weight").rpartition(".")[2]) or last == "wpe"
     )
-    if any(each.dim() == 2 and most <= each.shape[0] <= most + _RESERVED for each in tables):
+    if any(each.dim() == 2 and most <= each.shape[0] <= most + _PADDING_ROWS for each in tables):
         raise InputError(
             f"{argument('context', context)}: {name} has positions for {most} tokens"
             f"{', the new one included' * one} ({setting}); choose at most {most - one}"
@@ -252,7 +252,9 @@ def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Itera
 # -- the model -------------------------------------------------------------------------------------
 
 
-def _decoding(model: torch.nn.Module, held: Past, options: Mapping[str, Any]) -> torch.nn.Module:
+def _decoding(
+    model: torch.nn.Module, held: CacheTemplate, options: Mapping[str, Any]
+) -> torch.nn.Module:
     """Return `model` with a forward of token and cache; its modules keep their paths."""
     decoding = copy.copy(model)
 

@@ -35,11 +35,11 @@ _HALF = (torch.float16, torch.bfloat16)
 """Types that normalizations take with weights in float32 (autocast), too."""
 
 
-def foreseen(
+def infer_results(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
 ) -> tuple[Form, ...] | None:
     """Forms of what a valid call on fakes of `device` gives; None: torch is to say it."""
-    say = _SAID.get(func)
+    say = _INFERENCE.get(func)
     if say is None or kwargs or not args:
         return None
     if not args[0].numel():
@@ -61,7 +61,7 @@ def _like_first(args: Sequence[Any], _device: torch.device) -> tuple[Form, ...] 
     return (_form_of(args[0]),) if is_plain and len(args) == 1 else None
 
 
-def _rolled(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] | None:
+def _roll(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] | None:
     if len(args) != 3 or not args[2] or len(args[1]) != len(args[2]):
         return None
     dimensions = args[0].dim()
@@ -78,7 +78,7 @@ def _batch_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
     if not is_channels_last and not _is_in_order(x):
         return None
     channels = x.shape[1]
-    if not _are_for((weight, bias, mean, variance), (channels,), x.dtype):
+    if not _are_valid_weights((weight, bias, mean, variance), (channels,), x.dtype):
         return None
     if is_training:
         # A single value a channel has no variance.
@@ -97,7 +97,7 @@ def _layer_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
     x, shape, weight, bias = args[0], tuple(args[1]), args[2], args[3]
     if not shape or tuple(x.shape[-len(shape) :]) != shape or not _is_in_order(x):
         return None
-    if not _are_for((weight, bias), shape, x.dtype):
+    if not _are_valid_weights((weight, bias), shape, x.dtype):
         return None
     kept = (*x.shape[: -len(shape)], *(1 for _ in shape))
     kept_type = torch.float32 if x.dtype in _HALF and device.type != "cpu" else x.dtype
@@ -105,7 +105,7 @@ def _layer_norm(args: Sequence[Any], device: torch.device) -> tuple[Form, ...] |
     return (_form_of(x), form, form)
 
 
-def _are_for(tensors: Sequence[Any], shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+def _are_valid_weights(tensors: Sequence[Any], shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     """Whether these are weights for what is of `dtype`."""
     kinds = {torch.float32, dtype} if dtype in _HALF else {dtype} & set(_TYPES)
     given = [each for each in tensors if each is not None]
@@ -115,10 +115,10 @@ def _are_for(tensors: Sequence[Any], shape: tuple[int, ...], dtype: torch.dtype)
 
 
 _aten = torch.ops.aten
-_SAID: Mapping[Any, Callable[[Sequence[Any], torch.device], tuple[Form, ...] | None]] = {
+_INFERENCE: Mapping[Any, Callable[[Sequence[Any], torch.device], tuple[Form, ...] | None]] = {
     _aten.native_batch_norm.default: _batch_norm,
     _aten.native_layer_norm.default: _layer_norm,
-    _aten.roll.default: _rolled,
+    _aten.roll.default: _roll,
     _aten.hardswish.default: _like_first,
     _aten.hardsigmoid.default: _like_first,
 }
@@ -127,16 +127,16 @@ _SAID: Mapping[Any, Callable[[Sequence[Any], torch.device], tuple[Form, ...] | N
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
 """Arguments that are told apart by type and value."""
 
-_MOST = 20_000
+_MAX_CALLS = 20_000
 """Calls that are remembered, some 50 MB of them; a large model has a thousand different ones."""
 
 
-class _NotSimpleError(Exception):
+class _UncacheableError(Exception):
     """An operand or argument that the memory is not made for."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _CachedTensor:
     """A result: its form, and the position of the operand whose storage it lies in (None: new)."""
 
     shape: tuple[int, ...]
@@ -147,14 +147,14 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _CachedResult:
     """What a call gives: ``made`` in a container of type ``kind``, or its first operand (None)."""
 
-    made: tuple[_Made, ...]
+    made: tuple[_CachedTensor, ...]
     kind: type | None
 
 
-_results: dict[tuple[Any, ...], _Result] = {}
+_results: dict[tuple[Any, ...], _CachedResult] = {}
 
 _UNKNOWABLE = (
     torch.Tag.data_dependent_output,
@@ -181,7 +181,7 @@ def _is_simple(func: Any) -> bool:
     return bool(returns) and all(str(each.type) == "Tensor" for each in returns)
 
 
-class Calls:
+class CallCache:
     """Calls on the fake tensors of one mode and device; those with others are not remembered."""
 
     def __init__(self, mode: FakeTensorMode, device: torch.device) -> None:
@@ -194,16 +194,18 @@ class Calls:
             return func(*args, **kwargs)
         try:
             key = self._key(func, args, kwargs)
-        except _NotSimpleError:
+        except _UncacheableError:
             return func(*args, **kwargs)
         known = _results.get(key)
-        if known is None and (forms := foreseen(func, args, kwargs, self._device)):
-            made = tuple(_Made(shape, stride, 0, kind, None) for shape, stride, kind in forms)
-            known = _Result(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
+        if known is None and (forms := infer_results(func, args, kwargs, self._device)):
+            made = tuple(
+                _CachedTensor(shape, stride, 0, kind, None) for shape, stride, kind in forms
+            )
+            known = _CachedResult(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
             _remember(key, known)
         if known is None:
             result = func(*args, **kwargs)
-            with contextlib.suppress(_NotSimpleError):
+            with contextlib.suppress(_UncacheableError):
                 if (known := self._seen(key, result, args)) is not None:
                     _remember(key, known)
             return result
@@ -214,7 +216,7 @@ class Calls:
                 return self._again(known.made[0], args)
             return known.kind(self._again(each, args) for each in known.made)
 
-    def _again(self, made: _Made, args: Sequence[Any]) -> FakeTensor:
+    def _again(self, made: _CachedTensor, args: Sequence[Any]) -> FakeTensor:
         if made.base is None:
             plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
         else:
@@ -238,7 +240,7 @@ class Calls:
             return (kind, *map(self._part, value))
         if kind in _VALUES:
             return (kind, value)
-        raise _NotSimpleError
+        raise _UncacheableError
 
     def _form(self, tensor: FakeTensor) -> tuple[Any, ...]:
         device = tensor.fake_device
@@ -249,27 +251,27 @@ class Calls:
             or tensor.dtype.is_complex
             or (device is not self._device and device != self._device)
         ):
-            raise _NotSimpleError
+            raise _UncacheableError
         return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
 
-    def _seen(self, key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> _Result | None:
+    def _seen(self, key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> _CachedResult | None:
         """How to give the result of a call again; None: it is not known."""
         storages: set[int] = set()
         if isinstance(result, torch.Tensor) and args and result is args[0]:
             # Only what writes its first operand may return it.
             is_own = key[0]._schema.is_mutable and self._form(result) == key[3]  # pyright: ignore
-            return _Result((), None) if is_own else None
+            return _CachedResult((), None) if is_own else None
         if isinstance(result, torch.Tensor):
-            return _Result((self._made(result, args, storages),), torch.Tensor)
+            return _CachedResult((self._made(result, args, storages),), torch.Tensor)
         if type(result) in (tuple, list):
             made = tuple(self._made(each, args, storages) for each in result)
-            return _Result(made, type(result))
+            return _CachedResult(made, type(result))
         return None
 
-    def _made(self, tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
+    def _made(self, tensor: Any, args: Sequence[Any], seen: set[int]) -> _CachedTensor:
         """How to make `tensor` again."""
         if type(tensor) is not FakeTensor:
-            raise _NotSimpleError
+            raise _UncacheableError
         shape, stride, offset, dtype = self._form(tensor)
         address = tensor.untyped_storage()._cdata
         base = None
@@ -277,18 +279,18 @@ class Calls:
             for each in value if isinstance(value, (list, tuple)) else (value,):
                 if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == address:
                     if each is not value or each is tensor or each.dtype != dtype:
-                        raise _NotSimpleError
+                        raise _UncacheableError
                     base = position if base is None else base
         if base is None:
             length = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
             length = (length + 1 if tensor.numel() else 0) * tensor.element_size()
             if address in seen or offset or tensor.untyped_storage().nbytes() != length:
-                raise _NotSimpleError
+                raise _UncacheableError
             seen.add(address)
-        return _Made(shape, stride, offset, dtype, base)
+        return _CachedTensor(shape, stride, offset, dtype, base)
 
 
-def _remember(key: tuple[Any, ...], result: _Result) -> None:
-    if len(_results) >= _MOST:
+def _remember(key: tuple[Any, ...], result: _CachedResult) -> None:
+    if len(_results) >= _MAX_CALLS:
         _results.clear()
     _results[key] = result

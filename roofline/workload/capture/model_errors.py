@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
 
 from roofline.errors import ModelError, RooflineError, error_text
 
-OF_FAKES = (
+FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
@@ -22,7 +22,7 @@ OF_FAKES = (
 """What is raised where fake tensors cannot do what real ones can."""
 
 
-class NoFakesError(Exception):
+class FakesUnsupportedError(Exception):
     """The model cannot be given fake tensors at all."""
 
 
@@ -32,28 +32,28 @@ class PassError(Exception):
     def __init__(self, said: ModelError, error: BaseException) -> None:
         super().__init__(str(said))
         said.__cause__ = error
-        self.said = said
+        self.model_error = said
         self.error = error
 
     @property
-    def is_fakes_fault(self) -> bool:
+    def needs_values(self) -> bool:
         """Whether the model asked more of a tensor than its shape."""
         said = error_text(self.error).lower()
-        return isinstance(self.error, (*OF_FAKES, NoFakesError, NotImplementedError)) or any(
-            each in said for each in _FAKES_FAULT
-        )
+        return isinstance(
+            self.error, (*FAKE_TENSOR_ERRORS, FakesUnsupportedError, NotImplementedError)
+        ) or any(each in said for each in _NEEDS_VALUES)
 
     @property
     def reason(self) -> str:
         """Why fake tensors did not do, in a few words."""
-        if isinstance(self.error, NoFakesError):
+        if isinstance(self.error, FakesUnsupportedError):
             return "it is TorchScript"
-        if self.is_fakes_fault:
+        if self.needs_values:
             return "it needs values"
         return f"on fake tensors it raised {type(self.error).__name__}"
 
 
-_FAKES_FAULT = (
+_NEEDS_VALUES = (
     *("fake", "meta tensor", "data pointer", "tensor subclass", "storage", "numpy"),
     *("device meta", "device='meta'"),
 )
@@ -65,7 +65,7 @@ _NO_CUDA = (
 )
 
 
-def ran_elsewhere(what: str) -> ModelError:
+def other_thread_error(what: str) -> ModelError:
     """A part of the model ran where nothing is recorded."""
     return ModelError(
         f"{what} ran in another thread, whose operators cannot be seen;"
@@ -74,7 +74,7 @@ def ran_elsewhere(what: str) -> ModelError:
 
 
 @contextlib.contextmanager
-def in_one_line(name: str, paths: Mapping[int, str]) -> Iterator[None]:
+def raise_as_model_error(name: str, paths: Mapping[int, str]) -> Iterator[None]:
     """A model may raise anything in here, SystemExit too: it becomes a `model_error`."""
     try:
         yield

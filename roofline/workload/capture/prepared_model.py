@@ -13,27 +13,27 @@ from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
 from roofline.run import Run
-from roofline.workload.capture.failures import NoFakesError
-from roofline.workload.capture.fakes import Fakes, silent_torch
-from roofline.workload.capture.module_stack import others_wait
-from roofline.workload.capture.operands import remembering, tensors_in
-from roofline.workload.capture.reals import Reals, StandIns
+from roofline.workload.capture.fake_tensors import FakeTensors, silence_fake_tensor_log
+from roofline.workload.capture.model_errors import FakesUnsupportedError
+from roofline.workload.capture.module_stack import block_other_threads
+from roofline.workload.capture.operands import cache_unpacked, tensors_in
+from roofline.workload.capture.real_tensors import RealTensors, ReplacementTensors
 from roofline.workload.capture.restoration import (
     containers_in,
-    left_as_it_was,
-    process_left_as_it_was,
-    tensors_left_as_they_were,
+    restore_process_state,
+    restore_state,
+    restore_tensors,
 )
-from roofline.workload.capture.training import Lesson, Listener
+from roofline.workload.capture.training import StepListener, TrainingStep
 from roofline.workload.inputs import Inputs
 from roofline.workload.tensors import Role
-from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 
 _PARAMETER, _BUFFER = Role.PARAMETER, Role.BUFFER
 
 
 @dataclass(slots=True)
-class Stage:
+class PreparedModel:
     """A model with other tensors in the place of its own, and what it is called with.
 
     ``given`` are the inputs by their storage; ``optimizer`` is there once training was prepared.
@@ -44,54 +44,56 @@ class Stage:
     kwargs: Mapping[str, Any]
     given: Mapping[int, torch.Tensor]
     run: Run
-    tensors: StandIns
-    lesson: Lesson | None
+    tensors: ReplacementTensors
+    training_step: TrainingStep | None
     optimizer: torch.optim.Optimizer | None = None
 
-    def prepare(self, listener: Listener) -> None:
+    def prepare(self, listener: StepListener) -> None:
         """Makes the optimizer and its state, where the model is trained."""
-        if self.lesson is not None:
-            self.optimizer = self.lesson.prepare(self.model, self.tensors, listener)
+        if self.training_step is not None:
+            self.optimizer = self.training_step.prepare(self.model, self.tensors, listener)
 
-    def step(self, listener: Listener) -> Any:
+    def step(self, listener: StepListener) -> Any:
         """One pass, in training with its loss, backward pass and update; what must be alive until
         its end."""
         loss = None
         with _autocast(self.run, self.tensors):
             result = self.model(*self.args, **self.kwargs)
-            if self.lesson is not None:
-                listener.note_owners(self.model)
+            if self.training_step is not None:
+                listener.note_parameter_owners(self.model)
                 with listener.part("<loss>"):
-                    loss = self.lesson.loss(result, self.tensors, listener)
+                    loss = self.training_step.loss(result, self.tensors, listener)
         # As its end does, unless the caller has one open too.
         torch.clear_autocast_cache()
-        if self.lesson is not None and loss is not None:
+        if self.training_step is not None and loss is not None:
             leaves = (*self.model.parameters(), *self.given.values())
-            self.lesson.end(leaves, loss, self.optimizer, listener)
+            self.training_step.end(leaves, loss, self.optimizer, listener)
         return result, loss
 
 
 @contextlib.contextmanager
-def staged(
+def prepare_model(
     model: torch.nn.Module,
     inputs: Inputs,
     run: Run,
-    tensors: StandIns,
-    lesson: Lesson | None = None,
-) -> Iterator[Stage]:
+    tensors: ReplacementTensors,
+    training_step: TrainingStep | None = None,
+) -> Iterator[PreparedModel]:
     """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
     as it was.
 
-    A NoFakesError: `tensors` are fakes, and it cannot be given such.
+    FakesUnsupportedError: `tensors` are fakes, and it cannot be given such.
     """
     change = torch_dtype(run.dtype) if run.dtype else None
     with (
         # Fakes are of no use to other threads; copies, which may be timed, serve them as well.
-        others_wait(model) if isinstance(tensors, Fakes) else contextlib.nullcontext(),
-        process_left_as_it_was(),
-        left_as_it_was(model, inputs.args, inputs.kwargs),
-        silent_torch(),
-        remembering(),
+        block_other_threads(model)
+        if isinstance(tensors, FakeTensors)
+        else contextlib.nullcontext(),
+        restore_process_state(),
+        restore_state(model, inputs.args, inputs.kwargs),
+        silence_fake_tensor_log(),
+        cache_unpacked(),
         warnings.catch_warnings(),
         # There composite operators are not taken apart.
         torch.inference_mode(False),
@@ -102,12 +104,12 @@ def staged(
     ):
         # What stands for them is dense, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
-        _put_in_place(model, tensors, is_trained=run.train)
+        _replace_tensors(model, tensors, is_trained=run.train)
         # Operators on fakes never get the tensors that nothing stands for: those in lists and
         # objects, in functions and files, and in TorchScript.
         others = (
-            tensors_left_as_they_were(model, inputs.args, inputs.kwargs, but=tensors.storages)
-            if isinstance(tensors, Reals)
+            restore_tensors(model, inputs.args, inputs.kwargs, but=tensors.storages)
+            if isinstance(tensors, RealTensors)
             else contextlib.nullcontext()
         )
         with others, tensors.mode:
@@ -118,23 +120,23 @@ def staged(
                 # Exported programs are fixed in one mode, and refuse to be told another.
                 for module in model.modules():
                     module.training = run.train
-            args, kwargs = inputs.made(
-                lambda request: tensors.given(request, dtype_for(request, change))
+            args, kwargs = inputs.build(
+                lambda request: tensors.make_input(request, input_dtype(request, change))
             )
             given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
-            stage = Stage(model, args, kwargs, given, run, tensors, lesson)
+            stage = PreparedModel(model, args, kwargs, given, run, tensors, training_step)
             yield stage
             stage.optimizer = None
 
 
 @contextlib.contextmanager
-def _autocast(run: Run, tensors: StandIns) -> Iterator[None]:
+def _autocast(run: Run, tensors: ReplacementTensors) -> Iterator[None]:
     """Autocast of the run's device as the run has it: on, or off.
 
     Where it runs for real, tensors may be on the CPU, whatever device the run is for.
     """
     devices = {"cuda" if run.device == "cuda" else "cpu"}
-    if isinstance(tensors, Reals):
+    if isinstance(tensors, RealTensors):
         devices.add("cpu")
     to = torch_dtype(run.autocast) if run.autocast else None
     with contextlib.ExitStack() as stack:
@@ -143,7 +145,9 @@ def _autocast(run: Run, tensors: StandIns) -> Iterator[None]:
         yield
 
 
-def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool) -> None:
+def _replace_tensors(
+    model: torch.nn.Module, tensors: ReplacementTensors, *, is_trained: bool
+) -> None:
     """Puts other tensors in the place of the model's parameters and buffers."""
     replaced: dict[int, Any] = {}
     for module in model.modules():
@@ -153,13 +157,13 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
                     f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced"
                     " by others to train; give the torch.nn.Module that it was made from"
                 )
-            if isinstance(tensors, Reals):
+            if isinstance(tensors, RealTensors):
                 # It runs on its own.
                 for kept, role in ((module.parameters, _PARAMETER), (module.buffers, _BUFFER)):
                     for tensor in kept(recurse=False):
                         tensors.keep(tensor, role)
                 continue
-            raise NoFakesError(
+            raise FakesUnsupportedError(
                 f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"
                 " give the torch.nn.Module that it was made from"
             )
@@ -178,12 +182,12 @@ def _put_in_place(model: torch.nn.Module, tensors: StandIns, *, is_trained: bool
                         f"{kind} keeps '{name}' as a sparse tensor, and sparse"
                         " tensors cannot be counted; give the model with dense ones"
                     )
-                own[name] = tensors.of(tensor, role, is_changed=True)
+                own[name] = tensors.replacement_for(tensor, role, is_changed=True)
                 if tensor.requires_grad:
                     replaced[id(tensor)] = own[name]
         for name, value in module.__dict__.items():
             if type(value) is torch.Tensor and value.layout is torch.strided:
-                module.__dict__[name] = tensors.of(value, _BUFFER)
+                module.__dict__[name] = tensors.replacement_for(value, _BUFFER)
     if not is_trained:
         return
     # Modules may keep parameters a second time: recurrent layers have a list.

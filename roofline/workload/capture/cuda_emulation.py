@@ -38,7 +38,7 @@ _AMPERE = (8, 0)
 """The compute capability by which models choose kernels: the first with those for bfloat16."""
 
 
-def is_possible() -> bool:
+def can_capture_cuda() -> bool:
     """Whether a model can be captured for CUDA: torch has CUDA, or can go without."""
     return torch.cuda.is_available() or torch.version.cuda is not None or bool(_guards())
 
@@ -64,15 +64,15 @@ def _guards() -> Any:
 
 
 @contextlib.contextmanager
-def made_up_for(run: Run) -> Iterator[None]:
+def emulate_cuda(run: Run) -> Iterator[None]:
     """Has torch do with fakes on CUDA what it does with tensors there, unless it has CUDA."""
     if run.device != "cuda" or torch.cuda.is_available():
         yield
         return
     engine: Any = torch.autograd
     in_this_thread: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-        (engine, "_engine_run_backward", _backward_by(engine._engine_run_backward)),
-        (fake_tensor, "run_fallback_kernel", _on_cpu_by(fake_tensor.run_fallback_kernel)),
+        (engine, "_engine_run_backward", _run_backward(engine._engine_run_backward)),
+        (fake_tensor, "run_fallback_kernel", _run_fallback_on_cpu(fake_tensor.run_fallback_kernel)),
         # What torch.autocast and models ask of a device, so that both go on without one.
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
@@ -92,7 +92,7 @@ def made_up_for(run: Run) -> Iterator[None]:
             after.callback(delattr, FakeTensor, name)
         for owner, name, ours in in_this_thread:
             original = getattr(owner, name)
-            setattr(owner, name, _only_here(ours, original))
+            setattr(owner, name, _in_this_thread(ours, original))
             after.callback(setattr, owner, name, original)
         # Optimizers update all parameters at a time, as they do on CUDA.
         types: list[type] = _foreach_supported_types
@@ -105,7 +105,7 @@ def made_up_for(run: Run) -> Iterator[None]:
         yield
 
 
-def _only_here(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_this_thread(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that is `ours` in this thread of this process, and `original` elsewhere."""
     here = threading.get_ident(), os.getpid()
 
@@ -162,7 +162,7 @@ class _OnCpu(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _backward_by(run: Callable[..., Any]) -> Callable[..., Any]:
+def _run_backward(run: Callable[..., Any]) -> Callable[..., Any]:
     """The engine of autograd, in this thread, asking nothing of a device."""
 
     def run_here(
@@ -181,7 +181,7 @@ _GRU_CELL = _aten._thnn_fused_gru_cell.default
 _GRU_CELL_BACKWARD = _aten._thnn_fused_gru_cell_backward.default
 
 
-def _on_cpu_by(run_for_real: Callable[..., Any]) -> Callable[..., Any]:
+def _run_fallback_on_cpu(run_for_real: Callable[..., Any]) -> Callable[..., Any]:
     """Operators without a kernel for fakes are run to see what they return: on the CPU, then."""
 
     def run_on_cpu(mode: Any, func: Any, values: Sequence[Any], spec: Any, error: Any) -> Any:
@@ -244,7 +244,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     is_half = query.dtype in _HALF
-    is_fusible = not (is_causal and attn_mask is not None) and _go_together(
+    is_fusible = not (is_causal and attn_mask is not None) and _fit_fused_kernels(
         query, key, value, enable_gqa
     )
     if (
@@ -271,7 +271,7 @@ def _attention(
         wants_logarithms = torch.is_grad_enabled() and any(
             each.requires_grad for each in (query, key, value)
         )
-        mask = _prepared(attn_mask, query, key) if attn_mask is not None else None
+        mask = _prepare_mask(attn_mask, query, key) if attn_mask is not None else None
         return _aten._scaled_dot_product_efficient_attention.default(
             query, key, value, mask, wants_logarithms, dropout_p, is_causal, scale=scale
         )[0]
@@ -280,7 +280,7 @@ def _attention(
     )
 
 
-def _go_together(
+def _fit_fused_kernels(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_grouped: bool
 ) -> bool:
     """Whether operands are dense, of one type, and of as many samples and heads as kernels take."""
@@ -297,7 +297,7 @@ def _go_together(
     )
 
 
-def _prepared(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def _prepare_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """What is added to the scores, laid out as the efficient kernel takes it."""
     if mask.dtype == torch.bool:
         least = torch.scalar_tensor(-torch.inf, dtype=query.dtype, device=mask.device)

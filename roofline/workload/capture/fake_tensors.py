@@ -18,10 +18,10 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from roofline.run import Run
-from roofline.workload.capture.known_calls import Calls
-from roofline.workload.capture.module_stack import works_for_capture
-from roofline.workload.capture.operands import result_of
-from roofline.workload.capture.reals import StandIns, with_hooks_of
+from roofline.workload.capture.call_cache import CallCache
+from roofline.workload.capture.module_stack import is_capture_worker
+from roofline.workload.capture.operands import packed_product_result
+from roofline.workload.capture.real_tensors import ReplacementTensors, copy_gradient_hooks
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.tensors import Role
 
@@ -36,17 +36,17 @@ class _Mode(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.allow_meta = True
-        self.was_elsewhere = False
+        self.used_in_other_thread = False
         self.originals: dict[int, torch.Tensor] = {}
         self._thread = threading.get_ident()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if threading.get_ident() != self._thread:
-            self.was_elsewhere = True
+            self.used_in_other_thread = True
             given = args, kwargs or {}
             fakes = [each for each in pytree.tree_leaves(given) if type(each) is FakeTensor]
             are_kept = fakes and all(id(each) in self.originals for each in fakes)
-            if are_kept and not works_for_capture():
+            if are_kept and not is_capture_worker():
                 args, kwargs = pytree.tree_map_only(
                     FakeTensor, lambda fake: self.originals[id(fake)], given
                 )
@@ -54,7 +54,7 @@ class _Mode(FakeTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class Fakes(StandIns):
+class FakeTensors(ReplacementTensors):
     """Fake tensors in the place of those that a model keeps, on the device of the run."""
 
     def __init__(self, run: Run) -> None:
@@ -62,18 +62,18 @@ class Fakes(StandIns):
         self.mode = self._mode = _Mode()
         self._device = torch.device("cuda", 0) if run.device == "cuda" else torch.device(run.device)
         self._has_cuda = run.device == "cuda" or torch.cuda.is_available()
-        self._calls = Calls(self._mode, self._device)
+        self._calls = CallCache(self._mode, self._device)
 
     @property
-    def were_used_elsewhere(self) -> bool:
+    def used_in_other_thread(self) -> bool:
         """Whether they were in another thread, whose operators are not recorded."""
-        return self._mode.was_elsewhere
+        return self._mode.used_in_other_thread
 
-    def given(self, request: InputRequest, kind: torch.dtype) -> Any:
+    def make_input(self, request: InputRequest, kind: torch.dtype) -> Any:
         """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
-            return self.of(like, Role.INPUT, is_changed=like.is_floating_point())
+            return self.replacement_for(like, Role.INPUT, is_changed=like.is_floating_point())
         tensor = torch.empty_permuted(
             request.shape, physical_order(request), dtype=kind, device=self._device
         )
@@ -98,14 +98,17 @@ class Fakes(StandIns):
             )
         if func._opname.startswith("quantize_per_"):
             raise NotImplementedError("quantised tensors have no fakes")
-        if func.namespace == "quantized" and (made := result_of(func, args)) is not None:
+        if (
+            func.namespace == "quantized"
+            and (made := packed_product_result(func, args)) is not None
+        ):
             return made
         if func in _VIEWS and (view := self._view_of(*args)) is not None:
             return view
-        if func in _PADDED:
-            return _PADDED[func](*args, **kwargs)
+        if func in _NESTED_TENSOR_CALLS:
+            return _NESTED_TENSOR_CALLS[func](*args, **kwargs)
         result = self._calls.call(func, args, kwargs)
-        if (mend := _MENDED.get(func)) is None:
+        if (mend := _CORRECTIONS.get(func)) is None:
             return result
         names = [each.name for each in func._schema.arguments]
         return mend({**dict(zip(names, args, strict=False)), **kwargs}, result)
@@ -135,7 +138,7 @@ class Fakes(StandIns):
             # Composite operators ask for it, without gradients too.
             fake.requires_grad = True
             if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
-                with_hooks_of(tensor, fake)
+                copy_gradient_hooks(tensor, fake)
         if not tensor.is_meta:
             self._mode.originals[id(fake)] = tensor
         return fake
@@ -197,19 +200,21 @@ def _contiguous(_given: Any, result: torch.Tensor) -> torch.Tensor:
     return torch.empty(result.shape, dtype=result.dtype, device=result.device)
 
 
-def _without_draws(given: Mapping[str, Any], result: Sequence[Any]) -> tuple[Any, ...]:
+def _without_random_state(given: Mapping[str, Any], result: Sequence[Any]) -> tuple[Any, ...]:
     """Where nothing is dropped, nobody writes or reads where random numbers began."""
     if given.get("dropout_p", 0) > 0:
         return tuple(result)
     return tuple(
-        each.new_empty(0) if isinstance(each, torch.Tensor) and each.dtype in _OF_DRAWS else each
+        each.new_empty(0)
+        if isinstance(each, torch.Tensor) and each.dtype in _RANDOM_STATE_TYPES
+        else each
         for each in result
     )
 
 
-_OF_DRAWS = (torch.int64, torch.uint64)
+_RANDOM_STATE_TYPES = (torch.int64, torch.uint64)
 
-_MENDED: Mapping[Any, Callable[..., Any]] = {
+_CORRECTIONS: Mapping[Any, Callable[..., Any]] = {
     # Gradients that are not asked for are not made.
     _aten.native_batch_norm_backward.default: lambda given, result: tuple(
         each if is_asked else None
@@ -221,12 +226,12 @@ _MENDED: Mapping[Any, Callable[..., Any]] = {
         *result[1:],
     ),
     _aten.mse_loss_backward.default: _contiguous,
-    _aten._scaled_dot_product_flash_attention.default: _without_draws,
-    _aten._scaled_dot_product_efficient_attention.default: _without_draws,
+    _aten._scaled_dot_product_flash_attention.default: _without_random_state,
+    _aten._scaled_dot_product_efficient_attention.default: _without_random_state,
 }
 
 
-_PADDED: Mapping[Any, Callable[..., Any]] = {
+_NESTED_TENSOR_CALLS: Mapping[Any, Callable[..., Any]] = {
     # Masks that leave a sequence from its start on; others keep torch from dropping padding.
     _aten._nested_tensor_from_mask_left_aligned.default: lambda t, mask: True,
     _aten._nested_tensor_from_mask.default: lambda t, mask, mask_check=True: torch.empty_like(
@@ -240,7 +245,7 @@ _PADDED: Mapping[Any, Callable[..., Any]] = {
 
 
 @contextlib.contextmanager
-def same_calls_as_kernels() -> Iterator[None]:
+def match_kernel_calls() -> Iterator[None]:
     """Has functions that take another way for fakes call what they call for real tensors."""
     before = torch.nn.functional.one_hot
 
@@ -259,6 +264,6 @@ def same_calls_as_kernels() -> Iterator[None]:
         yield
 
 
-def silent_torch() -> contextlib.AbstractContextManager[Any]:
+def silence_fake_tensor_log() -> contextlib.AbstractContextManager[Any]:
     """Keeps torch from logging a traceback where an operator rejects its inputs: we say it."""
     return mock.patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

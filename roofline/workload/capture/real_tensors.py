@@ -21,7 +21,7 @@ _PLAIN = frozenset((bool, int, float, str, torch.dtype, torch.device, FakeTensor
 _BY_DIMENSIONS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-class StandIns(ABC):
+class ReplacementTensors(ABC):
     """Other tensors in the place of those that a model keeps, tied ones staying tied.
 
     ``mode`` is the context in which they live; ``roles`` are the roles of their storages, by
@@ -38,11 +38,11 @@ class StandIns(ABC):
         self._channels_last = run.channels_last
 
     @property
-    def were_used_elsewhere(self) -> bool:
+    def used_in_other_thread(self) -> bool:
         """Whether they were in another thread, whose operators are not recorded."""
         return False
 
-    def of(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
+    def replacement_for(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
         """What stands for `tensor`, with its strides and type unless the run is to have others."""
         if id(tensor) not in self._made:
             is_cast = is_changed and self._change is not None and tensor.is_floating_point()
@@ -52,7 +52,7 @@ class StandIns(ABC):
             self.roles.setdefault(made.untyped_storage()._cdata, role)
         return self._made[id(tensor)][1]
 
-    def in_place_of(self, value: Any) -> Any:
+    def replace_in(self, value: Any) -> Any:
         """`value` with what stands for every tensor in it that is the model's own.
 
         Those are tensors that it keeps where torch does not look: in plain attributes, in lists, in
@@ -70,16 +70,16 @@ class StandIns(ABC):
                     " look for parameters; keep it as a torch.nn.Parameter of a module"
                 )
             is_parameter = isinstance(value, torch.nn.Parameter)
-            return self.of(value, Role.PARAMETER if is_parameter else Role.BUFFER)
+            return self.replacement_for(value, Role.PARAMETER if is_parameter else Role.BUFFER)
         if isinstance(value, (list, tuple)):
             # Sizes and strides, most often.
             if value and type(value[0]) is int:
                 return value
-            return [self.in_place_of(item) for item in value]
+            return [self.replace_in(item) for item in value]
         return value
 
     @abstractmethod
-    def given(self, request: InputRequest, kind: torch.dtype) -> Any:
+    def make_input(self, request: InputRequest, kind: torch.dtype) -> Any:
         """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class StandIns(ABC):
         return _BY_DIMENSIONS.get(tensor.dim())
 
 
-def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
+def copy_gradient_hooks(tensor: torch.Tensor, other: torch.Tensor) -> None:
     """Gives `other` the hooks that `tensor` has for its gradient, which are part of a step."""
     for hook in list((tensor._backward_hooks or {}).values()):
         other.register_hook(hook)
@@ -109,7 +109,7 @@ def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
         other.register_post_accumulate_grad_hook(hook)
 
 
-class Reals(StandIns):
+class RealTensors(ReplacementTensors):
     """Copies in the place of the tensors that a model keeps, so that its own stay as they are.
 
     They lie on the device ``on``, by default where the model's own are.
@@ -130,7 +130,7 @@ class Reals(StandIns):
         """Has a tensor that no copy can stand for known as what it is."""
         self.roles.setdefault(tensor.untyped_storage()._cdata, role)
 
-    def given(self, request: InputRequest, kind: torch.dtype) -> torch.Tensor:
+    def make_input(self, request: InputRequest, kind: torch.dtype) -> torch.Tensor:
         """An input as asked for: a copy of the given tensor, else noise, or zeros as indices."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
@@ -163,7 +163,7 @@ class Reals(StandIns):
             copy = copy.contiguous(memory_format=layout)
         if isinstance(tensor, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
-            with_hooks_of(tensor, copy)
+            copy_gradient_hooks(tensor, copy)
         return copy
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
