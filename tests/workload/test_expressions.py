@@ -479,7 +479,7 @@ def test_errors_can_be_pickled() -> None:
 def test_reading_needs_no_torch() -> None:
     code = (
         "import sys; from roofline.workload.models.expressions.reading import *;"
-        "bound('conv2d(c,c,3)@{s}x{s}', {'c': 3}); print('torch' in sys.modules)"
+        "bind_variables('conv2d(c,c,3)@{s}x{s}', {'c': 3}); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ast.literal_eval(done.stdout) is False

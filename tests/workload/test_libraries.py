@@ -81,7 +81,7 @@ def test_the_first_library_that_has_a_name(name: str, home: str, kind: str) -> N
 
 def test_a_torchvision_model_imports_no_other_library() -> None:
     code = (
-        "import sys; from roofline.workload.models.sources import load; load('resnet18');"
+        "import sys; from roofline.workload.models.sources import load_model; load_model('resnet18');"
         "print([m for m in ('timm', 'transformers') if m in sys.modules])"
     )
     done = forked(code)

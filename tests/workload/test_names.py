@@ -120,7 +120,7 @@ def names_after(before: str, asked: str = "list(names.all_names())") -> Any:
 
 
 def test_no_library_is_imported_for_it() -> None:
-    used = "len([*names.all_names(), *names.transformers_classes()]), names.has('timm', 'resnet50')"
+    used = "len([*names.all_names(), *names.transformers_classes()]), names.has_model('timm', 'resnet50')"
     imported = "[m for m in ('torch', 'torchvision', 'timm', 'transformers') if m in sys.modules]"
     count, is_there, modules = names_after("import sys", f"({used}, {imported})")
     assert (count > 2000, is_there, modules) == (True, True, [])
@@ -139,7 +139,7 @@ def test_a_package_that_is_something_else_or_not_there_has_no_names(
     before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     if content is None:
         before = f"import sys; sys.modules.update(dict.fromkeys({names.LIBRARIES!r}))"
-    asked = "list(names.all_names()), names.has('timm', 'resnet50'), names.nearest_type('bert')"
+    asked = "list(names.all_names()), names.has_model('timm', 'resnet50'), names.nearest_type('bert')"
     assert names_after(before, f"({asked})") == ([], False, None)
 
 

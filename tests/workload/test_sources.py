@@ -306,7 +306,7 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
         f"{first}\ndef make():\n    import torchvision\n    return torchvision.models.alexnet()\n"
     )
     code = (
-        f"from roofline.workload.models.sources import load; print(load({f'{path}:make'!r}).module)"
+        f"from roofline.workload.models.sources import load_model; print(load_model({f'{path}:make'!r}).module)"
     )
     done = forked(code)
     assert done.returncode == 0, done.stderr

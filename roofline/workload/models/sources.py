@@ -163,7 +163,7 @@ _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX
 
 
 def load_model(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
-    """Return the model called `name`, without weights (docs/command-line.md says which forms).
+    """Return the model called `name`, without weights (docs/reference/models.md says which forms).
 
     Args:
         name: of a library's model, a factory in a package or file, a model's file, or a design.

@@ -56,7 +56,7 @@ def _config_error(what: str) -> InputError:
 
 
 def parse_settings(text: str) -> Settings:
-    """Return the settings that ``--config TEXT`` asks for (docs/model-configurations.md).
+    """Return the settings that ``--config TEXT`` asks for (docs/how-to/model-configurations.md).
 
     That is ``llama-3.1-8b`` (bundled), ``path/to/config.json`` or its folder,
     ``hidden_size=256,num_hidden_layers=4``, or one of the first two and what is changed in it.
