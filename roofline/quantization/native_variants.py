@@ -187,7 +187,7 @@ def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
     """The model, where something in it was quantised."""
     with cache_unpacked():
         if not any(each.dtype in _CODES for each in packed_tensors(model.modules())):
-            raise ModelError("torch.ao found no layer in it that it quantises")
+            raise ModelError("torch.ao found no layer in it that it quantizes")
     return model
 
 

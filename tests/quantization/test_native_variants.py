@@ -107,7 +107,7 @@ def test_everything_between_layers_stays_in_codes_the_same_every_time() -> None:
 
 
 @needs_int8
-def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
+def test_a_design_that_takes_any_number_of_inputs_is_quantized_too() -> None:
     made = sources.load_model("conv2d(3,8,3)+batchnorm2d(8)+relu()+conv2d(8,4,3)@2x3x10x10").rebuild
     assert made is not None
     design = made().eval()
