@@ -184,7 +184,7 @@ def _check(model: torch.nn.Module, *, is_torchs: bool, needs_linear_layers: bool
 
 
 def _with_codes(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, where something in it was quantised."""
+    """The model, where something in it was quantized."""
     with cache_unpacked():
         if not any(each.dtype in _CODES for each in packed_tensors(model.modules())):
             raise ModelError("torch.ao found no layer in it that it quantizes")

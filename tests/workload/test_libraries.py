@@ -437,10 +437,10 @@ def test_building_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 TELL = """
 import sys
 from roofline.errors import ModelError
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import load_model
 for name in sys.argv[1:]:
     try:
-        source = load(name)
+        source = load_model(name)
         print(type(source.module).__module__.split(".")[0], *source.notes, sep=" | ")
     except ModelError as error:
         print(error)
