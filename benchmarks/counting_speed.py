@@ -116,7 +116,7 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     from roofline.workload.capture.passes import capture
     from roofline.workload.inputs import resolve_inputs
     from roofline.workload.models.sources import load_model
-    from roofline.workload.residency import residency
+    from roofline.workload.residency import trace_residency
     from roofline.workload.torch_dtypes import input_dtype
 
     source = load_model(name)

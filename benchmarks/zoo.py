@@ -44,7 +44,7 @@ from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.libraries.names import PREFIX, Library, names_of
 from roofline.workload.models.sources import load_model
 from roofline.workload.operators import Capture, OperatorRecord, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import trace_residency
 from roofline.workload.torch_dtypes import input_dtype
 
 TRAINED = 10

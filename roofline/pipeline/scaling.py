@@ -281,14 +281,14 @@ def scale(
 
 
 def _captured(asked: Workload, checkpoint: str | None) -> tuple[CapturedPass, tuple[str, ...]]:
-    """The step, and the paths of the modules that run again in it."""
+    """Return the captured step, and the paths of checkpointed modules."""
     from roofline.workload.capture.passes import capture_lock
     from roofline.workload.capture.training import checkpointed, select_modules
 
     module = asked.source.module
     paths = select_modules(module, checkpoint) if checkpoint is not None else ()
     with capture_lock, checkpointed(module, paths) if paths else nullcontext():
-        # Built anew it would keep what it computes.
+        # A rebuilt module would have no checkpoints.
         return (asked.captured(rebuild=None) if paths else asked.captured()), paths
 
 

@@ -21,7 +21,7 @@ from roofline.quantization.quantized_modules import LAYERS, is_plain_layer
 from roofline.quantization.quantizers import PACT
 from roofline.workload.capture.passes import capture, capture_lock
 from roofline.workload.capture.restoration import restore_process_state, restore_state
-from roofline.workload.dataflow import dataflow
+from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.inputs import to_inputs
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec

@@ -159,7 +159,7 @@ class Network(nn.Module):
 def facts_on(hardware: HardwareProfile, model: nn.Module, *shape: int) -> list[Facts]:
     inputs = Inputs(torch.zeros(shape, dtype=next(model.parameters()).dtype))
     records = capture(model, inputs, name="x", run=Run(), training=None).records
-    placements = place(records, residency(records), Roof(hardware, 1))
+    placements = place(records, trace_residency(records), Roof(hardware, 1))
     return [facts_of(each, 1) for each in placements if each.record.state is not State.FREE]
 
 

@@ -39,7 +39,7 @@ MACHINE = profile(
 def placements(model: nn.Module, *inputs: Any, train: bool = False) -> tuple[Placement, ...]:
     training = TrainingConfig(loss=lambda output: output.sum()) if train else TrainingConfig()
     found = capture(model, Inputs(*inputs), name="x", run=Run(train=train), training=training)
-    return tuple(place(found.records, residency(found.records), Roof(MACHINE, 1)))
+    return tuple(place(found.records, trace_residency(found.records), Roof(MACHINE, 1)))
 
 
 def facts(model: nn.Module, *inputs: Any, train: bool = False) -> list[Facts]:
