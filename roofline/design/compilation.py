@@ -59,7 +59,7 @@ class Compilation(Result):
     """
 
     kind: ClassVar = "compilation"
-    made_by: ClassVar = "roofline analyze MODEL --compiled -o FILE.json"
+    made_by: ClassVar = "roofline compile MODEL -o FILE.json"
     suffixes: ClassVar = (".json", ".csv", ".md", ".html")
     columns: ClassVar = {
         "graph": "Int64",

@@ -48,7 +48,7 @@ class Language(Result):
     """
 
     kind: ClassVar = "language model"
-    made_by: ClassVar = "roofline analyze hf:TYPE --context N -o FILE.json"
+    made_by: ClassVar = "roofline llm hf:TYPE --context N -o FILE.json"
     columns: ClassVar = {
         "stage": "string",
         "batch": "Int64",

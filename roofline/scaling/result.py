@@ -124,7 +124,7 @@ class Scaling(Result):
     """
 
     kind: ClassVar = "scaling"
-    made_by: ClassVar = "roofline analyze MODEL --train --data-parallel N -o FILE.json"
+    made_by: ClassVar = "roofline scale MODEL --data-parallel N -o FILE.json"
     height_inch: ClassVar = 9.0
     columns: ClassVar = {
         "ranks": "Int64",

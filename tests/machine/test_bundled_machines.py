@@ -644,35 +644,6 @@ def test_a_device_computes_as_a_whole() -> None:
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "how-to" / "machines.md"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_documented_figures_are_those_of_the_files(name: str) -> None:
-    """Per data type the fastest and what else there is, in 1e12; the memory in 1e9."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    (row,) = [line for line in lines if line.startswith(f"| `{name}` |")]
-    said = dict(zip(TYPES, (cell.strip() for cell in row.split("|")[3:9]), strict=True))
-    assert float(row.split("|")[9]) == pytest.approx(bandwidth(name) / 1e9)
-    profile = machine(name)
-    capacity, cache = (cell.strip() for cell in row.split("|")[10:12])
-    if profile.memory_capacity_bytes is None:
-        assert capacity == "–"
-    else:
-        assert float(capacity) == pytest.approx(profile.memory_capacity_bytes / 2**30, rel=1e-3)
-    if profile.knows_only_dram:
-        assert cache == "–"
-    else:
-        last = profile.memory[-2]
-        bytes_per_s = max(each.peak_bytes_per_s for each in last.bandwidth)
-        size, rate = (float(each) for each in cache.removeprefix(f"{last.name} ").split(":"))
-        assert size * 2**20 == last.capacity_bytes
-        assert rate == pytest.approx(bytes_per_s / 1e12, rel=5e-3)
-    for of, cell in said.items():
-        # What one thread reaches is in the file, not in the table.
-        whole = [each for each in profile.compute if each.threads == profile.threads]
-        rates = {each.peak_flop_per_s for each in whole if each.dtype.name == of}
-        figures = [float(each) * 1e12 for each in re.findall(r"[\d.]+", cell)]
-        assert figures == pytest.approx(sorted(rates, reverse=True), rel=5e-3), of
-
-
 def test_the_documented_file_is_one(tmp_path: Path) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     path = tmp_path / "mine.toml"
