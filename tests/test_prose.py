@@ -27,7 +27,7 @@ REFUSED = {
     r"analys(?:e|ed|ing)": "-yz-",
     r"(?:colour|behaviour|favour|neighbour)\w*": "-or",
     r"(?:centre|licence|grey|catalogue|whilst|towards)s?": "US spelling",
-    r"[\d.]+ ?× (?:less|fewer)": "N× smaller",
+    r"[\d.]+ ?× less|[\d.]+ × fewer": "N× smaller, N× fewer",
     "multiply-adds?": "MACs",
     r"(?:key-value|key/value) caches?": "KV cache",
     "beside": "next to",
