@@ -256,7 +256,7 @@ def scaled_dot_product_attention(
 table(
     """
 aten._triton_scaled_dot_attention = scaled_dot_product_attention(q, k, v, output, None, dropout_p)
-    As `aten.scaled_dot_product_attention`, with other argument names.
+    As aten.scaled_dot_product_attention, with other argument names.
 """,
     byte=BYTE,
 )
@@ -276,7 +276,7 @@ def fused_attention(
     v_descale: Tensor | None = None,
     **given: Any,
 ) -> Flop:
-    """As `aten.scaled_dot_product_attention`, and the logarithm of each softmax sum.
+    """As aten.scaled_dot_product_attention, and the logarithm of each softmax sum.
 
     That is a logarithm and the addition of the maximum per query. For quantized operands, the
     scales of queries and keys go into the scale of the scores; the scale of the values multiplies
@@ -377,7 +377,7 @@ def encoder_layer(
     """Self-attention, two linear layers with relu or gelu between them, two norms, two residuals.
 
     Norms first or last is the same work. For differences from the decomposed layer see
-    `aten._native_multi_head_attention`.
+    aten._native_multi_head_attention.
 
     Internal traffic, besides that of attention: five tensors of the source's size, written and read
     (results of attention and linear layers, an operand or result of a norm, a sum), and two of the

@@ -1,8 +1,8 @@
 """Kernels of attention: their own layouts, windows, packed sequences.
 
-Lengths of packed sequences are values: shapes give only their sum, number and maximum. The counted
-pairs are the maximum that these allow, exact for equal lengths; the minimum is the fewest that they
-allow, without softmax.
+Lengths of packed sequences depend on values: shapes give only their sum, number and maximum. The
+counted pairs are the maximum that these allow, exact for equal lengths; the minimum is the fewest
+that they allow, without softmax.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def flash_attention(
     """Attention of (samples, sequence, heads, features), or of packed sequences without samples.
 
     With a causal mask or a window, queries and keys end together. Slopes add 2 per score (distance
-    times slope, addition). The keys left by ``seqused_k`` and ``block_table`` are values: their
-    products are not in the minimum.
+    times slope, addition). The keys left by ``seqused_k`` and ``block_table`` depend on values:
+    their products are not in the minimum.
     """
     elements: dict[str, int] = {}
     if block_table is None:
@@ -233,7 +233,7 @@ def efficient_attention(
     seqlen_k: Tensor | None = None,
     **given: Any,
 ) -> Flop:
-    """As `aten._flash_attention_forward`, with a bias and the mask of `efficient_heads`."""
+    """As aten._flash_attention_forward, with a bias added to the scores."""
     heads = efficient_heads(query, key, value, **given)
     min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
@@ -272,7 +272,7 @@ def cudnn_attention(
     scale: float | None = None,
     **given: Any,
 ) -> Flop:
-    """As `aten._efficient_attention_forward`, with heads before the sequence."""
+    """As aten._efficient_attention_forward, with heads before the sequence."""
     heads = cudnn_heads(query, key, value, **given)
     count = _count_kernel(heads, attn_bias, output[1], dropout_p, scale)
     return replace(count, min_elements=needed_elements(heads, query=query, key=key, value=value))

@@ -181,7 +181,7 @@ def convolution_over_time(
     return from_macs(macs, output.elements, least)
 
 
-# Convolutions named after libraries and kernels: `aten.convolution` may arrive as one of these on a
+# Convolutions named after libraries and kernels: aten.convolution may arrive as one of these on a
 # GPU or through MKL-DNN. They count the same.
 
 
@@ -204,24 +204,24 @@ def named_convolution(
 table(
     """
 aten.conv1d aten.conv2d aten.conv3d = {}
-    As `convolution`, never transposed.
+    As aten.convolution, never transposed.
 aten.conv_transpose1d aten.conv_transpose2d aten.conv_transpose3d = {"transposed": True}
-    As `aten.convolution`, transposed; used in inference mode.
+    As aten.convolution, transposed; used in inference mode.
 aten.conv1d.padding aten.conv2d.padding aten.conv3d.padding
 aten._convolution_mode = {"padding": leading_padding(padding, weight.shape[2:], dilation)}
-    As `aten.convolution`; "same" pads to the size of the input, the odd element at the end.
+    As aten.convolution; "same" pads to the size of the input, the odd element at the end.
 aten._nnpack_spatial_convolution = {}
-    As `aten.convolution`, with one group and no dilation.
+    As aten.convolution, with one group and no dilation.
 aten.cudnn_convolution aten.miopen_convolution aten.miopen_depthwise_convolution
 aten.mkldnn_convolution aten._mps_convolution aten._slow_conv2d_forward aten.slow_conv3d_forward
 aten.thnn_conv2d aten.slow_conv3d aten.slow_conv_dilated2d aten.slow_conv_dilated3d = {}
-    As `aten.convolution`; some have no bias, no dilation or no groups.
+    As aten.convolution; some have no bias, no dilation or no groups.
 aten._conv_depthwise2d aten.conv_depthwise3d = {"groups": self.shape[1]}
-    As `aten.convolution`, with one group per channel.
+    As aten.convolution, with one group per channel.
 aten.cudnn_convolution_transpose aten.miopen_convolution_transpose
 aten._mps_convolution_transpose aten.slow_conv_transpose2d
 aten.slow_conv_transpose3d = {"transposed": True}
-    As `aten.convolution`, transposed.
+    As aten.convolution, transposed.
 """,
     named_convolution,
     byte=UNTOUCHED,
@@ -311,11 +311,11 @@ def _backward_of_self(fixed: dict[str, Any], self: Tensor, **given: Any) -> Flop
 table(
     """
 aten._slow_conv2d_backward = {"output_mask": [each is not None for each in output]}
-    As `convolution_backward`: one group, no dilation; its other overload has no mask.
+    As aten.convolution_backward: one group, no dilation; its other overload has no mask.
 aten.mps_convolution_backward = {}
-    As `convolution_backward`, never transposed.
+    As aten.convolution_backward, never transposed.
 aten.mps_convolution_transpose_backward = {"transposed": True, "output_mask": [*output_mask, False]}
-    As `convolution_backward`, transposed; another operator computes the gradient of a bias.
+    As aten.convolution_backward, transposed; another operator computes the gradient of a bias.
 """,
     _backward_of_self,
     byte=_BYTE,

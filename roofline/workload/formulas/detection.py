@@ -1,6 +1,6 @@
 """Torchvision's detection operators: comparison of boxes, and features sampled in boxes.
 
-Positions of boxes are values: features may be read many times, or hardly at all.
+Positions of boxes depend on values: features may be read many times, or hardly at all.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def non_maximum_suppression(dets: Tensor, **_: Any) -> Flop:
 def roi_align(rois: Tensor, sampling_ratio: int, output: Tensor | Tensors, **_: Any) -> Flop:
     """The mean of sampling_ratio^2 bilinear samples per bin of each box and channel.
 
-    A ratio of 0 takes more samples in larger boxes: 1 is counted, as their number is a value.
+    A ratio of 0 takes more samples in larger boxes; 1 is counted.
     """
     pooled, samples = first_output(output), max(1, sampling_ratio) ** 2
     bins = pooled.elements // max(1, pooled.shape[1])
@@ -73,7 +73,7 @@ def roi_align(rois: Tensor, sampling_ratio: int, output: Tensor | Tensors, **_: 
 def roi_pool(rois: Tensor, output: Tensors, **_: Any) -> Flop:
     """The maximum or mean of each bin: 1 operation per bin is counted.
 
-    The number of elements per bin is a value; it may be 0.
+    The number of elements per bin depends on values; it may be 0.
     """
     bins = output[0].elements
     return Flop(

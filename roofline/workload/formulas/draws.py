@@ -31,13 +31,13 @@ table(
 aten.rand = components(output); complex
     1 multiplication from bits to a number in 0 … 1; complex: 2.
 aten._philox_uniform = 1 if is_standard(low, high) else 3
-    from + (to - from) * u: 2 more than `rand` if the interval is not 0 … 1.
+    from + (to - from) * u: 2 more than aten.rand if the interval is not 0 … 1.
 aten.bernoulli = 2
     A draw and a comparison with the probability.
 aten._fused_dropout = 4
-    As `dropout`, in training.
+    As aten.native_dropout, in training.
 aten.native_dropout = 0 if train is False else 4
-    As `bernoulli`, and products with mask and scale; 0 outside training.
+    As aten.bernoulli, and products with mask and scale; 0 outside training.
 aten.exponential = 3 + F
     -log(u) / lambda: a draw, a sign change, a division, a logarithm.
 aten.cauchy = 5 + F
@@ -47,16 +47,16 @@ aten.geometric = 3 + F
 aten.poisson aten.binomial = 9 + 3 * F
     One rejection round: two draws, seven operations, three functions for the test.
 
-    The number of rounds is a value. Source: W. Hoermann, "The transformed rejection method for
-    generating Poisson random variables", 1993, torch's method for both.
+    The number of rounds depends on values. Source: W. Hoermann, "The transformed rejection method
+    for generating Poisson random variables", 1993, torch's method for both.
 aten._standard_gamma aten._sample_dirichlet = 10 + 4 * F
     One rejection round: half a pair of normal draws, another draw, a cube, a test.
 
-    These are ten operations and four functions; the number of rounds is a value. The final division
-    of a Dirichlet sample by its sum is not counted. Source: G. Marsaglia and W. W. Tsang, "A simple
-    method for generating gamma variables", 2000, torch's method.
+    These are ten operations and four functions; the number of rounds depends on values. The final
+    division of a Dirichlet sample by its sum is not counted. Source: G. Marsaglia and W. W. Tsang,
+    "A simple method for generating gamma variables", 2000, torch's method.
 aten.randint aten.randperm aten.random aten._philox_key_split aten._philox_key_fold_in = 0
-    Integers, in any output type: 0.
+    0: integers, in any output type.
 """,
     count_draws,
     names={"components": components},
@@ -65,7 +65,7 @@ aten.randint aten.randperm aten.random aten._philox_key_split aten._philox_key_f
 
 @formula("aten.uniform")
 def uniform(output: Tensor, **arguments: Any) -> Flop:
-    """from + (to - from) * u: 2 more than `rand` if the interval is not 0 … 1."""
+    """from + (to - from) * u: 2 more than aten.rand if the interval is not 0 … 1."""
     interval = (arguments.get("from"), arguments.get("to"))
     return count_draws(1 if is_standard(*interval) else 3, output)
 
@@ -86,7 +86,7 @@ def randn(output: Tensor, **_: Any) -> Flop:
 
 @formula("aten.normal", "aten.normal_functional", "aten._philox_normal")
 def normal(output: Tensor, mean: Any = 0, std: Any = 1, **_: Any) -> Flop:
-    """mean + std * z: 2 more than `randn` unless they are 0 and 1."""
+    """mean + std * z: 2 more than aten.randn unless they are 0 and 1."""
     scaled = 0 if (mean, std) == (0, 1) else count_draws(2, output).other
     return randn(output).plus(scaled, 0)
 
@@ -108,11 +108,11 @@ _LIKE = "the result; the tensor is not read, only its shape and type are used"
 table(
     """
 aten.rand_like = count_draws(components(output), output); complex
-    As `rand`.
+    As aten.rand.
 aten.randn_like = randn(output); complex
-    As `randn`.
+    As aten.randn.
 aten.randint_like = Flop()
-    Integers, in any output type: 0.
+    0: integers, in any output type.
 """,
     _unread,
     byte=_LIKE,

@@ -84,7 +84,7 @@ def index(self: Tensor, output: Tensor, indices: Indices = (), **_: Any) -> Flop
 table(
     """
 aten._unsafe_masked_index = 0
-    As `index`, with a constant where a mask says so, possibly everywhere.
+    As aten.index, with a constant where a mask says so, possibly everywhere.
 """,
     _selected,
     byte="as many elements as are returned, mask and indices; minimum: mask and indices",
@@ -185,7 +185,7 @@ def index_add(
     byte="both tensors; minimum: the mask alone (it may select nothing)",
 )
 def masked_scatter(**_: Any) -> Flop:
-    """Selected elements are replaced; their number is a value, possibly 0."""
+    """Selected elements are replaced; their number depends on values, and may be 0."""
     return Flop(min_elements=no_elements("self", "source"))
 
 
@@ -199,7 +199,7 @@ def index_put(
 ) -> Flop:
     """One element per index, or a slice over the dimensions that no index selects.
 
-    The number of elements that a mask selects is a value: from none to all.
+    The number of elements that a mask selects depends on values: from none to all.
     """
     given = [each for each in indices if each is not None]
     if any(each.dtype.kind == "bool" for each in given):
@@ -211,7 +211,8 @@ def index_put(
 
 
 # Backward of selections: zeros are written, and gradients at the selected elements. The number of
-# selections of an element is a value: 1 addition per gradient is counted, and the minimum is 0.
+# selections of an element depends on values: 1 addition per gradient is counted, and the minimum is
+# 0.
 
 
 def overlaps(grad_in: Tensor, input_sizes: Sizes, dim: int, size: int, step: int) -> int:
@@ -357,7 +358,7 @@ def embedding_bag_weights(
 ) -> Flop:
     """The inner product of row and gradient of the bag, per index.
 
-    Indices that are padding are skipped; their number is a value.
+    Indices that are padding are skipped; their number depends on values.
     """
     many, size = indices.elements, weight.shape[-1]
     least = 0 if padding_idx >= 0 or not many else size
@@ -379,7 +380,7 @@ def embedding_renorm(
 ) -> Flop:
     """Rows with too large a norm are scaled: the norm, a comparison, a factor, and products.
 
-    Distinct and too large rows are values: the minimum is 0.
+    Distinct and too large rows depend on values: the minimum is 0.
     """
     rows, size = indices.elements, self.shape[-1]
     touched = {"self": rows * size} if is_in_place(self, output) else {}

@@ -218,7 +218,7 @@ aten.linalg_solve_triangular = output, output.shape[-1 if left else -2] * (
     triangular(order(self), unitriangular)); complex
     n^2 per right-hand side: a MAC per element off the diagonal, a division per element on it.
 aten.triangular_solve = output[0], order(output[0]) * triangular(order(A), unitriangular); complex
-    As `aten.linalg_solve_triangular`.
+    As aten.linalg_solve_triangular.
 aten.linalg_ldl_factor_ex = self, ldl(order(self)); complex
     About n^3 / 3: elimination of one half.
 aten.linalg_ldl_solve = B, order(B) * (
@@ -257,7 +257,7 @@ def sign_and_logarithm_of_determinant(A: Tensor, **_: Any) -> Flop:
 
 @formula("aten.linalg_cholesky_ex", is_for_complex=True)
 def cholesky_factorization_if_any(self: Tensor, check_errors: bool = False, **_: Any) -> Flop:
-    """As `aten.cholesky`; without an error, it stops at the first root that is not positive."""
+    """As aten.cholesky; without an error, it stops at the first root that is not positive."""
     whole = Flop(other=flop_of(self, cholesky(order(self))))
     roots = matrices(self) * min(order(self), 1)
     return whole if check_errors else replace(whole, least=min(roots, whole.flop))

@@ -79,7 +79,7 @@ def rows_and_classes(self: Tensor) -> tuple[int, int]:
 def max_label_pairs(self: Tensor) -> tuple[int, int]:
     """Maximum numbers of targets, and of pairs of a target and a non-target, over all rows.
 
-    A row of n classes with k targets has k * (n - k) pairs; k is a value.
+    A row of n classes with k targets has k * (n - k) pairs; k depends on values.
     """
     rows, classes = rows_and_classes(self)
     targets = (classes + 1) // 2
@@ -118,7 +118,8 @@ def multilabel_margin(self: Tensor, reduction: int, **_: Any) -> Flop:
     """Sum of max(0, 1 - x[target] + x[other]) over all pairs, over the number of classes.
 
     A subtraction per target; two additions and a comparison per pair (the first addition of a row
-    none), a division per row. The number of targets is a value: half of the classes is the maximum.
+    none), a division per row. The number of targets depends on values: half of the classes is the
+    maximum.
     """
     rows, _classes = rows_and_classes(self)
     targets, pairs = max_label_pairs(self)
@@ -131,7 +132,7 @@ def multilabel_margin_backward(self: Tensor, output: Tensor, **_: Any) -> Flop:
     """A pair with 1 - x[target] + x[other] above 0 adds to one gradient, subtracts from another.
 
     A subtraction per target; an addition, a comparison and these two per pair; a product with g per
-    class. The number of targets is a value: half of the classes is the maximum.
+    class. The number of targets depends on values: half of the classes is the maximum.
     """
     targets, pairs = max_label_pairs(self)
     return Flop(other=targets + 4 * pairs + output.elements, least=0)
@@ -146,8 +147,8 @@ def negative_log_likelihood(
 ) -> Flop:
     """-w[t] * x[t]: a sign change (of the sum, if reduced), a product with a weight.
 
-    A mean is divided by the sum of the weights, or the number of rows. Ignored rows are values: the
-    minimum is 0.
+    A mean is divided by the sum of the weights, or the number of rows. Ignored rows depend on
+    values: the minimum is 0.
     """
     rows = target.elements
     folds = max(0, rows - 1)
@@ -168,7 +169,7 @@ def negative_log_likelihood_backward(
 ) -> Flop:
     """-w[t] * g for the target of each row: -g once for all rows, divided for a mean.
 
-    Ignored rows are values: the minimum is 0.
+    Ignored rows depend on values: the minimum is 0.
     """
     rows = target.elements
     signs = (1 + (reduction == MEAN)) if reduction and rows else rows
@@ -209,8 +210,8 @@ def connectionist(
 ) -> Flop:
     """Sum over all alignments: three paths into every state, per step but the first.
 
-    At the end, two states and a sign change. Reachable states and repeated labels are values: the
-    minimum is 0. Source: A. Graves et al., "Connectionist temporal classification", ICML 2006.
+    At the end, two states and a sign change. Reachable states and repeated labels depend on values:
+    the minimum is 0. Source: A. Graves et al., "Connectionist temporal classification", ICML 2006.
     """
     paths = trellis(input_lengths, target_lengths, output[1])
     whole = inner_states(paths) * STATE + len(paths) * (6 + 3 * F)

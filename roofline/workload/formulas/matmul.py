@@ -35,7 +35,7 @@ def real_macs(macs: int, numbers: Tensor) -> int:
 
 @formula("aten.mm", "aten.bmm", is_for_complex=True)
 def product(self: Tensor, output: Tensor, **_: Any) -> Flop:
-    """1 MAC per output element and element along the last dimension of the first matrix."""
+    """1 MAC per output element and index of the inner dimension."""
     return Flop(macs=real_macs(output.elements * self.shape[-1], output))
 
 
@@ -76,7 +76,7 @@ aten.cudnn_affine_grid_generator = Flop(macs=output.elements * theta.shape[-1])
 aten.linear = linear(input, output, bias); complex
     1 MAC per output element and input feature, plus the bias.
 aten.mkldnn_linear = linear(self, output, bias)
-    As `aten.linear`.
+    As aten.linear.
 """
 )
 table(
@@ -96,7 +96,7 @@ def grouped_product(self: Tensor, mat2: Tensor, output: Tensor, **_: Any) -> Flo
     """1 MAC per output element and inner element, with the matrix of each row's group (expert).
 
     If the inner dimension is grouped, each of its elements belongs to one product. Groups with rows
-    are values: at most as many as rows, at least one.
+    depend on values: at most as many as rows, at least one.
     """
     rows = self.shape[0] if len(self.shape) == 2 else 0
     if len(self.shape) == len(mat2.shape) == 2:
@@ -147,7 +147,7 @@ aten.addr = "vec1", "vec2"; complex
 
 @formula("aten._addmm_activation", byte=_TERMS)
 def added_product_with_activation(output: Tensor, use_gelu: bool = False, **given: Any) -> Flop:
-    """As `aten.addmm`, then gelu or relu."""
+    """As aten.addmm, then gelu or relu."""
     after = elementwise({}, output, GELU if use_gelu else 1)
     return added_product(("mat1", "mat2"), output, **given).plus(after.other, after.min_flop)
 
@@ -219,7 +219,7 @@ def add_activation(
 
 @formula("mkl._mkl_linear", byte="the repacked weight, not its original")
 def mkl_linear(X: Tensor, B: Tensor | None, output: Tensor, **_: Any) -> Flop:
-    """As `aten.linear`."""
+    """As aten.linear."""
     return replace(linear(X, output, B), elements={"ORI_W": 0})
 
 
@@ -271,7 +271,7 @@ aten._convert_weight_to_int4pack_for_cpu aten._dyn_quant_pack_4bit_weight = 0
     byte=UNTOUCHED,
 )
 def library_max_pool(**arguments: Any) -> Flop:
-    """As `aten.max_pool2d`; comparisons of integers are not FLOP."""
+    """As aten.max_pool2d; comparisons of integers are not FLOP."""
     return max_pool(**arguments)
 
 
@@ -315,7 +315,7 @@ def scaled_product(
 def scaled_grouped_product(
     self: Tensor, mat2: Tensor, output: Tensor, bias: Tensor | None = None, **_: Any
 ) -> Flop:
-    """As `aten._grouped_mm`; the result is scaled for both matrices, and a bias added."""
+    """As aten._grouped_mm; the result is scaled for both matrices, and a bias added."""
     count = grouped_product(self, mat2, output)
     whole = from_macs(count.macs * _numbers(self), (2 + (bias is not None)) * output.elements)
     return replace(whole, elements=count.elements, min_elements=count.min_elements)
@@ -328,7 +328,7 @@ mkldnn._linear_pointwise = add_activation(linear(X, output, B), output, [attr], 
 aten._sparse_semi_structured_mm = Flop(macs=output.elements * mat1.shape[-1])
     1 MAC per output element and kept element: half of each row of the first matrix.
 aten._sparse_semi_structured_addmm = narrow(output, mat1.shape[-1], count_terms(beta, alpha))
-    beta * input + alpha * mat1 @ mat2, as `aten.addmm`.
+    beta * input + alpha * mat1 @ mat2, as aten.addmm.
 aten._sparse_semi_structured_linear = add_activation(
     narrow(output, weight.shape[-1], count_given(bias)), output, [activation])
     A linear layer with half of each row of its weight, and an activation.

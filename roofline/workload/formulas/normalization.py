@@ -78,12 +78,12 @@ aten.cudnn_batch_norm = batch_norm_flop(input, weight, bias, training)
     Running statistics as in inference; in training over each channel of the batch.
 aten._batch_norm_with_update
 aten._batch_norm_with_update_functional = batch_norm_flop(input, weight, bias, True)
-    As `native_batch_norm` in training.
+    As aten.native_batch_norm in training.
 aten._batch_norm_no_update = batch_norm_flop(input, weight, bias, running_mean is None)
     Running statistics if given, else those of the batch.
 aten._native_batch_norm_legit_functional
 aten.miopen_batch_norm = batch_norm_flop(input, weight, bias, training)
-    As `native_batch_norm`.
+    As aten.native_batch_norm.
 aten.batch_norm_stats = statistics_flop(input, GROUP_FLOP)
     Mean and 1 / sqrt(variance + epsilon) per channel, of one worker.
 aten.batch_norm_update_stats = statistics_flop(input, running_flop(running_mean))
@@ -199,10 +199,10 @@ aten.native_batch_norm_backward = batch_norm_backward(
     input, weight, output_mask, train, "save_invstd")
     7 per element, over each channel; outside training input_grad = a * g, 1 or 4.
 aten.batch_norm_backward = batch_norm_backward(input, weight, output_mask, update)
-    As `native_batch_norm_backward`; `update` selects training.
+    As aten.native_batch_norm_backward; `update` selects training.
 aten.cudnn_batch_norm_backward
 aten.miopen_batch_norm_backward = batch_norm_backward(input, weight, (True, True, True), True)
-    As `native_batch_norm_backward`, in training, with all three gradients.
+    As aten.native_batch_norm_backward, in training, with all three gradients.
 """,
     byte=_BYTE,
 )

@@ -73,7 +73,7 @@ aten._fused_adam = 13 + amsgrad + 2 * bool(weight_decay), 4 + bool(weight_decay)
     Values between: v * beta2, the root, its quotient and d; g with decay (or p with it) or with
     another sign.
 aten._fused_adamw = 13 + amsgrad + bool(weight_decay), 4 + bool(weight_decay)
-    As `aten._fused_adam`, but with decoupled weight decay: p * (1 - lr * decay), 1.
+    As aten._fused_adam, but with decoupled weight decay: p * (1 - lr * decay), 1.
 aten._fused_adagrad = 7 + 2 * bool(weight_decay), 2 + bool(weight_decay)
     s + g * g, 2; sqrt(s) + epsilon, 2; p - lr * g / that, 3.
 

@@ -38,7 +38,7 @@ def bucketize(self: Any, boundaries: Tensor, **_: Any) -> Flop:
 def searchsorted(
     sorted_sequence: Tensor, self: Any, sorter: Tensor | None = None, **_: Any
 ) -> Flop:
-    """As `bucketize`, with boundaries per row of elements, or one set for all."""
+    """As aten.bucketize, with boundaries per row of elements, or one set for all."""
     rows = math.prod(sorted_sequence.shape[:-1])
     return _bisection(self, rows, sorted_sequence=sorted_sequence, sorter=sorter)
 
@@ -127,7 +127,7 @@ aten.median aten.nanmedian aten.kthvalue = has_floats(self) * folds(self, output
 aten.bincount = Flop(other=self.elements if has_floats(weights) else 0, least=0)
     1 addition per weight; integers are counted without FLOP.
 aten._histogramdd_from_bin_cts = count_points(4 * self.elements, self, output, weight, density)
-    As `aten.histogram` per number of a point, the weight once per point.
+    As aten.histogram per number of a point, the weight once per point.
 aten._histogramdd_bin_edges = Flop(other=0 if range is not None else 2 * self.elements, least=0)
     2 comparisons per element to find the range, if not given; the edges are few.
 """,
@@ -172,7 +172,7 @@ def histogram_with_edges(
     density: bool = False,
     **_: Any,
 ) -> Flop:
-    """As `aten.histc`; with given edges, a bisection per element. A weight adds 1.
+    """As aten.histc; with given edges, a bisection per element. A weight adds 1.
 
     A density takes the sum of all bins, and two divisions each: by the sum, and by the width.
     """
@@ -185,7 +185,7 @@ def histogram_with_edges(
 def histogram_of_points_with_edges(
     self: Tensor, bins: Tensors, output: Tensor, weight: Any, density: bool = False, **_: Any
 ) -> Flop:
-    """As `aten._histogramdd_from_bin_cts`, by a bisection of the edges per number."""
+    """As aten._histogramdd_from_bin_cts, by a bisection of the edges per number."""
     points = self.elements // max(1, len(bins))
     operations = points * sum(merge_rounds(each.elements) for each in bins)
     return count_points(operations, self, output, weight, density)

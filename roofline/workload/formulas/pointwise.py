@@ -92,7 +92,7 @@ aten.add = 1 if alpha == 1 else 2; complex sum_cost(self, other, alpha)
 aten.sub = 1 if alpha == 1 else 2; complex difference_cost(other, alpha)
     self - alpha * other: 1 per element, 2 if alpha is not 1; complex: each part.
 aten.rsub = 1 if alpha == 1 else 2; complex difference_cost(self, alpha)
-    other - alpha * self: as `aten.sub`.
+    other - alpha * self: as aten.sub.
 aten.addcmul = 2 if value == 1 else 3; complex PRODUCT + 2 + scaling_cost(1j, value)
     self + value * tensor1 * tensor2: 2 per element, or 3; complex: 8, or 10.
 aten.addcdiv = 2 if value == 1 else 3; complex QUOTIENT + 2 + scaling_cost(1j, value)
@@ -146,7 +146,7 @@ aten.sigmoid = 3 + F; complex SIGMOID
 aten.silu = 3 + F; complex 2 + EXPONENTIAL + 1 + QUOTIENT
     x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
 aten.glu = 3 + F
-    x / (1 + exp(-y)), with the other half of the channels y: as `aten.silu`.
+    x / (1 + exp(-y)), with the other half of the channels y: as aten.silu.
 aten.softplus = 2 + 2 * F if beta == 1 else 4 + 2 * F
     log(1 + exp(beta * x)) / beta: an addition, a comparison (threshold), two functions.
 aten.log_sigmoid_forward = 3 + 2 * F
@@ -209,7 +209,7 @@ aten.special_shifted_chebyshev_polynomial_t aten.special_shifted_chebyshev_polyn
 aten.special_shifted_chebyshev_polynomial_v aten.special_shifted_chebyshev_polynomial_w
 aten.special_hermite_polynomial_h aten.special_hermite_polynomial_he
 aten.special_laguerre_polynomial_l aten.special_legendre_polynomial_p = Cost(0, 1, least=0)
-    1 transcendental function per element; degrees are values, and may be 0.
+    1 transcendental function per element; minimum 0 (degrees are values).
 """,
     each_element,
     names=vars(costs),
@@ -247,7 +247,7 @@ def power(output: Tensor, exponent: object = None, **arguments: Any) -> Flop:
     is_for_complex=True,
 )
 def power_of_tensor(output: Tensor, exponent: object = None, **arguments: Any) -> Flop:
-    """As `aten.pow`; a power of 0 is 1 and reads nothing."""
+    """As aten.pow; a power of 0 is 1 and reads nothing."""
     unread = {"self": 0, "output": output.elements} if exponent == 0 else {}
     return replace(power(output, exponent, **arguments), elements=unread)
 
@@ -285,7 +285,7 @@ aten.native_dropout_backward = 2
 aten.rrelu_with_noise_backward = 1 if training and upper - lower > 1e-6 else 2
     The gradient times the random slope, kept by the forward pass.
 
-    Outside training, or without a random slope, as `aten.leaky_relu_backward`.
+    Outside training, or without a random slope, as aten.leaky_relu_backward.
 aten._prelu_kernel_backward = 3
     A comparison, and products of the gradient with the slope and with the input.
 aten.sigmoid_backward aten.tanh_backward = 3
@@ -321,7 +321,7 @@ table(
 aten.glu_backward = (7 + F).flop(grad_output.elements)
     For x * s with s = 1 / (1 + exp(-y)): h = g * s for x, and h * (1 - s) * x for y.
 aten.glu_backward_jvp = (16 + F).flop(grad_glu.elements)
-    Change of the h and h * (1 - s) * x of `aten.glu_backward` along dg, dx, dy; h is given.
+    Change of the h and h * (1 - s) * x of aten.glu_backward along dg, dx, dy; h is given.
 
     u = 1 - s, d = s * u * dy: h' = dg * s + g * d, and h' * u * x + h * (u * dx - d * x).
 """

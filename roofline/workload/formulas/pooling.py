@@ -129,13 +129,13 @@ table(
 aten._adaptive_avg_pool2d aten.adaptive_avg_pool2d = adaptive_window_elements(self, output, 2)
     k - 1 additions and 1 division per window of k elements.
 aten._adaptive_avg_pool3d aten.adaptive_avg_pool3d = adaptive_window_elements(self, output, 3)
-    As `aten.adaptive_avg_pool2d`, in three dimensions.
+    As aten.adaptive_avg_pool2d, in three dimensions.
 aten.mkldnn_adaptive_avg_pool2d aten.adaptive_avg_pool1d = adaptive_window_elements(self, output, 2)
-    As `aten.adaptive_avg_pool2d`; in one dimension, each channel is a window.
+    As aten.adaptive_avg_pool2d; in one dimension, each channel is a window.
 aten.adaptive_max_pool2d = adaptive_window_elements(self, output[0], 2) - output[0].elements
     k - 1 comparisons per window of k elements.
 aten.adaptive_max_pool3d = adaptive_window_elements(self, output[0], 3) - output[0].elements
-    As `aten.adaptive_max_pool2d`, in three dimensions.
+    As aten.adaptive_max_pool2d, in three dimensions.
 """
 )
 
@@ -212,13 +212,13 @@ aten._adaptive_avg_pool2d_backward aten.mkldnn_adaptive_avg_pool2d_backward = co
     1 division per gradient, and n - 1 additions per element with n gradients.
 aten._adaptive_avg_pool3d_backward aten.adaptive_avg_pool3d_backward = count_averaged(
     grad_output, adaptive_window_elements(self, grad_output, 3), self.elements)
-    As `aten._adaptive_avg_pool2d_backward`, in three dimensions.
+    As aten._adaptive_avg_pool2d_backward, in three dimensions.
 aten.adaptive_max_pool2d_backward = count_scattered(
     grad_output, self.elements, adaptive_window_elements(self, grad_output, 2) > self.elements)
     1 addition per gradient, at the index of its maximum; 0 if windows do not overlap.
 aten.adaptive_max_pool3d_backward = count_scattered(
     grad_output, self.elements, adaptive_window_elements(self, grad_output, 3) > self.elements)
-    As `aten.adaptive_max_pool2d_backward`, in three dimensions.
+    As aten.adaptive_max_pool2d_backward, in three dimensions.
 """,
     byte=_BYTE,
 )

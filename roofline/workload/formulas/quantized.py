@@ -1,6 +1,6 @@
 """Quantized layers: integer operations count like those of the same layer on floats.
 
-Throughput of int8 layers is given in operations per second; plain integer products (`aten.mm`) stay
+Throughput of int8 layers is given in operations per second; plain integer products (aten.mm) stay
 integer arithmetic. Packed weights arrive as a list of the weight, in its stored type, and the bias.
 Zero-point corrections are not counted. Only MACs are unavoidable: scales can move into adjacent
 operators.
@@ -78,22 +78,22 @@ table(
 quantized.linear = 0, 5
     Integer MACs; a bias, and quantization of the result: 5 per element.
 quantized.linear_relu = 0, 6
-    As `quantized.linear`, and 1 comparison per element.
+    As quantized.linear, and 1 comparison per element.
 quantized.linear_leaky_relu = 0, 7
-    As `quantized.linear`, and a comparison and a product per element.
+    As quantized.linear, and a comparison and a product per element.
 quantized.linear_tanh = 0, 13
-    As `quantized.linear`, and a function per element.
+    As quantized.linear, and a function per element.
 quantized.linear_dynamic = 7, 1
     The input is quantized by its limits: 7 per element; the result is scaled, a bias added.
 quantized.linear_relu_dynamic = 7, 2
-    As `quantized.linear_dynamic`, and 1 comparison per element.
+    As quantized.linear_dynamic, and 1 comparison per element.
 quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 quantized.linear_with_input_q_dq_qweight_dq_relu_output_fp32 = 5, 1
     The input is quantized with a given scale: 5 per element; the result is scaled, a bias added.
 quantized.linear_dynamic_fp16 = 0, 0
     A linear layer of floats, with a half-precision weight.
 quantized.linear_relu_dynamic_fp16 = 0, 1
-    As `quantized.linear_dynamic_fp16`, and 1 comparison per element.
+    As quantized.linear_dynamic_fp16, and 1 comparison per element.
 """,
     _packed_linear,
     type="matrix product",
@@ -107,13 +107,13 @@ aten._wrapped_quantized_linear_prepacked = linear(
     The input is quantized; the result is quantized and dequantized, with a bias.
 aten.fbgemm_linear_int8_weight
 aten.fbgemm_linear_int8_weight_fp32_activation = linear(input, output, DYNAMIC_FLOP, 2)
-    As `quantized.linear_dynamic`, with a bias.
+    As quantized.linear_dynamic, with a bias.
 aten.fbgemm_linear_fp16_weight
 aten.fbgemm_linear_fp16_weight_fp32_activation = linear(input, output, 0, int(bias is not None))
-    As `quantized.linear_dynamic_fp16`.
+    As quantized.linear_dynamic_fp16.
 onednn.linear_dynamic_fp16
 onednn.linear_relu_dynamic_fp16 = linear(x, output, 0, int(bias is not None))
-    As `quantized.linear_dynamic_fp16`; the comparison of a relu is not counted.
+    As quantized.linear_dynamic_fp16; the comparison of a relu is not counted.
 aten._int_mm = Flop(macs=output.elements * self.shape[-1])
     int8 MACs, accumulated in int32.
 aten._weight_int8pack_mm = linear(self, output, 0, 1)
@@ -142,7 +142,7 @@ def linear_of_onednn(
     unary_post_op_algorithm: str = "",
     **_: Any,
 ) -> Flop:
-    """As `quantized.linear`, then an activation, or an operation with another tensor and one."""
+    """As quantized.linear, then an activation, or an operation with another tensor and one."""
     operations = [post_op_name, binary_post_op, unary_post_op]
     each = activation_flop(operations, post_op_algorithm or unary_post_op_algorithm).flop
     return linear(qx, output, 0, each + (bias is not None) + output_flop(output))
@@ -191,9 +191,9 @@ table(
 quantized.conv1d quantized.conv2d quantized.conv3d = 0, 5
     Integer MACs; a bias, and quantization of the result: 5 per element.
 quantized.conv1d_relu quantized.conv2d_relu quantized.conv3d_relu quantized.conv2d_add = 0, 6
-    As `quantized.conv2d`, and a comparison, or a sum with a dequantized tensor.
+    As quantized.conv2d, and a comparison, or a sum with a dequantized tensor.
 quantized.conv2d_add_relu = 0, 7
-    As `quantized.conv2d_add`, and a comparison.
+    As quantized.conv2d_add, and a comparison.
 quantized.conv1d_dynamic quantized.conv2d_dynamic quantized.conv3d_dynamic = 7, 1
     The input is quantized by its limits: 7 per element; the result is scaled, a bias added.
 """,
@@ -208,7 +208,7 @@ quantized.conv1d_dynamic quantized.conv2d_dynamic quantized.conv3d_dynamic = 7, 
 )
 def transposed_convolution(qx: Tensor, packed_weight: Packed, output: Tensor, **_: Any) -> Flop:
     """1 MAC per input element and tap of each output channel of its group; then as
-    `quantized.conv2d`.
+    quantized.conv2d.
     """
     weight = packed_weight[0]
     assert weight is not None
@@ -236,7 +236,7 @@ def convolution_of_onednn(
     unary_algorithm: str | None = "",
     **_: Any,
 ) -> Flop:
-    """As `quantized.conv2d`, then an activation, or an operation with another tensor and one.
+    """As quantized.conv2d, then an activation, or an operation with another tensor and one.
 
     The weight, in any order, takes part in each place of the result.
     """
@@ -277,7 +277,7 @@ _LAYER = "input, states, weights and results once; gates and repeated weights ar
 
 @formula("aten.quantized_lstm", "aten.quantized_gru", type="recurrent", byte=_LAYER)
 def layers(hx: Operands, dtype: object = None, **given: Any) -> Flop:
-    """As `aten.lstm` and `aten.gru`, with inputs and states quantized for each product."""
+    """As aten.lstm and aten.gru, with inputs and states quantized for each product."""
     cell = GRU if isinstance(hx, Tensor) else LSTM
     # Packed parameters have no shape; dropout between layers is not counted.
     given |= {"params": (), "train": False}
@@ -293,13 +293,13 @@ def _step(cell: Cell, input: Tensor, hx: Operands, **_: Any) -> Flop:
 table(
     """
 quantized.quantized_lstm_cell_dynamic aten.quantized_lstm_cell = LSTM
-    As `aten.lstm_cell`, with input and state quantized for each product.
+    As aten.lstm_cell, with input and state quantized for each product.
 quantized.quantized_gru_cell_dynamic aten.quantized_gru_cell = GRU
-    As `aten.gru_cell`, with input and state quantized for each product.
+    As aten.gru_cell, with input and state quantized for each product.
 quantized.quantized_rnn_tanh_cell_dynamic aten.quantized_rnn_tanh_cell = TANH
-    As `aten.rnn_tanh_cell`, with input and state quantized for each product.
+    As aten.rnn_tanh_cell, with input and state quantized for each product.
 quantized.quantized_rnn_relu_cell_dynamic aten.quantized_rnn_relu_cell = RELU
-    As `aten.rnn_relu_cell`, with input and state quantized for each product.
+    As aten.rnn_relu_cell, with input and state quantized for each product.
 """,
     _step,
     type="recurrent",
@@ -329,7 +329,7 @@ table(
 aten.quantize_per_tensor aten.quantize_per_channel = 5
     x / scale, its rounding, the zero point, two comparisons: 5 per element.
 aten.quantize_per_tensor_dynamic = 7
-    As `aten.quantize_per_tensor`, with 2 more comparisons to find the limits.
+    As aten.quantize_per_tensor, with 2 more comparisons to find the limits.
 aten.dequantize = 2
     (q - zero_point) * scale: 2 per element.
 aten.fake_quantize_per_tensor_affine_cachemask aten.fake_quantize_per_tensor_affine
@@ -339,7 +339,7 @@ aten._fake_quantize_learnable_per_tensor_affine
 aten._fake_quantize_learnable_per_channel_affine = 7
     Quantized and dequantized: 7 per element.
 aten._fused_moving_avg_obs_fq_helper = 9
-    As `aten.fake_quantize_per_tensor_affine`, with 2 more comparisons to find the limits.
+    As aten.fake_quantize_per_tensor_affine, with 2 more comparisons to find the limits.
 """,
     _each,
 )
@@ -393,7 +393,7 @@ def _each_between(each: Cost | int, output: Tensor, **_: Any) -> Flop:
 table(
     """
 onednn.qadd onednn.qmul onednn.qadd_relu = requantized(self.elements + other.elements, output, 1)
-    As `quantized.add`.
+    As quantized.add.
 """
 )
 table(
@@ -418,7 +418,7 @@ quantized.sigmoid quantized.elu quantized.celu = 3 + F
 table(
     """
 quantized.softmax = 4 + F
-    As `aten._softmax`, between integers: a comparison, a difference, a sum, a division.
+    As aten._softmax, between integers: a comparison, a difference, a sum, a division.
 """,
     _each_between,
     type="softmax",
@@ -453,7 +453,7 @@ def embedding(output: Tensor, **_: Any) -> Flop:
 
 
 def _bags(elements: int, indices: Tensor, output: Tensor, **_: Any) -> Flop:
-    """Count `elements` of the table per index; lengths of bags are values."""
+    """Count `elements` of the table per index; lengths of bags depend on values."""
     return Flop(
         other=(DEQUANTIZE_FLOP + 1) * indices.elements * output.shape[-1],
         least=0,
@@ -465,10 +465,10 @@ def _bags(elements: int, indices: Tensor, output: Tensor, **_: Any) -> Flop:
 table(
     """
 quantized.embedding_bag_byte quantized.embedding_bag_4bit = output.shape[-1]
-    As `quantized.embedding_byte`, with the rows of a bag added.
+    As quantized.embedding_byte, with the rows of a bag added.
 quantized.embedding_bag_byte_rowwise_offsets quantized.embedding_bag_4bit_rowwise_offsets
 quantized.embedding_bag_2bit_rowwise_offsets = weight.shape[-1]
-    As `quantized.embedding_bag_byte`, with scale and offset at the end of each row.
+    As quantized.embedding_bag_byte, with scale and offset at the end of each row.
 """,
     _bags,
     type="embedding",

@@ -565,7 +565,7 @@ def _add_recomputed_gates(
 
 @formula("aten._thnn_differentiable_lstm_cell_backward", byte=CELL_BACKWARD)
 def lstm_cell_backward(cx: Tensor, input_bias: Tensor | None, **given: Any) -> Flop:
-    """As `aten._thnn_fused_lstm_cell_backward`, with gates recomputed from the products.
+    """As aten._thnn_fused_lstm_cell_backward, with gates recomputed from the products.
 
     These are sums, three sigmoids and a tanh.
     """
@@ -576,7 +576,7 @@ def lstm_cell_backward(cx: Tensor, input_bias: Tensor | None, **given: Any) -> F
 
 @formula("aten._thnn_differentiable_gru_cell_backward", byte=CELL_BACKWARD)
 def gru_cell_backward(grad_hy: Tensor, hx: Tensor, input_bias: Tensor | None, **_: Any) -> Flop:
-    """As `aten._thnn_fused_gru_cell_backward`, with gates recomputed from the products.
+    """As aten._thnn_fused_gru_cell_backward, with gates recomputed from the products.
 
     These are sums, two sigmoids, and a tanh with a multiplied half from the state.
     """

@@ -48,7 +48,7 @@ def norm_order(p: float | None) -> float:
 
 
 def norms(vectors: int, elements: int, ord: float, is_complex: bool = False) -> Flop:
-    """Count the norms of `vectors` with `elements` in all, as `aten.linalg_vector_norm`."""
+    """Count the norms of `vectors` with `elements` in all, as aten.linalg_vector_norm."""
     folds = max(0, elements - vectors)
     if ord == 2:
         return Flop(other=(3 if is_complex else 1) * elements + folds + vectors)
@@ -81,7 +81,7 @@ aten.var aten.var_mean = 4 * components(self) * self.elements; complex
     Complex: 2 n for the mean, a subtraction of 2 and a square of the magnitude of 3, and n.
 aten.std
 aten.std_mean = 4 * components(self) * self.elements + first_output(output).elements; complex
-    As `aten.var`, and 1 root per variance.
+    As aten.var, and 1 root per variance.
 aten.linalg_vector_norm = norms(output.elements, self.elements, ord, is_complex(self)); complex
     2: a square per element, their sum, a root. 1 and infinity: magnitudes, and n - 1 more.
 
@@ -89,11 +89,11 @@ aten.linalg_vector_norm = norms(output.elements, self.elements, ord, is_complex(
     their sum, and a power. Complex: the square of a magnitude takes 3, a magnitude 4.
 aten.norm
 aten.native_norm = norms(output.elements, self.elements, norm_order(p), is_complex(self)); complex
-    As `aten.linalg_vector_norm`.
+    As aten.linalg_vector_norm.
 aten.logsumexp = 2 * folds(self, output) + (self.elements + output.elements) * (1 + F)
     max + log(sum(exp(x - max))): n - 1 comparisons, n subtractions and exponentials, …
 aten.logcumsumexp aten._logcumsumexp = scan_steps(self, dim) * (5 + 2 * F)
-    max + log1p(exp(-|x - y|)) per element but the first along `dim`, as `aten.logaddexp`.
+    max + log1p(exp(-|x - y|)) per element but the first along `dim`, as aten.logaddexp.
 aten.cummax aten.cummin aten._cummax_helper
 aten._cummin_helper = has_floats(self) * scan_steps(self, dim)
     1 operation per element but the first along `dim`.
@@ -107,7 +107,7 @@ aten.segment_reduce = has_floats(data) * (
 
     A segment may be empty: this is the maximum, 1 per element.
 aten.allclose = Flop(other=6 * has_floats(self) * self.elements, least=0)
-    x - y| <= atol + rtol * |y|: 6 per element; it may stop at the first difference.
+    |x - y| <= atol + rtol * |y|: 6 per element; it may stop at the first difference.
 """,
 )
 
@@ -136,7 +136,7 @@ def trace(self: Tensor, **_: Any) -> Flop:
 
 @formula("aten.linalg__powsum", is_for_complex=True)
 def sum_of_powers(self: Tensor, output: Tensor, ord: float = 2, **_: Any) -> Flop:
-    """As `aten.linalg_vector_norm`, without the final root or power."""
+    """As aten.linalg_vector_norm, without the final root or power."""
     whole, ends = (
         norms(output.elements, self.elements, ord, is_complex(self)),
         output.elements,
@@ -189,7 +189,7 @@ def softmax(
 
 
 def masked_softmax(of: tuple[Cost | int, Cost], **arguments: Any) -> Flop:
-    """Count a softmax; the number of unmasked elements is a value."""
+    """Count a softmax; the number of unmasked elements depends on values."""
     return Flop(other=softmax(of, **arguments).flop, least=0)
 
 
@@ -210,9 +210,9 @@ aten._log_softmax_backward_data = 3 + F, Cost(-1)
 table(
     """
 aten._masked_softmax = 4 + F, Cost(-2)
-    Softmax of the unmasked elements; their number is a value.
+    Softmax of the unmasked elements; their number depends on values.
 aten._masked_softmax_backward = 4, Cost(-1)
-    As `aten._softmax_backward_data`, of the unmasked elements; their number is a value.
+    As aten._softmax_backward_data, of the unmasked elements; their number depends on values.
 """,
     masked_softmax,
     type="softmax",

@@ -208,11 +208,11 @@ table(
 aten.upsample_nearest1d_backward = NEAREST
     n - 1 additions per element with n copies.
 aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = NEAREST
-    As `aten.upsample_nearest1d_backward`, in two or three dimensions.
+    As aten.upsample_nearest1d_backward, in two or three dimensions.
 aten._upsample_nearest_exact1d_backward = EXACT
-    As `aten.upsample_nearest1d_backward`, from the center of each element.
+    As aten.upsample_nearest1d_backward, from the center of each element.
 aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = EXACT
-    As `aten._upsample_nearest_exact1d_backward`, in two or three dimensions.
+    As aten._upsample_nearest_exact1d_backward, in two or three dimensions.
 aten.upsample_linear1d_backward = LINEAR
     Two products per output, added where they meet.
 aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = LINEAR
@@ -250,7 +250,7 @@ def grid_sampler(
     rounding. Linear: floor, two differences; a neighbor's weight is their product. Cubic: floor,
     difference, four weights; a sum of four weighted in each of four rows, then of these. Clipping
     or reflecting points into the image, as padding may require, is not counted. Positions of the
-    points are values: the minimum is 1 MAC per coordinate.
+    points depend on values: the minimum is 1 MAC per coordinate.
     """
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
     position = 3 if align_corners else 4
@@ -273,7 +273,7 @@ def grid_sampler(
 
 @formula("aten.cudnn_grid_sampler", byte="the grid, and the neighbors of each point")
 def grid_sampler_of_cudnn(grid: Tensor, output: Tensor, **_: Any) -> Flop:
-    """As `aten.grid_sampler_2d`: linear, with aligned corners."""
+    """As aten.grid_sampler_2d: linear, with aligned corners."""
     return grid_sampler(grid, _BILINEAR, True, output).renamed(input="self")
 
 
@@ -282,7 +282,7 @@ _BYTE_BACKWARD = "the neighbors of each point; none if only the gradient of the 
 
 @formula("aten.cudnn_grid_sampler_backward", byte=_BYTE_BACKWARD)
 def grid_sampler_of_cudnn_backward(self: Tensor, **given: Any) -> Flop:
-    """As `aten.grid_sampler_2d_backward`: linear, with aligned corners."""
+    """As aten.grid_sampler_2d_backward: linear, with aligned corners."""
     given |= {"interpolation_mode": _BILINEAR, "align_corners": True}
     return grid_sampler_backward(input=self, **given).renamed(input="self")
 
@@ -307,7 +307,7 @@ def grid_sampler_backward(
     over channels of gradient times element; times the slope of its weight along each coordinate,
     summed, times pixels per unit. Nearest has no slope. torch always computes the gradient of the
     points. Clipping or reflecting points into the image, as padding may require, is not counted.
-    Positions of the points are values: the minimum is 1 MAC per coordinate.
+    Positions of the points depend on values: the minimum is 1 MAC per coordinate.
     """
     of_image, of_grid = (each is not None for each in output)
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
