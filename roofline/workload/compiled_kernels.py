@@ -22,8 +22,8 @@ class CompiledKernel:
     ``loops`` counts its loop nests in Inductor's schedule (1 for a library kernel). ``operators``
     are the aten operators that it executes, at least in part, in graph order, each once per module;
     ``modules`` the paths of the calling modules. ``read_bytes`` and ``written_bytes`` are those of
-    the schedule: every buffer once per loop nest, except internal ones; None if Inductor does not
-    know them.
+    the schedule: every buffer once per loop nest, except internal ones; None if unknown to
+    Inductor.
     """
 
     name: str
@@ -112,7 +112,6 @@ class CompiledPass:
         return sum(calls for _, calls in self._kernels(phase))
 
     def launches_of(self, kind: KernelKind, phase: Phase | None = None) -> int:
-        """Kernel launches of a kind."""
         return sum(calls for kernel, calls in self._kernels(phase) if kernel.kind == kind)
 
     def known_bytes(self, phase: Phase | None = None) -> int:
@@ -120,7 +119,6 @@ class CompiledPass:
         return sum((kernel.traffic_bytes or 0) * calls for kernel, calls in self._kernels(phase))
 
     def unknown_launches(self, phase: Phase | None = None) -> int:
-        """Launches with unknown bytes."""
         return sum(calls for kernel, calls in self._kernels(phase) if kernel.traffic_bytes is None)
 
     def called_outside(self, part: Part) -> int:

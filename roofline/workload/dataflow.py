@@ -50,14 +50,13 @@ class Dataflow:
 
     ``read[i]`` are the operands that operator i reads, ``written[i]`` those that it writes, with
     the resulting values. ``after[i]`` are the operators that must run later than i: they read its
-    results, or overwrite a part of its operands. ``overwrites_part[i]``: i overwrites a part of a
-    value.
+    results, or overwrite a part of its operands. ``is_partial[i]``: i overwrites a part of a value.
     """
 
     read: tuple[tuple[Reading, ...], ...]
     written: tuple[tuple[tuple[TensorSpec, Value], ...], ...]
     after: tuple[list[int], ...]
-    overwrites_part: tuple[bool, ...]
+    is_partial: tuple[bool, ...]
 
 
 def trace_dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
@@ -66,17 +65,17 @@ def trace_dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
     read: list[tuple[Reading, ...]] = []
     written: list[tuple[tuple[TensorSpec, Value], ...]] = []
     after: tuple[list[int], ...] = tuple([] for _ in records)
-    overwrites_part: list[bool] = []
+    is_partial: list[bool] = []
     for index, record in enumerate(records):
         if record.state is State.FREE:
             read.append(())
             written.append(())
-            overwrites_part.append(False)
+            is_partial.append(False)
             continue
         read.append(tuple(_read(each, index, current, after) for each in record.inputs))
         before = {spec.storage: list(current.get(spec.storage, ())) for spec in record.outputs}
         parts = [_overwrite(each, index, before[each.storage], after) for each in record.outputs]
-        overwrites_part.append(any(parts))
+        is_partial.append(any(parts))
         row: list[tuple[TensorSpec, Value]] = []
         for spec in record.outputs:
             first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
@@ -98,10 +97,7 @@ def trace_dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
             for value in values:
                 value.must_be_stored = True
     return Dataflow(
-        read=tuple(read),
-        written=tuple(written),
-        after=after,
-        overwrites_part=tuple(overwrites_part),
+        read=tuple(read), written=tuple(written), after=after, is_partial=tuple(is_partial)
     )
 
 

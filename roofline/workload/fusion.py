@@ -62,7 +62,6 @@ class Fused:
 
     @property
     def is_executed(self) -> bool:
-        """True if its kernel executes its arithmetic."""
         return not (self.is_folded or self.is_left_out)
 
 
@@ -166,8 +165,6 @@ _NOT_IN_TILES = (Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
 
 
 class _Fusion:
-    """Kernels of a pass, and the remaining traffic of their operators."""
-
     def __init__(
         self, records: Sequence[OperatorRecord], flow: Dataflow, *, only_chains: bool
     ) -> None:
@@ -190,9 +187,9 @@ class _Fusion:
         if not only_chains:
             self._join_readers()
         self._folded = self._find_folded()
-        self._read_elsewhere: set[Value] = set()
+        self._shared: set[Value] = set()
         """Values that another kernel reads."""
-        self._written_in_place: dict[int, set[Value]] = {}
+        self._in_place: dict[int, set[Value]] = {}
         """Pieces of stored concatenations that are computed in place."""
         self._live = self._find_live()
 
@@ -205,7 +202,7 @@ class _Fusion:
             if kind is None or is_random(record) or record.state is State.UNKNOWN:
                 continue
             is_lasting = any(spec.role.persists for spec in record.outputs)
-            if not record.outputs or is_lasting or self._flow.overwrites_part[index]:
+            if not record.outputs or is_lasting or self._flow.is_partial[index]:
                 continue
             if all(
                 value.writer in constant
@@ -220,7 +217,7 @@ class _Fusion:
         """Map recomputed values to their sources."""
         bases: dict[Value, tuple[Reading, ...]] = {}
         for index, kind in enumerate(self._kinds):
-            if kind not in _COMPUTED_AGAIN or self._flow.overwrites_part[index]:
+            if kind not in _COMPUTED_AGAIN or self._flow.is_partial[index]:
                 continue
             if is_random(self._records[index]):
                 continue
@@ -277,12 +274,11 @@ class _Fusion:
     # -- fusion decisions --------------------------------------------------------------------------
 
     def _join_producers(self) -> None:
-        """Join operators with the kernels of their producers."""
         for index, kind in enumerate(self._kinds):
             if kind is None:
                 continue
             alone = kernel = _single_operator(index, self._records[index], kind)
-            if self._flow.overwrites_part[index] or index in self._constant:
+            if self._flow.is_partial[index] or index in self._constant:
                 kernel.kind = Kind.OPAQUE
             self._kernels[index] = kernel
             if kernel.kind not in _JOINS:
@@ -317,7 +313,6 @@ class _Fusion:
                     self._place(joined)
 
     def _depends(self, a: _Kernel, b: _Kernel) -> bool:
-        """True if one of two kernels depends on the other."""
         return any(
             not set(self._flow.after[member]).isdisjoint(other.members)
             for one, other in ((a, b), (b, a))
@@ -413,7 +408,7 @@ class _Fusion:
             if kernel is None or index in self._constant:
                 continue
             read, written = self._flow.read[index], self._flow.written[index]
-            stored = [v for _, v in written if v.must_be_stored or v in self._read_elsewhere]
+            stored = [v for _, v in written if v.must_be_stored or v in self._shared]
             is_needed = self._only_chains or stored or any(v in used for _, v in written)
             if not is_needed and kind not in (Kind.PRODUCT, Kind.OPAQUE):
                 continue
@@ -431,16 +426,15 @@ class _Fusion:
                     and spec.distinct_elements == value.elements
                 }
                 taken |= places
-                self._written_in_place[index] = places
-                self._read_elsewhere |= places
-            self._read_elsewhere |= {v for _, v, _ in self._reads(index) if v is not None}
+                self._in_place[index] = places
+                self._shared |= places
+            self._shared |= {v for _, v, _ in self._reads(index) if v is not None}
             if kind in _READS_AGAIN:
                 again = (each for r in read for each in self._expanded(r, self._bases))
                 used |= {v for _, v, _ in again if v is not None and self._is_made_by(kernel, v)}
         return live
 
     def fused(self) -> tuple[Fused, ...]:
-        """Return one entry per record."""
         seen: dict[_Kernel, set[tuple[object, ...]]] = {}
         return tuple(
             self._fused(index, kernel, seen.setdefault(kernel, set()))
@@ -456,10 +450,7 @@ class _Fusion:
 
     def _fused(self, index: int, kernel: _Kernel, already: set[tuple[object, ...]]) -> Fused:
         is_product = self._kinds[index] is Kind.PRODUCT
-        gone, placed = (
-            self._folded.get(index, frozenset()),
-            self._written_in_place.get(index, set()),
-        )
+        gone, placed = self._folded.get(index, frozenset()), self._in_place.get(index, set())
         reads: list[TensorSpec] = []
         for each in self._reads(index):
             # Between two reads of one kernel, another may have written there. An epilogue cannot
@@ -476,9 +467,7 @@ class _Fusion:
             for spec, value in self._flow.written[index]
             if in_place_bytes < spec.byte
             and (
-                value.must_be_stored
-                or value in self._read_elsewhere
-                or (writes_all and not value.readers)
+                value.must_be_stored or value in self._shared or (writes_all and not value.readers)
             )
         ]
         byte = sum(spec.byte for spec in (*reads, *writes))
@@ -521,7 +510,6 @@ def _is_constant(spec: TensorSpec) -> bool:
 
 
 def _can_share_loop(a: _Kernel, b: _Kernel) -> bool:
-    """True if two kernels without products can share a loop."""
     if a.phase != b.phase or a.elements != b.elements or {a.kind, b.kind} - set(_JOINS):
         return False
     return not (a.rows and b.rows) or a.rows == b.rows

@@ -91,7 +91,6 @@ _BY_TYPE = {
 
 
 def kind_of(record: OperatorRecord) -> Kind:
-    """Return the fusion kind of an operator."""
     if record.state is State.UNKNOWN:
         return Kind.OPAQUE
     op = record.op.removesuffix("_")

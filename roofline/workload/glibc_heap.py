@@ -58,7 +58,6 @@ class MallocSettings:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes mapped per page fault."""
         return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
 
 
@@ -138,7 +137,6 @@ class Heap:
 
     @property
     def page_faults(self) -> int:
-        """Page faults so far."""
         return self._pages.page_faults + self._mapped_faults
 
     @property
@@ -188,7 +186,6 @@ class Heap:
         return self._touch(aligned, byte, 0)
 
     def free(self, chunk: int) -> None:
-        """Free a chunk."""
         if chunk < 0:
             size = self._mapped.pop(chunk)
             is_more = self.mmap_threshold_bytes < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
@@ -379,7 +376,6 @@ class Heap:
 
 
 def _chunk_size(byte: int) -> int:
-    """Size of the chunk for `byte` bytes."""
     return max(_LEAST_BYTE, -(-(byte + _HEADER_BYTE) // _GRAIN_BYTE) * _GRAIN_BYTE)
 
 

@@ -23,8 +23,8 @@ from roofline.workload.work import FLOP_PER_MAC
 class LinearMap:
     """A product with constant weights, as a map of ``inputs`` to ``outputs`` elements.
 
-    ``fan_in`` and ``max_fan_in`` are the minimum and maximum of inputs per output, ``fan_out`` and
-    ``max_fan_out`` of outputs per input.
+    ``fan_in`` and ``max_in`` are the minimum and maximum of inputs per output, ``fan_out`` and
+    ``max_out`` of outputs per input.
     """
 
     flop: int
@@ -32,19 +32,17 @@ class LinearMap:
     inputs: int
     outputs: int
     fan_in: int
-    max_fan_in: int
+    max_in: int
     fan_out: int
-    max_fan_out: int
+    max_out: int
 
     @cached_property
     def reverse(self) -> LinearMap:
-        """The map from its outputs to its inputs."""
-        fans = (self.fan_out, self.max_fan_out, self.fan_in, self.max_fan_in)
+        fans = (self.fan_out, self.max_out, self.fan_in, self.max_in)
         return LinearMap(self.flop, self.weight_bytes, self.outputs, self.inputs, *fans)
 
     def followed_by(self, behind: Edge, size: int) -> LinearMap:
-        """Return the smallest merge of this map and a reader of its result, a value of `size`
-        elements.
+        """Return the smallest merge of this map and a reader of its result of `size` elements.
 
         This map may produce only part of the value, and the reader may read another.
         """
@@ -52,23 +50,23 @@ class LinearMap:
         # Unless all is read, some inputs may lead to unread elements only.
         lost = self.outputs - carried
         fan_out = 0 if lost else self.fan_out
-        pairs = max(self.fan_in * carried, self.flop // FLOP_PER_MAC - self.max_fan_in * lost)
+        pairs = max(self.fan_in * carried, self.flop // FLOP_PER_MAC - self.max_in * lost)
         if not isinstance(behind, LinearMap):
             if not lost:
                 return self
             return replace(self, flop=FLOP_PER_MAC * pairs, outputs=carried, fan_out=fan_out)
         # Paths to the same results count once.
-        reached = -(-carried * behind.fan_out // max(1, behind.max_fan_in))
+        reached = -(-carried * behind.fan_out // max(1, behind.max_in))
         if carried >= behind.inputs and behind.fan_in:
             reached = behind.outputs
         fan_out = min(1, fan_out) * behind.fan_out
-        pairs = pairs * behind.fan_out // max(1, behind.max_fan_in)
+        pairs = pairs * behind.fan_out // max(1, behind.max_in)
         return replace(
             self,
             flop=FLOP_PER_MAC * max(self.fan_in * reached, self.inputs * fan_out, pairs),
             outputs=reached,
             fan_out=fan_out,
-            max_fan_in=self.max_fan_in * behind.max_fan_in,
+            max_in=self.max_in * behind.max_in,
         )
 
 
@@ -97,15 +95,11 @@ def convolution_map(
     channels: tuple[int, int],
     dimensions: Sequence[Dimension],
 ) -> LinearMap:
-    """Return a convolution; `channels` are those of a group, of the windows' results and under
-    them.
-    """
+    """Return a convolution; `channels` are a group's: of the results, and under the windows."""
     reach = [_reach(*each) for each in dimensions]
-    fan_in, max_fan_in, fan_out, max_fan_out = (
-        math.prod(each) for each in zip(*reach, strict=True)
-    )
+    fan_in, max_in, fan_out, max_out = (math.prod(each) for each in zip(*reach, strict=True))
     above, under = channels
-    fans = (under * fan_in, under * max_fan_in, above * fan_out, above * max_fan_out)
+    fans = (under * fan_in, under * max_in, above * fan_out, above * max_out)
     return LinearMap(flop, weight_bytes, inputs, outputs, *fans)
 
 
@@ -168,7 +162,6 @@ def min_merged_work(group: Group) -> tuple[int, int]:
     flop, weight_bytes = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
 
     def count(place: tuple[str, int], product: LinearMap, least: Iterable[int]) -> None:
-        """Count the largest of products that may be merged."""
         most = max(least, default=0)
         byte = product.weight_bytes * most // product.flop
         flop[place], weight_bytes[place] = max(flop[place], most), max(weight_bytes[place], byte)

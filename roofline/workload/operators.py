@@ -30,7 +30,6 @@ class TrainedParameter:
 
     @property
     def byte(self) -> int:
-        """Bytes of all elements."""
         return self.dtype.byte(self.elements)
 
 
@@ -56,7 +55,6 @@ class Gradient:
 
     @property
     def byte(self) -> int:
-        """Bytes of all elements."""
         return self.dtype.byte(self.elements)
 
 

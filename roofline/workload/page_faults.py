@@ -104,25 +104,21 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
     inside, outside = weight.shape[1], weight.shape[0] // groups
     is_first = groups == 1 and channels < _FIRST_LAYER_CHANNELS
     if inside == outside == 1:
-        weights = _round_up(groups, lanes) * taps
+        weights = _pad(groups, lanes) * taps
     else:
-        weights = (
-            groups
-            * (inside if is_first else _round_up(inside, lanes))
-            * _round_up(outside, lanes)
-            * taps
-        )
+        padded = inside if is_first else _pad(inside, lanes)
+        weights = groups * padded * _pad(outside, lanes) * taps
     weight_bytes = weights * _ELEMENT_BYTE
     if result.layout == "channels-last":
         return Scratch(after=(weight_bytes,), is_onednn=True)
     before = (weight_bytes,)
     if not is_first:
-        image_bytes = batch * _round_up(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
+        image_bytes = batch * _pad(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
         before = (image_bytes, *before)
         if taps == 1 and is_strided:
             # Each thread gathers the pixels of a strided convolution with 1 × 1 taps.
-            before = (threads * _round_up(channels, lanes) * results * _ELEMENT_BYTE, *before)
-    blocked = batch * _round_up(weight.shape[0], lanes) * results * _ELEMENT_BYTE
+            before = (threads * _pad(channels, lanes) * results * _ELEMENT_BYTE, *before)
+    blocked = batch * _pad(weight.shape[0], lanes) * results * _ELEMENT_BYTE
     return Scratch(before=before, around=(blocked,), is_onednn=True)
 
 
@@ -145,7 +141,7 @@ def _any_differs(values: object, value: int) -> bool:
     return isinstance(values, Sequence) and any(each != value for each in values)
 
 
-def _round_up(number: int, multiple: int) -> int:
+def _pad(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
@@ -303,7 +299,6 @@ class _Process:
         return counts[_WARM_UP:]
 
     def run(self) -> int:
-        """Run a pass and return its faults."""
         before = self.heap.page_faults
         for record, each in zip(self._records, self._known, strict=True):
             self._call(record, each)

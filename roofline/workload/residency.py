@@ -128,7 +128,6 @@ class _Memory:
         self.released.extend(reversed(self.pieces.pop(storage, [])))
 
     def touch(self, record: OperatorRecord) -> tuple[Reuse, ...]:
-        """Touch all operands of an operator and return their reuse."""
         by_time: dict[int, int] = {}
         rewritten = 0
         for specs, stamp in ((record.inputs, 2 * self.now), (record.outputs, 2 * self.now + 1)):
@@ -192,7 +191,7 @@ def _stamped(
     *,
     only_others: bool = False,
 ) -> list[tuple[int, int]]:
-    """Return the pieces with `most` bytes from `first` to `last` stamped; add earlier stamps to
+    """Return the pieces with `most` bytes from `first` to `last` stamped, earlier stamps in
     `found`.
 
     `only_others` skips bytes that this operator has already touched.

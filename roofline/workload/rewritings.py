@@ -123,7 +123,6 @@ class _DisjointSets:
     parent: dict[int, int] = field(default_factory=dict[int, int])
 
     def root(self, member: int) -> int:
-        """Return the representative of a member's set."""
         root = member
         while (above := self.parent.get(root, root)) != root:
             root = above
@@ -132,7 +131,6 @@ class _DisjointSets:
         return root
 
     def join(self, one: int, other: int) -> None:
-        """Join two members' sets."""
         self.parent[self.root(other)] = self.root(one)
 
 
@@ -154,7 +152,6 @@ class _Constants:
     _made: dict[object, list[int]] = field(default_factory=dict[object, list[int]])
 
     def covers(self, reader: int, spec: TensorSpec) -> bool:
-        """True if an operator's operand is constant."""
         makers = self.made_by.get((reader, spec.storage))
         if makers:
             return self.records.issuperset(makers)
@@ -266,7 +263,6 @@ class _Memory:
                     self.preexisting[spec.storage] += sum(given)
 
     def read_operand(self, n: int, spec: TensorSpec) -> None:
-        """Record the read of an operand that may be constant."""
         if spec.role.persists:
             self.read[spec.storage].append(spec)
         elif self.constants.records and self.constants.covers(n, spec):
@@ -372,7 +368,6 @@ class _Product:
 
     @property
     def map(self) -> LinearMap:
-        """The product as a linear map."""
         weight, attributes = self.weight, self.record.attributes
         (result,) = self.record.outputs
         numbers = (
@@ -431,9 +426,7 @@ class _Regions:
         return found
 
     def inputs_of(self, n: int, region_shares: Mapping[int, float]) -> Sequence[TensorSpec]:
-        """Return the operands of an operator, with the minimum elements that its merged map may
-        read.
-        """
+        """Return the operands of an operator, with the elements that its merged map must read."""
         if n not in self.data:
             return self.records[n].inputs
         share = region_shares.get(self.components.root(n), 1.0)
@@ -457,7 +450,6 @@ class _Regions:
                 self.shares[n] = min(spec.min_bytes / made, self.shares.get(n, 1.0))
 
     def add(self, n: int) -> None:
-        """Add an operator."""
         record = self.records[n]
         data: list[TensorSpec] = []
         fixed: list[TensorSpec] = []

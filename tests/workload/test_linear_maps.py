@@ -27,9 +27,9 @@ def map_of(matrix: np.ndarray[Any, Any]) -> LinearMap:
         inputs=ROWS * matrix.shape[1],
         outputs=ROWS * matrix.shape[0],
         fan_in=int(outputs.min()),
-        max_fan_in=int(outputs.max()),
+        max_in=int(outputs.max()),
         fan_out=int(inputs.min()),
-        max_fan_out=int(inputs.max()),
+        max_out=int(inputs.max()),
     )
 
 
@@ -152,7 +152,7 @@ def test_what_reaches_a_group_of_channels_is_not_taken_to_reach_all():
     Merged, each given value leads to 4 results, not to 8: 2 x 8 x 4, where apart 1,536 are taken.
     """
     wide = matrix_map(2 * 8 * 64, 4 * 8 * 64, 8, 64)
-    fans = {"fan_in": 64, "max_fan_in": 64, "fan_out": 4, "max_fan_out": 4}
+    fans = {"fan_in": 64, "max_in": 64, "fan_out": 4, "max_out": 4}
     halves = LinearMap(2 * 512, 4 * 512, inputs=128, outputs=8, **fans)
     group = Group(
         edges={

@@ -9,7 +9,7 @@ from typing import Any
 from roofline.core.dtypes import DType
 from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, has_floats
 from roofline.workload.formulas.matmul import linear
-from roofline.workload.formulas.normalization import normalization_flop
+from roofline.workload.formulas.normalization import norm_flop
 from roofline.workload.formulas.pointwise import GELU, elementwise
 from roofline.workload.formulas.registry import Flop, Tensors, formula, from_macs, table, total
 from roofline.workload.tensors import TensorSpec as Tensor
@@ -43,7 +43,6 @@ class Band:
 
     @property
     def is_whole(self) -> bool:
-        """True if every query sees every key."""
         return self.pairs == self.queries * self.keys
 
     def capped(self, most: int) -> int:
@@ -56,20 +55,17 @@ class Band:
 
 
 def full_band(queries: int, keys: int) -> Band:
-    """Return the band in which every query sees every key."""
     return Band(queries=queries, keys=keys, lowest=-queries, highest=keys)
 
 
 def causal_band(queries: int, keys: int, *, ends_together: bool = False) -> Band:
-    """Return the band in which query i sees keys up to i, counted from the first of both or the
-    last.
-    """
+    """Return the band in which query i sees keys up to i, from the first or the last of both."""
     offset = keys - queries if ends_together else 0
     return Band(queries=queries, keys=keys, lowest=min(-queries, -keys), highest=offset)
 
 
 def window_band(queries: int, keys: int, left: int | None, right: int | None) -> Band:
-    """Return a sliding window: `left` keys before each query's own and `right` after it (None, -1:
+    """Return a sliding window: `left` keys before a query's own, `right` after it (None or -1:
     all).
 
     Queries and keys end together.
@@ -147,7 +143,6 @@ class Heads:
 
 
 def uniform_heads(rows: int, band: Band, features: int, values: int, dtype: DType) -> Heads:
-    """Return `rows` equal heads with the queries and keys of `band`."""
     return Heads(
         rows=rows,
         queries=band.queries,
@@ -213,13 +208,11 @@ def add_scale(count: Flop, heads: Heads, scale: float | None) -> Flop:
     return count if scale == 1 else count.plus(heads.all_queries * heads.features, 0)
 
 
-def dense_heads(
-    query: Tensor, key: Tensor, value: Tensor, result: Tensor, is_causal: bool
-) -> Heads:
+def dense_heads(query: Tensor, key: Tensor, value: Tensor, out: Tensor, is_causal: bool) -> Heads:
     """Return the heads of (…, heads, sequence, features) tensors; the result has all heads."""
     queries, features = query.shape[-2:]
     band = (causal_band if is_causal else full_band)(queries, key.shape[-2])
-    return uniform_heads(math.prod(result.shape[:-2]), band, features, value.shape[-1], query.dtype)
+    return uniform_heads(math.prod(out.shape[:-2]), band, features, value.shape[-1], query.dtype)
 
 
 @formula(
@@ -279,8 +272,8 @@ def fused_attention(
     """As aten.scaled_dot_product_attention, and the logarithm of each softmax sum.
 
     That is a logarithm and the addition of the maximum per query. For quantized operands, the
-    scales of queries and keys go into the scale of the scores; the scale of the values multiplies
-    the results.
+    scales of queries and keys go into that of the scores; the scale of the values multiplies the
+    results.
     """
     mask = attn_mask if attn_mask is not None else attn_bias
     result, logarithms = output[:2]
@@ -328,8 +321,8 @@ def multi_head_attention(
     requested.
 
     Internal traffic: projected queries, keys and values, scores, probabilities and context, each
-    written and read. Averaged probabilities are read once more; those returned unaveraged are
-    written anyway.
+    written and read. Averaged probabilities are read once more; unaveraged results are written
+    anyway.
     """
     width = embed_dim // max(num_head, 1)
     given = (query, key, value)
@@ -385,8 +378,8 @@ def encoder_layer(
     """
     hidden = replace(src, shape=(*src.shape[:-1], ffn_weight_1.shape[0]))
     rows = src.elements // max(src.shape[-1], 1)
-    norms = normalization_flop(src, rows, norm_weight_1, norm_bias_1)
-    norms += normalization_flop(src, rows, norm_weight_2, norm_bias_2)
+    norms = norm_flop(src, rows, norm_weight_1, norm_bias_1)
+    norms += norm_flop(src, rows, norm_weight_2, norm_bias_2)
     return total(
         (
             multi_head_attention(

@@ -28,7 +28,7 @@ from roofline.workload.formulas.attention import (
     window_band,
 )
 from roofline.workload.formulas.costs import TRANSCENDENTAL_FLOP, has_floats
-from roofline.workload.formulas.registry import Flop, formula, from_macs, no_elements
+from roofline.workload.formulas.registry import Flop, formula, from_macs, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 
@@ -133,9 +133,8 @@ def flash_heads(
     is_known = is_open_left and (is_open_right or right == 0)
     seen = right == 0 if is_known else None
     packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), seen)
-    return packed or _sequence_first(
-        query, value, window_band(query.shape[-3], key.shape[-3], left, right)
-    )
+    band = window_band(query.shape[-3], key.shape[-3], left, right)
+    return packed or _sequence_first(query, value, band)
 
 
 @formula(
@@ -173,7 +172,7 @@ def flash_attention(
     min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = no_elements("key", "value")
+        min_elements = untouched("key", "value")
     operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
     count = add_scale(count_attention(heads, operations=operations), heads, scale)
     count = add_logarithms(add_value_scale(count, query, v_descale), heads.all_queries)
@@ -238,7 +237,7 @@ def efficient_attention(
     min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        min_elements = no_elements("key", "value")
+        min_elements = untouched("key", "value")
     count = _count_kernel(heads, bias, output[1], dropout_p, scale)
     return replace(count, min_elements=min_elements)
 
@@ -254,9 +253,7 @@ def cudnn_heads(
     is_causal: bool = False,
     **_: Any,
 ) -> Heads:
-    """Return the heads of (…, heads, sequence, features), or packed; causal masks start at the
-    first.
-    """
+    """Return the heads of (…, heads, sequence, features), or packed; causal from the first key."""
     packed = _packed(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
     return packed or dense_heads(query, key, value, query, is_causal)
 

@@ -1,6 +1,4 @@
-"""All operators with a formula, with their FLOP and bytes in words; operators of a model without
-one.
-"""
+"""Operators with a formula, with their FLOP and bytes in words, and operators without one."""
 
 from __future__ import annotations
 
@@ -205,9 +203,9 @@ class Entry:
     """A formula for one operator, in words.
 
     ``key`` is the operator (``"aten.mm"``), ``flop_rule`` the first paragraph of the docstring of
-    its function, ``flop_detail`` the remaining ones, ``byte_rule`` the charged bytes. ``file`` is
-    relative to the parent folder of roofline, absolute for formulas of the user; ``""`` and line 0
-    if unknown.
+    its function, ``flop_detail`` the others, ``byte_rule`` the charged bytes. ``file`` is relative
+    to the parent folder of roofline, absolute for formulas of the user; ``""`` and line 0 if
+    unknown.
     """
 
     key: str
@@ -305,12 +303,10 @@ def _bytes(entry: Entry) -> str:
 
 
 def catalog() -> tuple[Entry, ...]:
-    """Return all operators with a formula, by name."""
     return tuple(entry_of(each) for _, each in sorted(known().items()))
 
 
 def entry_of(formula: Formula) -> Entry:
-    """Return the entry of a formula."""
     first, _, others = (inspect.getdoc(formula.function) or "").partition("\n\n")
     file, line = formula.row or file_of(formula.function)
     is_user = not Path(file).is_relative_to(_PACKAGE)
@@ -341,7 +337,6 @@ def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
 
 
 def filter_by_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
-    """Return the entries of a type, such as ``"convolution"``."""
     types = sorted({each.type for each in entries})
     if type not in types:
         raise InputError(f"--type '{type}': expected {', '.join(types)}{did_you_mean(type, types)}")
@@ -351,8 +346,7 @@ def filter_by_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
 def filter_by_name(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
     """Return the entries whose name is `pattern`, else those that match it as a glob or contain it.
 
-    A glob may omit the namespace. In-place variants and overloads find the formula that counts
-    them.
+    A glob may omit the namespace. Names of in-place variants and overloads find their formula.
     """
     wanted = pattern.removeprefix("torch.ops.").replace("::", ".")
     exact = tuple(each for each in entries if each.key == wanted)

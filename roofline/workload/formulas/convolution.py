@@ -9,14 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofline.workload.formulas.costs import has_floats
-from roofline.workload.formulas.registry import (
-    Flop,
-    Sizes,
-    formula,
-    from_macs,
-    no_elements,
-    table,
-)
+from roofline.workload.formulas.registry import Flop, Sizes, formula, from_macs, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 UNTOUCHED = "each operand once; minimum: no pixels without a tap, no taps that meet only padding"
@@ -84,7 +77,6 @@ def needed_taps(
 
 
 def per_dimension(values: Sizes, dimensions: int) -> Sizes:
-    """Repeat a single value for each dimension."""
     return list(values) * dimensions if len(values) == 1 else values
 
 
@@ -121,7 +113,6 @@ def leading_padding(padding: Sizes | str, kernel: Sizes, dilation: Sizes) -> Siz
 
 
 def with_batch(image: Tensor, weight: Tensor) -> Tensor:
-    """Add a batch dimension of 1 to an image without one."""
     missing = len(weight.shape) - len(image.shape)
     return replace(image, shape=(*(1,) * missing, *image.shape))
 
@@ -294,7 +285,7 @@ def convolution_backward(
         # The gradient of the bias sums all of it.
         "grad_output": grad_output.elements if for_bias else of_gradient,
     }
-    unread = no_elements(*["input"] * (not for_weight), *["weight"] * (not for_input))
+    unread = untouched(*["input"] * (not for_weight), *["weight"] * (not for_input))
     count = from_macs(
         pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
         least=pairs * math.prod(inner_taps(*each) for each in dimensions),

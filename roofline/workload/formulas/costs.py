@@ -56,12 +56,10 @@ class Cost:
         return Cost(self.simple * times, self.functions * times, self.least_operations * times)
 
     def flop(self, times: int = 1) -> Flop:
-        """Return the FLOP of `times` repetitions."""
         return Flop(other=times * self.operations, least=times * self.least_operations)
 
 
 def cost(of: Cost | int) -> Cost:
-    """Return a number as a cost of simple operations."""
     return of if isinstance(of, Cost) else Cost(of)
 
 
@@ -111,7 +109,6 @@ def has_floats(*operands: Any) -> bool:
 
 
 def is_complex(operand: Any) -> bool:
-    """True if the operand, a tensor or a number, is complex."""
     return isinstance(operand, complex) or (
         isinstance(operand, Tensor) and operand.dtype.kind == "complex"
     )
@@ -137,15 +134,15 @@ def quotient_cost(self: Any, other: Any) -> Cost:
 def sum_cost(self: Any, other: Any, alpha: Any) -> Cost:
     """Cost of self + alpha * other, at least one complex; a real one changes the real part only."""
     addition = 2 if is_complex(self) and (is_complex(other) or is_complex(alpha)) else 1
-    return addition + scaling_cost(other, alpha)
+    return addition + scale_cost(other, alpha)
 
 
 def difference_cost(other: Any, alpha: Any) -> Cost:
     """Cost of self - alpha * other, at least one complex; a real self leaves a sign change."""
-    return (2 if is_complex(other) or is_complex(alpha) else 1) + scaling_cost(other, alpha)
+    return (2 if is_complex(other) or is_complex(alpha) else 1) + scale_cost(other, alpha)
 
 
-def scaling_cost(other: Any, alpha: Any) -> Cost:
+def scale_cost(other: Any, alpha: Any) -> Cost:
     """Cost of alpha * other; a factor of 1 costs nothing."""
     if is_complex(other) or is_complex(alpha):
         return Cost(0) if alpha == 1 else product_cost(other, alpha)

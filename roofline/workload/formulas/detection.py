@@ -11,7 +11,7 @@ from typing import Any
 
 from roofline.workload.formulas.convolution import Dimension, inner_taps
 from roofline.workload.formulas.pointwise import first_output
-from roofline.workload.formulas.registry import Flop, Tensors, formula, from_macs, no_elements
+from roofline.workload.formulas.registry import Flop, Tensors, formula, from_macs, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 _OVERLAP_FLOP = 13
@@ -62,7 +62,7 @@ def roi_align(rois: Tensor, sampling_ratio: int, output: Tensor | Tensors, **_: 
         # Samples outside the image are 0.
         least=0,
         elements={"input": 4 * samples * pooled.elements},
-        min_elements=no_elements("input"),
+        min_elements=untouched("input"),
     )
 
 
@@ -80,7 +80,7 @@ def roi_pool(rois: Tensor, output: Tensors, **_: Any) -> Flop:
         other=_BOX_FLOP * rois.shape[0] + bins,
         least=0,
         elements={"input": bins},
-        min_elements=no_elements("input"),
+        min_elements=untouched("input"),
     )
 
 
@@ -106,8 +106,7 @@ def deformable_convolution(
     """As a convolution, on bilinear samples at given offsets: 7 per sample, 8 with a mask.
 
     The channels of an offset group share sample positions, at 12 each: two sums, two floors, four
-    differences, four weights. A bias is always present. The minimum assumes offsets of 0, and a
-    free bias.
+    differences, four weights. A bias is always present. Minimum: offsets of 0, and a free bias.
     """
     (samples, channels, *size), (*_channels, tall, wide) = input.shape, weight.shape
     rows, columns = output.shape[2:]
@@ -122,5 +121,5 @@ def deformable_convolution(
         samples * weight.shape[0] * weight.shape[1] * taps,
     )
     return replace(
-        count, min_elements=no_elements("input"), internal_bytes=2 * input.dtype.byte(sampled)
+        count, min_elements=untouched("input"), internal_bytes=2 * input.dtype.byte(sampled)
     )

@@ -22,7 +22,6 @@ def count_draws(of: Cost | int, output: Tensor | Tensors, **_: Any) -> Flop:
 
 
 def is_standard(low: float | None, high: float | None) -> bool:
-    """True for the interval from 0 to 1."""
     return (low or 0, 1 if high is None else high) == (0, 1)
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from roofline.workload.formulas.costs import components, has_floats, is_complex
 from roofline.workload.formulas.reduction import norms, rows_along
-from roofline.workload.formulas.registry import Flop, Sizes, Tensors, formula, no_elements, table
+from roofline.workload.formulas.registry import Flop, Sizes, Tensors, formula, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 Indices = Sequence[Tensor | None]
 
 
 def is_in_place(self: Tensor, output: Tensor) -> bool:
-    """True if the result shares the storage of the operand."""
     return output.storage == self.storage
 
 
@@ -105,9 +104,7 @@ _TOUCHED = (
 )
 
 
-def count_update(
-    self: Tensor, output: Tensor, touched: int, least: int, operations: int = 0
-) -> Flop:
+def update(self: Tensor, output: Tensor, touched: int, least: int, operations: int = 0) -> Flop:
     """Count `operations`; in place, only selected elements are touched (`least` if they repeat)."""
     other = has_floats(self) * operations * components(self)
     if not is_in_place(self, output):
@@ -126,7 +123,7 @@ def _scattered(
 ) -> Flop:
     """Count a scatter; its source may exceed the indices and is read only as far as they go."""
     places = index.elements
-    count = count_update(self, output, places, rows_along(index, dim), each * places)
+    count = update(self, output, places, rows_along(index, dim), each * places)
     read = {} if src is None else {"src": places}
     return replace(count, elements={**count.elements, **read})
 
@@ -146,24 +143,23 @@ aten.scatter_reduce aten.scatter.reduce aten.scatter.value_reduce = 1
 
 
 def count_from_source(each: int, self: Tensor, dim: int, source: Tensor, output: Tensor) -> Flop:
-    """Count `each` operations per element of the source."""
     many = source.elements
-    return count_update(self, output, many, rows_along(source, dim), each * many)
+    return update(self, output, many, rows_along(source, dim), each * many)
 
 
 table(
     """
-aten.put = count_update(self, output, index.elements, 1, accumulate * index.elements); complex
+aten.put = update(self, output, index.elements, 1, accumulate * index.elements); complex
     One element per index, added to the present one if requested.
 aten.index_copy = count_from_source(0, self, dim, source, output)
     One element per element of the source.
 aten.index_reduce = count_from_source(1, self, dim, source, output)
     1 operation per element of the source, to combine it with the present one.
-aten.index_fill = count_update(
+aten.index_fill = update(
     self, output, index.elements * rows_along(self, dim), rows_along(self, dim))
     One slice of the tensor per index.
 aten._unsafe_masked_index_put_accumulate = replace(
-    count_update(self, output, values.elements, 0, values.elements), least=0)
+    update(self, output, values.elements, 0, values.elements), least=0)
     1 addition per value that the mask passes, possibly none.
 """,
     byte=_TOUCHED,
@@ -186,7 +182,7 @@ def index_add(
 )
 def masked_scatter(**_: Any) -> Flop:
     """Selected elements are replaced; their number depends on values, and may be 0."""
-    return Flop(min_elements=no_elements("self", "source"))
+    return Flop(min_elements=untouched("self", "source"))
 
 
 @formula(
@@ -207,7 +203,7 @@ def index_put(
     sizes = zip_longest(*(each.shape[::-1] for each in given), fillvalue=0)
     each = slice_elements(self, indices)
     touched = math.prod(map(max, sizes)) * each
-    return count_update(self, output, touched, each, accumulate * touched)
+    return update(self, output, touched, each, accumulate * touched)
 
 
 # Backward of selections: zeros are written, and gradients at the selected elements. The number of
@@ -237,7 +233,7 @@ aten.unfold_backward = overlaps(grad_in, input_sizes, dim, size, step)
 @formula("aten.masked_scatter_backward", byte="the selected elements are read; minimum: none")
 def masked_scatter_backward(**_: Any) -> Flop:
     """The selected elements of the gradient, then zeros."""
-    return Flop(min_elements=no_elements("grad_output"))
+    return Flop(min_elements=untouched("grad_output"))
 
 
 # Embeddings: rows of a table, and bags of them.
@@ -298,16 +294,15 @@ def embedding_bag(
 def embedding_backward(
     grad_output: Tensor, indices: Tensor, padding_idx: int, scale_grad_by_freq: bool, **_: Any
 ) -> Flop:
-    """1 addition per element of the gradient, to its row of zeros, and scaling by frequency if
-    asked.
+    """1 addition per element of the gradient, to its row of zeros, and scaling by frequency.
 
-    That is a division per index and a product per element. Gradients of padding are skipped.
+    Optional scaling: a division per index and a product per element. Padding is skipped.
     """
     scaled = grad_output.elements + indices.elements if scale_grad_by_freq else 0
     return Flop(
         other=grad_output.elements + scaled,
         least=0,
-        min_elements=no_elements("grad_output") if padding_idx >= 0 else {},
+        min_elements=untouched("grad_output") if padding_idx >= 0 else {},
     )
 
 
@@ -336,11 +331,11 @@ def embedding_bag_backward(
     are not read if the bag of each index is given. All rows may be of one bag, or padding, whose
     gradients are not read.
     """
-    unread = no_elements("offsets") if offsets is not None and offset2bag.elements else {}
+    unread = untouched("offsets") if offsets is not None and offset2bag.elements else {}
     if mode == LARGEST:
-        unread |= no_elements("indices", "offset2bag", "bag_size")
+        unread |= untouched("indices", "offset2bag", "bag_size")
         return Flop(other=grad.elements, least=0, elements=unread, min_elements={"grad": 0})
-    unread |= no_elements("maximum_indices", *["bag_size"] * (mode != MEAN))
+    unread |= untouched("maximum_indices", *["bag_size"] * (mode != MEAN))
     divisions = (mode == MEAN) + scale_grad_by_freq
     is_scaled = divisions or per_sample_weights is not None
     rows = indices.elements * grad.shape[-1]
@@ -365,7 +360,7 @@ def embedding_bag_weights(
     return Flop(
         other=many * max(0, 2 * size - 1),
         least=0,
-        elements={"weight": many * size, **(no_elements("offsets") if offset2bag.elements else {})},
+        elements={"weight": many * size, **(untouched("offsets") if offset2bag.elements else {})},
         min_elements=dict.fromkeys(("weight", "grad"), least),
     )
 

@@ -36,19 +36,16 @@ class Loops:
 
 
 def flop_of(spec: Tensor, loops: Loops) -> int:
-    """Operations on every matrix of `spec`."""
     multiplication, addition = (6, 2) if is_complex(spec) else (1, 1)
     each = multiplication * loops.multiplications + addition * loops.additions
     return matrices(spec) * each
 
 
 def matrices(spec: Tensor) -> int:
-    """Number of matrices in a batch."""
     return math.prod(spec.shape[:-2])
 
 
 def order(spec: Tensor) -> int:
-    """Number of columns."""
     return spec.shape[-1]
 
 
@@ -102,7 +99,6 @@ def right_sides(matrix: Tensor, right: Tensor) -> int:
 
 
 def two_triangles(size: int) -> Loops:
-    """Both triangular solves of a factorization."""
     return triangular(size) + triangular(size, True)
 
 
@@ -118,7 +114,6 @@ def inverse(size: int) -> Loops:
 
 
 def determinant(size: int) -> Loops:
-    """The factorization, and the product of the diagonal."""
     return lu(size, size) + Loops(max(0, size - 1))
 
 
@@ -140,8 +135,7 @@ def reflectors(rows: int, columns: int) -> Loops:
     """Householder's QR, column by column: a reflector, applied to the columns to the right.
 
     A reflector of n elements takes their norm (n products, n - 1 sums, a root), a sum for its first
-    element, a sum and a division for its scale, and n - 1 divisions. One of 1 element takes
-    nothing.
+    element, a sum and a division for its scale, and n - 1 divisions; one of 1 element nothing.
     """
     loops = Loops()
     for j in range(min(rows - 1, columns)):
@@ -182,13 +176,11 @@ def qr(rows: int, columns: int, mode: str) -> Loops:
 
 
 def multiply_by_q(reflectors: int, shape: Sizes, left: bool) -> Loops:
-    """Each reflector applied to each column, or row."""
     rows, columns = shape if left else shape[::-1]
     return apply_reflectors(rows, reflectors, columns)
 
 
 def _count_direct(of: tuple[Tensor, Loops], **_: Any) -> Flop:
-    """Count operations on every matrix."""
     return Flop(other=flop_of(*of))
 
 
@@ -271,7 +263,6 @@ def cholesky_factorization_if_any(self: Tensor, check_errors: bool = False, **_:
 
 
 def _count_iterative(of: tuple[Tensor, float], **_: Any) -> Flop:
-    """Count operations per matrix of a batch."""
     matrix, operations = of
     each = math.ceil(operations) * (REAL_MACS if is_complex(matrix) else 1)
     other = matrices(matrix) * each

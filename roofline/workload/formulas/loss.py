@@ -10,7 +10,7 @@ from typing import Any
 
 from roofline.workload.formulas.costs import Cost, F, cost, has_floats
 from roofline.workload.formulas.pointwise import broadcast_elements, each_element
-from roofline.workload.formulas.registry import Flop, Tensors, formula, no_elements, table
+from roofline.workload.formulas.registry import Flop, Tensors, formula, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 MEAN = 1
@@ -24,7 +24,6 @@ def reduction_flop(elements: int, reduction: int) -> int:
 def each_pair(
     of: Cost | int, self: Tensor, target: Tensor, reduction: int = MEAN, **_: Any
 ) -> Flop:
-    """The cost of each pair of elements, and the reduction."""
     if not has_floats(self, target):
         return Flop()
     elements = broadcast_elements(self, target)
@@ -118,8 +117,7 @@ def multilabel_margin(self: Tensor, reduction: int, **_: Any) -> Flop:
     """Sum of max(0, 1 - x[target] + x[other]) over all pairs, over the number of classes.
 
     A subtraction per target; two additions and a comparison per pair (the first addition of a row
-    none), a division per row. The number of targets depends on values: half of the classes is the
-    maximum.
+    none), a division per row. Targets depend on values: half of the classes is the maximum.
     """
     rows, _classes = rows_and_classes(self)
     targets, pairs = max_label_pairs(self)
@@ -132,7 +130,7 @@ def multilabel_margin_backward(self: Tensor, output: Tensor, **_: Any) -> Flop:
     """A pair with 1 - x[target] + x[other] above 0 adds to one gradient, subtracts from another.
 
     A subtraction per target; an addition, a comparison and these two per pair; a product with g per
-    class. The number of targets depends on values: half of the classes is the maximum.
+    class. Targets depend on values: half of the classes is the maximum.
     """
     targets, pairs = max_label_pairs(self)
     return Flop(other=targets + 4 * pairs + output.elements, least=0)
@@ -157,7 +155,7 @@ def negative_log_likelihood(
     if weight is not None:
         operations += rows + (folds if reduction else 0)
         touched["weight"] = rows
-    return Flop(other=operations, least=0, elements=touched, min_elements=no_elements(*touched))
+    return Flop(other=operations, least=0, elements=touched, min_elements=untouched(*touched))
 
 
 @formula(
@@ -178,7 +176,7 @@ def negative_log_likelihood_backward(
         other=signs + sum(weights.values()),
         least=0,
         elements={"self": 0, **weights},
-        min_elements=no_elements(*weights),
+        min_elements=untouched(*weights),
     )
 
 
@@ -200,7 +198,6 @@ def trellis(input_lengths: Any, target_lengths: Any, log_alpha: Tensor) -> list[
 
 
 def inner_states(paths: Sequence[tuple[int, int]]) -> int:
-    """States of all steps but the first."""
     return sum(max(0, steps - 1) * states for steps, states in paths)
 
 

@@ -18,16 +18,15 @@ from roofline.workload.formulas.costs import (
     cost,
     has_floats,
     is_complex,
-    scaling_cost,
+    scale_cost,
 )
 from roofline.workload.formulas.pointwise import GELU, elementwise
 from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
-from roofline.workload.formulas.registry import Flop, Sizes, count_given, formula, from_macs, table
+from roofline.workload.formulas.registry import Flop, Sizes, formula, from_macs, present, table
 from roofline.workload.tensors import TensorSpec as Tensor
 
 
 def real_macs(macs: int, numbers: Tensor) -> int:
-    """Real MACs on the type of `numbers`."""
     if not has_floats(numbers):
         return 0
     return macs * (REAL_MACS if is_complex(numbers) else 1)
@@ -49,7 +48,7 @@ def _added(macs: int, output: Tensor, beta: float, alpha: float) -> Flop:
         return Flop()
     scales = [beta] * (beta not in (0, 1)) + [alpha] * (alpha != 1)
     if is_complex(output):
-        operations = 2 * (beta != 0) + sum(scaling_cost(1j, each).simple for each in scales)
+        operations = 2 * (beta != 0) + sum(scale_cost(1j, each).simple for each in scales)
     else:
         operations = (beta != 0) + len(scales)
     macs = real_macs(macs, output)
@@ -62,7 +61,6 @@ def linear(input: Tensor, output: Tensor, bias: Tensor | None = None) -> Flop:
 
 
 def cross_product_flop(output: Tensor) -> int:
-    """Operations per element of a cross product."""
     return 2 * PRODUCT.simple + 2 if is_complex(output) else 3
 
 
@@ -166,8 +164,7 @@ def trilinear(
 ) -> Flop:
     """Sum of i1 * i2 * i3 over ``sumdim``; ``expand`` inserts dimensions of size 1.
 
-    Two products: i1 with i2, summed over the dimensions that i3 lacks; the result with i3, over the
-    rest.
+    Two products: i1 with i2, summed over the dimensions that i3 lacks; then with i3, over the rest.
     """
     if not has_floats(output):
         return Flop()
@@ -203,7 +200,6 @@ _AFTER = {
 
 
 def activation_flop(operations: Sequence[str | None], algorithm: str | None = "") -> Flop:
-    """FLOP per element of such `operations` in sequence."""
     approximated = "gelu, tanh" if algorithm == "tanh" else "gelu"
     names = [approximated if name == "gelu" else name or "" for name in operations]
     return cost(sum(_AFTER.get(name, 1) for name in names)).flop()
@@ -212,7 +208,6 @@ def activation_flop(operations: Sequence[str | None], algorithm: str | None = ""
 def add_activation(
     count: Flop, output: Tensor, operations: Sequence[str | None], algorithm: str | None = ""
 ) -> Flop:
-    """Add `operations` on each element of a product's result."""
     each = activation_flop(operations, algorithm)
     return count.plus(each.other * output.elements, each.min_flop * output.elements)
 
@@ -308,7 +303,7 @@ def scaled_product(
 
     Further scales per block of a row, and scales that can go into the product, are not counted.
     """
-    return narrow(output, self.shape[-1] * _numbers(self), 2 + count_given(bias, scale_result))
+    return narrow(output, self.shape[-1] * _numbers(self), 2 + present(bias, scale_result))
 
 
 @formula("aten._scaled_grouped_mm", "aten._scaled_grouped_mm_v2", byte=_GROUPS)
@@ -330,7 +325,7 @@ aten._sparse_semi_structured_mm = Flop(macs=output.elements * mat1.shape[-1])
 aten._sparse_semi_structured_addmm = narrow(output, mat1.shape[-1], count_terms(beta, alpha))
     beta * input + alpha * mat1 @ mat2, as aten.addmm.
 aten._sparse_semi_structured_linear = add_activation(
-    narrow(output, weight.shape[-1], count_given(bias)), output, [activation])
+    narrow(output, weight.shape[-1], present(bias)), output, [activation])
     A linear layer with half of each row of its weight, and an activation.
 aten._mixed_dtypes_linear = add_activation(
     linear(input, output, bias).plus(output.shape[-1] * input.shape[-1], 0), output, [activation])
@@ -345,7 +340,7 @@ def half_sparse_product(
 ) -> Flop:
     """Half of the MACs: two of four elements of the first matrix are 0."""
     macs = output.elements * dense_B.shape[0] // 2
-    return from_macs(macs, count_given(bias, alpha) * output.elements)
+    return from_macs(macs, present(bias, alpha) * output.elements)
 
 
 # Backward of matrix products, on devices with their own kernels for it.

@@ -6,14 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.registry import (
-    Flop,
-    Sizes,
-    count_given,
-    formula,
-    no_elements,
-    table,
-)
+from roofline.workload.formulas.registry import Flop, Sizes, formula, present, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 STATISTICS_FLOP = 4
@@ -25,11 +18,9 @@ GROUP_FLOP = 3
 """FLOP per mean and variance: the addition of epsilon, the root, its reciprocal."""
 
 
-def normalization_flop(
-    input: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None
-) -> int:
+def norm_flop(input: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> int:
     """Statistics over each of `groups`, then (x - mean) * scale, then weight and bias."""
-    affine = count_given(weight, bias)
+    affine = present(weight, bias)
     # x - mean is known from the variance: only the multiplication by the scale is new.
     return input.elements * (STATISTICS_FLOP + 1 + affine) + groups * GROUP_FLOP
 
@@ -40,12 +31,7 @@ def inference_flop(input: Tensor) -> int:
 
 
 def batch_norm_flop(input: Tensor, weight: Any, bias: Any, training: bool) -> int:
-    """Over each channel of the batch, or with running statistics."""
-    return (
-        normalization_flop(input, input.shape[1], weight, bias)
-        if training
-        else inference_flop(input)
-    )
+    return norm_flop(input, input.shape[1], weight, bias) if training else inference_flop(input)
 
 
 def rows_of(input: Tensor, normalized_shape: Sizes) -> int:
@@ -58,7 +44,6 @@ RUNNING_FLOP = 7
 
 
 def running_flop(running_mean: Tensor | None) -> int:
-    """Operations per channel for running statistics."""
     return 0 if running_mean is None else RUNNING_FLOP
 
 
@@ -88,16 +73,16 @@ aten.batch_norm_stats = statistics_flop(input, GROUP_FLOP)
     Mean and 1 / sqrt(variance + epsilon) per channel, of one worker.
 aten.batch_norm_update_stats = statistics_flop(input, running_flop(running_mean))
     Mean and variance per channel, and an update of the running ones.
-aten.batch_norm_elemt = 2 * input.elements + input.shape[1] * (1 + count_given(weight, bias))
+aten.batch_norm_elemt = 2 * input.elements + input.shape[1] * (1 + present(weight, bias))
     x * scale + shift: 2 per element.
 
     Per channel: scale = weight * r and shift = bias - mean * scale, as far as given.
-aten.native_layer_norm = normalization_flop(input, rows_of(input, normalized_shape), weight, bias)
+aten.native_layer_norm = norm_flop(input, rows_of(input, normalized_shape), weight, bias)
     Over the last dimensions, as many as `normalized_shape` has.
-aten.native_group_norm = normalization_flop(input, N * group, weight, bias)
+aten.native_group_norm = norm_flop(input, N * group, weight, bias)
     Over each group of channels of each sample.
 aten.rms_norm aten._fused_rms_norm = (
-    input.elements * (3 + count_given(weight)) + rows_of(input, normalized_shape) * GROUP_FLOP)
+    input.elements * (3 + present(weight)) + rows_of(input, normalized_shape) * GROUP_FLOP)
     x / sqrt(mean(x * x) + epsilon): a square and its sum, a multiplication by the scale.
 
     A multiplication by the weight; per row the addition of epsilon, the root and its reciprocal.
@@ -121,12 +106,11 @@ def gathered_statistics(mean: Tensor, running_mean: Tensor | None, **_: Any) -> 
 
     mean = sum(n * mean_i) / sum(n), 2 per worker; variance = sum(n * (variance_i + (mean_i -
     mean)²)) / sum(n), 5 per worker, and 3 for variance_i = 1 / r² - epsilon. Each sum has one
-    addition less; two divisions, then epsilon, root and reciprocal. The sum of the counts is not
-    counted.
+    addition less; two divisions, then epsilon, root and reciprocal. The sum of counts is omitted.
     """
     workers, channels = mean.shape
     each = 10 * workers - 2 + 2 + GROUP_FLOP + running_flop(running_mean)
-    return Flop(other=channels * each if workers else 0, elements=no_elements("input"))
+    return Flop(other=channels * each if workers else 0, elements=untouched("input"))
 
 
 # Gradients of normalization, with the mean and 1 / sqrt(variance + epsilon) kept by the forward
@@ -151,7 +135,7 @@ The two operations of s are counted separately, as the gradient of the weight al
 
 def _counted(elements: int, flop: int, **is_read: bool) -> Flop:
     """Return the FLOP (0 without elements), and mark operands that are not read."""
-    unread = no_elements(*(name for name, read in is_read.items() if not read))
+    unread = untouched(*(name for name, read in is_read.items() if not read))
     return Flop(other=flop if elements else 0, elements=unread)
 
 

@@ -2,8 +2,7 @@
 
 An update counts the operations of torch's unfused one, per element. Values computed once per list
 (bias corrections, learning rate) are not counted. ``internal_bytes`` are the values between those
-operations, each written and read: all but new parameters and states, and unscaled gradients, which
-are kept.
+operations, each written and read: all but new parameters, states and unscaled gradients.
 """
 
 from __future__ import annotations
@@ -29,17 +28,14 @@ def _count_update(
     grad_scale: Tensor | None = None,
     **_: Any,
 ) -> Flop:
-    """Count operations per element, 1 more each to unscale g and change its sign, and values
-    between.
-    """
+    """Count operations per element, 1 more each to unscale and to negate g, and values between."""
     operations, values = of
     each = operations + maximize + (grad_scale is not None)
     byte = sum(each.dtype.byte(each.elements) for each in grads)
-    return Flop(other=count_elements(self) * each, internal_bytes=2 * (values + maximize) * byte)
+    return Flop(other=elements_of(self) * each, internal_bytes=2 * (values + maximize) * byte)
 
 
-def count_elements(of: Tensors) -> int:
-    """Elements of all tensors of a list."""
+def elements_of(of: Tensors) -> int:
     return sum(each.elements for each in of)
 
 
@@ -84,7 +80,7 @@ aten._fused_adagrad = 7 + 2 * bool(weight_decay), 2 + bool(weight_decay)
 )
 table(
     """
-aten._amp_foreach_non_finite_check_and_unscale = 2 * count_elements(self)
+aten._amp_foreach_non_finite_check_and_unscale = 2 * elements_of(self)
     2 per element: a test for finite, and a product with the inverse of the scale.
 aten._amp_update_scale = Flop(other=3 * self.elements, least=self.elements)
     A test for infinite, a product, and after many steps another product with a test for finite.
@@ -157,5 +153,5 @@ def sum_of_powers(self: Tensors, ord: float = 2, **_: Any) -> Flop:
 
     Order 0: a comparison with 0, and their sum.
     """
-    simple = count_elements(self) + sum(max(0, each.elements - 1) for each in self)
-    return (simple + (0 if ord in (0, 1, 2) else count_elements(self)) * F).flop()
+    simple = elements_of(self) + sum(max(0, each.elements - 1) for each in self)
+    return (simple + (0 if ord in (0, 1, 2) else elements_of(self)) * F).flop()

@@ -69,7 +69,6 @@ def _comparisons(each: int, self: Tensor, dim: int = -1, **_: Any) -> Flop:
 
 
 def size_along(self: Tensor, dim: int) -> int:
-    """Size along a dimension."""
     return self.shape[dim] if self.shape else 1
 
 

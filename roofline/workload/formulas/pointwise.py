@@ -31,12 +31,10 @@ def elementwise(
 
 
 def first_output(output: Tensor | Tensors) -> Tensor:
-    """Return the first result of an operator."""
     return output if isinstance(output, Tensor) else output[0]
 
 
 def broadcast_elements(first: Tensor, second: Tensor) -> int:
-    """Elements of two tensors broadcast to a common shape."""
     sizes = zip_longest(first.shape[::-1], second.shape[::-1], fillvalue=1)
     return math.prod(a if b == 1 else b for a, b in sizes)
 
@@ -93,9 +91,9 @@ aten.sub = 1 if alpha == 1 else 2; complex difference_cost(other, alpha)
     self - alpha * other: 1 per element, 2 if alpha is not 1; complex: each part.
 aten.rsub = 1 if alpha == 1 else 2; complex difference_cost(self, alpha)
     other - alpha * self: as aten.sub.
-aten.addcmul = 2 if value == 1 else 3; complex PRODUCT + 2 + scaling_cost(1j, value)
+aten.addcmul = 2 if value == 1 else 3; complex PRODUCT + 2 + scale_cost(1j, value)
     self + value * tensor1 * tensor2: 2 per element, or 3; complex: 8, or 10.
-aten.addcdiv = 2 if value == 1 else 3; complex QUOTIENT + 2 + scaling_cost(1j, value)
+aten.addcdiv = 2 if value == 1 else 3; complex QUOTIENT + 2 + scale_cost(1j, value)
     self + value * tensor1 / tensor2: 2 per element, or 3; complex: 13, or 15.
 aten.lerp = 3; complex 2 + 2 + product_cost(1j, weight)
     self + weight * (end - self): 3 per element; complex: 6, or 10 for a complex weight.

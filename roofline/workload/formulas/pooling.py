@@ -106,7 +106,6 @@ def im2col(self: Tensor, **given: Any) -> Flop:
 def _windows_over(
     image: Sizes, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, **_: Any
 ) -> list[Dimension]:
-    """Return as many windows as fit."""
     return [
         Dimension(size, kernel, step, pad, d, (size + 2 * pad - d * (kernel - 1) - 1) // step + 1)
         for size, kernel, step, pad, d in zip(

@@ -2,8 +2,7 @@
 
 Throughput of int8 layers is given in operations per second; plain integer products (aten.mm) stay
 integer arithmetic. Packed weights arrive as a list of the weight, in its stored type, and the bias.
-Zero-point corrections are not counted. Only MACs are unavoidable: scales can move into adjacent
-operators.
+Zero-point corrections are not counted. Only MACs are unavoidable: scales can move elsewhere.
 """
 
 from __future__ import annotations
@@ -25,14 +24,7 @@ from roofline.workload.formulas.recurrent import (
     describe_layers,
     describe_step,
 )
-from roofline.workload.formulas.registry import (
-    Flop,
-    Tensors,
-    formula,
-    from_macs,
-    no_elements,
-    table,
-)
+from roofline.workload.formulas.registry import Flop, Tensors, formula, from_macs, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 QUANTIZE_FLOP = 5
@@ -48,7 +40,6 @@ Packed = Sequence[Tensor | None]
 
 
 def has_bias(packed: Packed) -> bool:
-    """True if a bias is packed with the weight."""
     return len(packed) > 1 and packed[1] is not None
 
 
@@ -207,9 +198,7 @@ quantized.conv1d_dynamic quantized.conv2d_dynamic quantized.conv3d_dynamic = 7, 
     type="convolution",
 )
 def transposed_convolution(qx: Tensor, packed_weight: Packed, output: Tensor, **_: Any) -> Flop:
-    """1 MAC per input element and tap of each output channel of its group; then as
-    quantized.conv2d.
-    """
+    """1 MAC per input element, tap and output channel of its group; then as quantized.conv2d."""
     weight = packed_weight[0]
     assert weight is not None
     before = DYNAMIC_FLOP * qx.elements if output.dtype.kind == "float" else 0
@@ -312,8 +301,7 @@ quantized.quantized_rnn_relu_cell_dynamic aten.quantized_rnn_relu_cell = RELU
 # dequantized floats, quantized again; a kernel may use tables, so the minimum is 0.
 
 
-def count_elements(operands: Operands) -> int:
-    """Elements of a tensor, or of all tensors of a list."""
+def elements_of(operands: Operands) -> int:
     if isinstance(operands, Tensor):
         return operands.elements
     return sum(each.elements for each in operands)
@@ -321,7 +309,7 @@ def count_elements(operands: Operands) -> int:
 
 def _each(operations: int, output: Operands, self: object = None, **_: Any) -> Flop:
     given = self if isinstance(self, Tensor) else output
-    return Flop(other=operations * count_elements(given), least=0)
+    return Flop(other=operations * elements_of(given), least=0)
 
 
 table(
@@ -371,7 +359,7 @@ onednn.linear_prepack_fp16 aten.fbgemm_pack_quantized_matrix = 0
 def requantized(inputs: int, output: Operands, each: Cost | int) -> Flop:
     """`inputs` dequantized numbers; `each` operations per result, which is quantized."""
     operations = cost(each).operations + QUANTIZE_FLOP
-    return Flop(other=DEQUANTIZE_FLOP * inputs + operations * count_elements(output), least=0)
+    return Flop(other=DEQUANTIZE_FLOP * inputs + operations * elements_of(output), least=0)
 
 
 @formula(
@@ -382,7 +370,7 @@ def requantized(inputs: int, output: Operands, each: Cost | int) -> Flop:
 def arithmetic(qa: Tensor, output: Tensor, qb: object = None, **_: Any) -> Flop:
     """1 per element, between integers; a comparison with 0 is on integers."""
     return requantized(
-        count_elements([each for each in (qa, qb) if isinstance(each, Tensor)]), output, 1
+        elements_of([each for each in (qa, qb) if isinstance(each, Tensor)]), output, 1
     )
 
 
@@ -398,7 +386,7 @@ onednn.qadd onednn.qmul onednn.qadd_relu = requantized(self.elements + other.ele
 )
 table(
     """
-quantized.cat quantized.cat_relu = requantized(count_elements(qx), output, 0)
+quantized.cat quantized.cat_relu = requantized(elements_of(qx), output, 0)
     Each part is requantized with the scale of the whole.
 """,
     type="data movement",
@@ -458,7 +446,7 @@ def _bags(elements: int, indices: Tensor, output: Tensor, **_: Any) -> Flop:
         other=(DEQUANTIZE_FLOP + 1) * indices.elements * output.shape[-1],
         least=0,
         elements={"weight": indices.elements * elements},
-        min_elements=no_elements("weight"),
+        min_elements=untouched("weight"),
     )
 
 

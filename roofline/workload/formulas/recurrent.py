@@ -25,8 +25,8 @@ from roofline.workload.formulas.registry import (
     Tensors,
     formula,
     from_macs,
-    no_elements,
     table,
+    untouched,
 )
 from roofline.workload.tensors import TensorSpec as Tensor
 
@@ -47,7 +47,7 @@ class Backward:
 class Cell:
     """Operations of a cell per number of its state, after the products.
 
-    ``pointwise`` follows the sum of the gates, which takes an addition per gate, and one for each
+    ``cost`` follows the sum of the gates, which takes an addition per gate, and one for each
     of two biases. Products can accumulate on top of each other and of a bias, except for
     ``separate_gates``, whose two parts a cell treats differently. ``internal`` counts numbers that
     one operation writes or reads for another. ``has_memory``: a second state passes from step to
@@ -55,7 +55,7 @@ class Cell:
     """
 
     gates: int
-    pointwise: Cost
+    cost: Cost
     internal: int
     backward: Backward
     separate_gates: int = 0
@@ -63,29 +63,24 @@ class Cell:
     blends_state: bool = False
 
     def sums(self, has_biases: bool) -> int:
-        """Additions for the gates."""
         return self.gates * (1 + 2 * has_biases)
 
     def flop(self, cells: int, has_biases: bool) -> Flop:
         """Return the FLOP of `cells` numbers of the state, without the products."""
-        separate_gates = self.separate_gates * has_biases
-        return self.pointwise.flop(cells).plus(
-            cells * self.sums(has_biases), cells * separate_gates
-        )
+        separate = self.separate_gates * has_biases
+        return self.cost.flop(cells).plus(cells * self.sums(has_biases), cells * separate)
 
 
-RELU = Cell(
-    gates=1, pointwise=Cost(1), internal=2, backward=Backward(simple=1, internal=0, biases=1)
-)
+RELU = Cell(gates=1, cost=Cost(1), internal=2, backward=Backward(simple=1, internal=0, biases=1))
 """h = relu(a + b). Internal: the sum, written and read. Backward: a comparison."""
 
-TANH = Cell(gates=1, pointwise=F, internal=2, backward=Backward(simple=3, internal=0, biases=1))
+TANH = Cell(gates=1, cost=F, internal=2, backward=Backward(simple=3, internal=0, biases=1))
 """h = tanh(a + b). Internal: the sum, written and read. Backward: a square, a difference, a
 product."""
 
 LSTM = Cell(
     gates=4,
-    pointwise=3 * 3 + 3 + 1 + 5 * F,
+    cost=3 * 3 + 3 + 1 + 5 * F,
     internal=2 * 11 + 1,
     has_memory=True,
     backward=Backward(simple=21, internal=2 * 7 + 3, biases=4),
@@ -100,7 +95,7 @@ and read, dc three times more."""
 
 GRU = Cell(
     gates=3,
-    pointwise=2 * 3 + 1 + 3 + 3 * F,
+    cost=2 * 3 + 1 + 3 + 3 * F,
     internal=2 * 9 + 1,
     separate_gates=1,
     blends_state=True,
@@ -162,12 +157,10 @@ class Layers:
         return self.output if self.output != self.hidden else 0
 
     def input_macs(self, lengths: Sizes) -> int:
-        """MACs of inputs of these lengths with their weights."""
         return self.vectors * self.cell.gates * self.hidden * self.directions * sum(lengths)
 
     @property
     def state_macs(self) -> int:
-        """MACs of the states with their weights, projections included."""
         return self.cells * (self.cell.gates * self.output + self.projection)
 
     @property
@@ -177,7 +170,6 @@ class Layers:
 
     @property
     def dropped(self) -> int:
-        """Multiplications of dropout between layers."""
         return self.between if self.is_dropping else 0
 
     @property
@@ -295,7 +287,7 @@ def describe_mkldnn(
 def mkldnn_layer(weight1: Tensor, has_biases: bool, **given: Any) -> Flop:
     """One direction of one layer, all steps. Placeholders of missing biases are not read."""
     layer = describe_mkldnn(second=weight1, has_biases=has_biases, **given)
-    unread = {} if has_biases else no_elements("weight2", "weight3")
+    unread = {} if has_biases else untouched("weight2", "weight3")
     return replace(layer.forward(), elements=unread)
 
 
@@ -335,7 +327,7 @@ def describe_cudnn(
 @formula("aten._cudnn_rnn", "aten.miopen_rnn", byte=LAYER)
 def cudnn_layers(weight: Tensors, **arguments: Any) -> Flop:
     """All layers and directions. The buffer of packed weights is the weights themselves."""
-    unread = no_elements("weight_buf") if weight and "weight_buf" in arguments else {}
+    unread = untouched("weight_buf") if weight and "weight_buf" in arguments else {}
     return replace(describe_cudnn(**arguments).forward(), elements=unread)
 
 
@@ -397,7 +389,6 @@ aten.rnn_relu = RELU
 
 
 def describe_step(cell: Cell, input: Tensor, hidden: int, output: int, has_biases: bool) -> Layers:
-    """One step of one layer."""
     return Layers(
         cell=cell,
         input=input,
@@ -482,7 +473,7 @@ def mkldnn_layer_backward(
     count = describe_mkldnn(second=weight2, has_biases=has_biases, **given).backward(
         has_last=grad_output is not None and grad_hy is not None, has_memory=grad_cy is not None
     )
-    return replace(count, elements={} if has_biases else no_elements("weight3", "weight4"))
+    return replace(count, elements={} if has_biases else untouched("weight3", "weight4"))
 
 
 @formula("aten._cudnn_rnn_backward", "aten.miopen_rnn_backward", byte=LAYER_BACKWARD)
@@ -502,7 +493,7 @@ def cudnn_layers_backward(
         for_state=output_mask[1],
         for_weights=output_mask[3],
     )
-    return replace(count, elements=no_elements("weight_buf") if weight else {})
+    return replace(count, elements=untouched("weight_buf") if weight else {})
 
 
 @formula("aten.lstm_mps_backward", byte=LAYER_BACKWARD)
@@ -535,8 +526,7 @@ def fused_lstm_cell_backward(
 ) -> Flop:
     """Gradients of the gates and the old state; for a bias, the sum over the batch.
 
-    tanh(c) is recomputed. If only one of the two states has a gradient, the operations of the other
-    are omitted.
+    tanh(c) is recomputed. With a gradient of one state only, operations of the other are omitted.
     """
     each = LSTM.backward.simple
     if grad_hy is None:

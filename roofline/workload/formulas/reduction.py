@@ -15,7 +15,7 @@ from roofline.workload.formulas.costs import (
     is_complex,
 )
 from roofline.workload.formulas.pointwise import broadcast_elements, elementwise, first_output
-from roofline.workload.formulas.registry import Flop, Tensors, formula, no_elements, table
+from roofline.workload.formulas.registry import Flop, Tensors, formula, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 from roofline.workload.work import FLOP_PER_MAC
 
@@ -38,12 +38,10 @@ def scan_steps(self: Tensor, dim: int) -> int:
 
 
 def product_flop(self: Tensor) -> int:
-    """Operations per product."""
     return PRODUCT.simple if is_complex(self) else 1
 
 
 def norm_order(p: float | None) -> float:
-    """Order of a norm, by default 2."""
     return 2 if p is None else p
 
 
@@ -137,10 +135,8 @@ def trace(self: Tensor, **_: Any) -> Flop:
 @formula("aten.linalg__powsum", is_for_complex=True)
 def sum_of_powers(self: Tensor, output: Tensor, ord: float = 2, **_: Any) -> Flop:
     """As aten.linalg_vector_norm, without the final root or power."""
-    whole, ends = (
-        norms(output.elements, self.elements, ord, is_complex(self)),
-        output.elements,
-    )
+    ends = output.elements
+    whole = norms(ends, self.elements, ord, is_complex(self))
     if ord in (0, 1) or math.isinf(ord):
         return whole
     last = (Cost(1) if ord == 2 else F).flop(ends)
@@ -170,7 +166,7 @@ def segments_backward(grad: Tensor, data: Tensor, reduce: str, **_: Any) -> Flop
     """
     if reduce in ("sum", "mean"):
         other = grad.elements if reduce == "mean" else 0
-        return Flop(other=other, elements=no_elements("data", "output"))
+        return Flop(other=other, elements=untouched("data", "output"))
     least = data.elements + (grad.elements if reduce == "prod" else 0)
     return Flop(other=data.elements + grad.elements, least=least)
 
@@ -181,7 +177,6 @@ def segments_backward(grad: Tensor, data: Tensor, reduce: str, **_: Any) -> Flop
 def softmax(
     of: tuple[Cost | int, Cost], output: Tensor, dim: int | None = None, **arguments: Any
 ) -> Flop:
-    """Count the cost of an element, and of a row."""
     each, row = of
     rows = rows_along(output, -1 if dim is None else dim)
     count = elementwise(arguments, output, each)
@@ -301,7 +296,7 @@ def cdist_backward(
 ) -> Flop:
     """Gradient for the first set: each of its vectors sums over all of the second."""
     if p == 0 or not output.elements:
-        return Flop(elements=no_elements("grad", "x1", "x2", "cdist"))
+        return Flop(elements=untouched("grad", "x1", "x2", "cdist"))
     numbers = cdist.elements * x2.shape[-1]
     sums = max(0, numbers - output.elements)
     return distances_backward(cdist.elements, x2.shape[-1], p, sums)
@@ -311,6 +306,6 @@ def cdist_backward(
 def pdist_backward(self: Tensor, p: float, pdist: Tensor, **_: Any) -> Flop:
     """Each pair adds to the gradients of both vectors, with opposite signs."""
     if p == 0 or not pdist.elements:
-        return Flop(elements=no_elements("grad", "self", "pdist"))
+        return Flop(elements=untouched("grad", "self", "pdist"))
     pairs, size = pdist.elements, self.shape[-1]
     return distances_backward(pairs, size, p, 2 * pairs * size - self.elements)

@@ -112,12 +112,11 @@ def from_macs(macs: int, other: int = 0, least: int | None = None) -> Flop:
     return Flop(macs=macs, other=other, least=FLOP_PER_MAC * least, min_macs=least)
 
 
-def count_given(*operands: object) -> int:
-    """Return the number of operands that are not None."""
+def present(*operands: object) -> int:
     return sum(each is not None for each in operands)
 
 
-def no_elements(*operands: str) -> dict[str, int]:
+def untouched(*operands: str) -> dict[str, int]:
     """Map each operand to 0 touched elements."""
     return dict.fromkeys(operands, 0)
 
@@ -140,8 +139,7 @@ class Formula:
     """A registered formula: its key, its function, and the type of operator it counts.
 
     ``byte`` describes the charged bytes where that is not each operand once, ``is_for_complex`` is
-    True if it also holds for complex numbers. ``row`` are file and line of its row in a table, if
-    any.
+    True if it also holds for complex numbers. ``row`` are file and line of its table row, if any.
     """
 
     key: str
@@ -174,7 +172,6 @@ class Formula:
 
 
 def _name_of(function: Any) -> str:
-    """Return module and name of a function or other callable."""
     named: Any = function if hasattr(function, "__qualname__") else function.__class__
     return f"{named.__module__}.{named.__qualname__}"
 
@@ -384,7 +381,6 @@ _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
 
 
 def _check_keys(operators: tuple[Any, ...]) -> None:
-    """Refuse invalid operator names, with a suggestion."""
     if not operators or not all(isinstance(each, str) for each in operators):
         raise InputError('formula: expected operator names, as in @roofline.formula("mylib.my_op")')
     for key in operators:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofline.workload.formulas.costs import has_floats
-from roofline.workload.formulas.registry import Flop, formula, no_elements, table
+from roofline.workload.formulas.registry import Flop, formula, table, untouched
 from roofline.workload.tensors import TensorSpec as Tensor
 
 _BYTE = "each operand once; minimum: as many elements as outputs (downsampling skips others)"
@@ -267,7 +267,7 @@ def grid_sampler(
         other=places * (dimensions * position + weights) + output.elements * each,
         least=2 * dimensions * places,
         elements={"input": neighbors * output.elements},
-        min_elements=no_elements("input"),
+        min_elements=untouched("input"),
     )
 
 
@@ -335,7 +335,7 @@ def grid_sampler_backward(
         other=flop,
         least=2 * dimensions * places,
         elements={"input": neighbors * grad_output.elements if of_grid else 0},
-        min_elements=no_elements("input", "grad_output"),
+        min_elements=untouched("input", "grad_output"),
     )
 
 
