@@ -204,15 +204,15 @@ def _computed(key: str, quick: bool) -> Row:
 def _tried(
     rule_name: str, module: nn.Module, inputs: Sequence[torch.Tensor], *, quick: bool
 ) -> Row:
-    from roofline.substitution.graphs.building import built
-    from roofline.substitution.graphs.capturing import captured
+    from roofline.substitution.graphs.building import build_module
+    from roofline.substitution.graphs.capturing import capture_graph
     from roofline.substitution.graphs.graph import Editor
     from roofline.substitution.graphs.operators import Operators
-    from roofline.substitution.rules.rule import rules_named
+    from roofline.substitution.rules.rule import select_rules
 
     operators = Operators()
-    model = captured(module, inputs, operators=operators)
-    (rule,) = rules_named(rule_name)
+    model = capture_graph(module, inputs, operators=operators)
+    (rule,) = select_rules(rule_name)
     matches = [
         each for each in rule.pattern.matches(model.graph) if not rule.refuses(model.graph, each)
     ]
@@ -228,7 +228,7 @@ def _tried(
         basis: _costs(basis, graphs, operators, model, input_bytes, quick=quick)
         for basis in ("predicted", "measured")
     }
-    before, after = (built(model, graph) for graph in graphs)
+    before, after = (build_module(model, graph) for graph in graphs)
     timed = in_turn(before, after, inputs, rounds=5 if quick else 21)
     return {"costs": costs, **asdict(timed), "is_clear": timed.is_clear}
 
@@ -238,17 +238,17 @@ def _costs(
 ) -> list[float] | None:
     """Both graphs' seconds; None where they cannot be compared."""
     from roofline.pipeline.optimization_figures import weight_bytes
-    from roofline.pipeline.optimization_machine import costs_on, machine_for
+    from roofline.pipeline.optimization_machine import machine_for, open_costs
     from roofline.run import Run
-    from roofline.substitution.graphs.counting import records
+    from roofline.substitution.graphs.counting import count_records
     from roofline.workload.residency import trace_residency
 
-    def count(graph: Any, /, *, around_bytes: int = 0) -> Any:
-        return records(graph, operators, around_bytes=around_bytes)
+    def count(graph: Any, /, *, rest_bytes: int = 0) -> Any:
+        return count_records(graph, operators, rest_bytes=rest_bytes)
 
     machine = machine_for(None, cost=basis, fused=False, threads=1, run=Run(), progress=None)
     peak_bytes = trace_residency(count(graphs[0]).records).peak_activation_bytes
-    with costs_on(
+    with open_costs(
         machine,
         count,
         pass_bytes=weight_bytes(graphs[0], model) + input_bytes + peak_bytes,

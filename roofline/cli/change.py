@@ -133,9 +133,9 @@ def optimize(
 
 def _list_rules(names: str) -> None:
     from roofline.core.blocks import Report, safe, table
-    from roofline.substitution.rules.rule import rules_named
+    from roofline.substitution.rules.rule import select_rules
 
-    rules = rules_named(names)
+    rules = select_rules(names)
     columns = {"rule": "name", "safety": "safety", "effect": "summary"}
     headline = (
         f"{counted(len(rules), 'rule')}, {sum(each.safety == 'safe' for each in rules)} of them"

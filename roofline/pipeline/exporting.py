@@ -28,7 +28,7 @@ from roofline.errors import (
     did_you_mean,
     error_text,
 )
-from roofline.pipeline.optimization_machine import in_type_of
+from roofline.pipeline.optimization_machine import cast_model
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.run import RunOptions, ShapeKeywords, takes
 from roofline.substitution.proof import largest_error
@@ -313,5 +313,5 @@ def _subject(asked: Workload) -> _Model:
         module = materialize(source.module, source.rebuild)
     if module is None:
         raise ModelError(f"{source.name}: it was given without weights, and cannot be exported")
-    module = in_type_of(asked, module)
+    module = cast_model(asked, module)
     return _Model(module, arguments_of(asked.given, asked.run), source.name)

@@ -1,4 +1,4 @@
-"""A model searched until what is chosen holds its proofs; and graphs on a machine, in figures."""
+"""Search repeated until the chosen graph holds its proofs, and figures of graphs on a machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from roofline.substitution.costs import Cost, Costs, MeasuredCosts
 from roofline.substitution.graphs.graph import Complete, Graph, RewriteError, Weight
 from roofline.substitution.result import Figures, Proof, Substitution
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search import Application, Candidate, Found, Refusal, applied
+from roofline.substitution.search import (
+    Application,
+    Candidate,
+    Refusal,
+    SearchResult,
+    make_application,
+)
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import trace_residency
 
@@ -29,53 +35,52 @@ if TYPE_CHECKING:
     from roofline.substitution.proof import Prover
 
 _MOST_ROLLBACKS = 6
-"""Searches that are begun anew because a rewrite was wrong, before its rule is given up."""
+"""Maximum number of searches restarted after a wrong rewrite; then its rule is disabled."""
 
 _MOST_LAYOUTS = 100
-"""Regions of a model that are laid out anew."""
+"""Maximum number of regions with changed layout."""
 
 _MOST_REJECTED = 300
-"""More rewrites that were not made than anybody reads."""
+"""Maximum number of rejected rewrites in a result."""
 
 _NOT_COMPARED = (
-    "the model runs neither in float64 nor in float32, so that no outputs could be compared, and"
-    " nothing is chosen that was not"
+    "original kept: the model runs neither in float64 nor in float32, so outputs could not be"
+    " compared"
 )
 
-_WRONG = "rolled back: the outputs are others than before"
+_WRONG = "rolled back: outputs differ"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Proven:
-    """A graph that costs less, by which search it was found, and the proofs that it holds.
+class ProvenGraph:
+    """Graph of lower cost, its search, and its valid proofs.
 
-    ``name`` says which rules were allowed. ``is_tried`` says that it does not cost less, and is
-    worth timing all the same.
+    ``name`` states the allowed rules. ``is_tried``: its cost is not lower, but it is worth timing.
     """
 
     name: str
     candidate: Candidate
-    found: Found
+    found: SearchResult
     proofs: tuple[Proof, ...] = ()
     is_tried: bool = False
 
 
-class Searched:
-    """The best graph that all rules give, and with alternatives those that fewer rules give.
+class ProvenSearch:
+    """Best graph by all rules, and with alternatives those by fewer rules.
 
-    What pays by its cost may not pay by the clock: the graph without changed layouts, and that of
-    safe rules alone, are candidates, too. Bounds are the same in any layout, and calibrations
-    have mostly seen one: unless operators were timed, the best graph in another layout is a
-    candidate for the clock whatever it costs.
+    A lower cost may not mean a lower time: graphs without changed layouts, and by safe rules alone,
+    are also candidates. Minimum times do not depend on the layout, and calibrations mostly cover
+    one. Unless operators were timed, the best graph in another layout is therefore timed whatever
+    its cost.
 
-    ``found`` is by all rules, ``proven`` are its best graph and the others, ``rolled_back`` what
-    was wrong, ``notes`` what to know.
+    ``found`` is the search with all rules, ``proven`` are the graphs, ``rolled_back`` wrong
+    rewrites.
     """
 
     def __init__(
         self,
         rules: tuple[Rule, ...],
-        search: Callable[[tuple[Rule, ...]], Found],
+        search: Callable[[tuple[Rule, ...]], SearchResult],
         prover: Prover,
         complete: Complete,
         *,
@@ -111,24 +116,24 @@ class Searched:
         if with_alternatives and not has_layout and costs.basis != "measured":
             self._try_other_layout(best, rules, costs)
 
-    def _proven(self, name: str, rules: tuple[Rule, ...]) -> Proven:
-        """The best graph that holds its proofs; the original where none does."""
+    def _proven(self, name: str, rules: tuple[Rule, ...]) -> ProvenGraph:
+        """Return the best graph that holds its proofs; the original if none does."""
         while True:
             found = self._search(self._allowed(rules))
             best = found.best
             if not best.history:
-                return Proven(name=name, candidate=found.original, found=found)
+                return ProvenGraph(name=name, candidate=found.original, found=found)
             proofs = self._prover.prove(best.graph)
             failed = [each for each in proofs if not each.holds]
             if not proofs:
                 self.notes = (_NOT_COMPARED,)
-                return Proven(name=name, candidate=found.original, found=found)
+                return ProvenGraph(name=name, candidate=found.original, found=found)
             if not failed:
-                return Proven(name=name, candidate=best, found=found, proofs=proofs)
+                return ProvenGraph(name=name, candidate=best, found=found, proofs=proofs)
             self._roll_back(found.original.graph, best.history, rules, _worst(failed))
 
-    def _try_other_layout(self, best: Proven, rules: Sequence[Rule], costs: Costs) -> None:
-        """Adds the graph with other layouts wherever that can be, if there is such and it holds."""
+    def _try_other_layout(self, best: ProvenGraph, rules: Sequence[Rule], costs: Costs) -> None:
+        """Add the graph with other layouts wherever possible, if new and proven."""
         candidate = best.candidate
         for rule in self._allowed([each for each in rules if each.safety == "changes layout"]):
             candidate = self._everywhere(candidate, rule, costs)
@@ -137,13 +142,13 @@ class Searched:
         proofs = self._prover.prove(candidate.graph)
         failed = [each for each in proofs if not each.holds]
         if failed:
-            self.rolled_back.append(_rolled_back(candidate.history[-1], _worst(failed)))
+            self.rolled_back.append(_rollback_of(candidate.history[-1], _worst(failed)))
         elif proofs:
             other = replace(best, name="other layout", candidate=candidate, proofs=proofs)
             self.proven.append(replace(other, is_tried=True))
 
     def _everywhere(self, candidate: Candidate, rule: Rule, costs: Costs) -> Candidate:
-        """A graph after a rule was applied at its first place, then at the first that is left …"""
+        """Return the graph after repeated application of a rule to its first match."""
         for _ in range(_MOST_LAYOUTS):
             graph = candidate.graph
             places = (each for each in rule.pattern.matches(graph) if not rule.refuses(graph, each))
@@ -155,7 +160,7 @@ class Searched:
                 cost = costs.cost(changed)
             except RewriteError:
                 break
-            made = applied(graph, changed, rule.name, match, (candidate.cost, cost))
+            made = make_application(graph, changed, rule.name, match, (candidate.cost, cost))
             candidate = Candidate(graph=changed, cost=cost, history=(*candidate.history, made))
         return candidate
 
@@ -169,7 +174,7 @@ class Searched:
             return rule
 
         def refuses(graph: Graph, match: Match) -> str:
-            if (rule.name, _computed(graph, match)) in self._forbidden:
+            if (rule.name, _match_digests(graph, match)) in self._forbidden:
                 return _WRONG
             return rule.refuses(graph, match)
 
@@ -182,8 +187,7 @@ class Searched:
         rules: Sequence[Rule],
         worst: Proof,
     ) -> None:
-        """Forbids the first rewrite after which the outputs are wrong, there; if that was of no
-        avail, or cannot be found, the whole rule."""
+        """Forbid the first wrong rewrite at its location, or else its whole rule."""
         by_name = {rule.name: rule for rule in rules}
         wrong, before = history[-1], None
         try:
@@ -193,27 +197,27 @@ class Searched:
                     wrong, before = each, graph
                     break
                 graph = changed
-        # Histories of pieces have other numbers than the whole: then it is the last rule.
+        # Histories of subgraphs have other node numbers: then disable the last rule.
         except (RewriteError, KeyError):
             before = None
-        self.rolled_back.append(_rolled_back(wrong, worst))
+        self.rolled_back.append(_rollback_of(wrong, worst))
         if before is None or len(self._forbidden) >= _MOST_ROLLBACKS:
             self._given_up.add(wrong.rule)
         else:
-            self._forbidden.add((wrong.rule, _computed(before, wrong.match)))
+            self._forbidden.add((wrong.rule, _match_digests(before, wrong.match)))
 
 
 def _worst(failed: Sequence[Proof]) -> Proof:
     return max(failed, key=lambda each: each.largest_error / each.limit)
 
 
-def _rolled_back(wrong: Application, worst: Proof) -> Refusal:
-    why = f"{_WRONG}: {worst.largest_error:.1g} of the largest value, in {worst.dtype}"
+def _rollback_of(wrong: Application, worst: Proof) -> Refusal:
+    why = f"{_WRONG} by {worst.largest_error:.1g} of the largest value in {worst.dtype}"
     return Refusal(rule=wrong.rule, match=wrong.match, where=wrong.where, reason=why)
 
 
-def _computed(graph: Graph, match: Match) -> tuple[str, ...]:
-    """What the operators of a match compute: the same place in whichever order graphs were made."""
+def _match_digests(graph: Graph, match: Match) -> tuple[str, ...]:
+    """Return the computations of a match, independent of the order of rewrites."""
     return tuple(graph.digests[number] for number in match.numbers)
 
 
@@ -223,7 +227,7 @@ def _computed(graph: Graph, match: Match) -> tuple[str, ...]:
 def analysis_of(
     records: tuple[OperatorRecord, ...], first: CapturedPass, machine: Machine
 ) -> Analysis:
-    """The operators of a graph, or of the model itself, under the ceilings of a machine."""
+    """Return the analysis of a graph, or of the model itself, on a machine."""
     paths = {each.module_path for each in records}
     modules = tuple(each for each in first.capture.modules if each.path in paths or not each.path)
     passed = replace(
@@ -235,7 +239,7 @@ def analysis_of(
 
 
 def weight_bytes(graph: Graph, captured: CapturedModel) -> int:
-    """What the weights of a graph take, those with several names once."""
+    """Return the size of a graph's weights in bytes; tied ones count once."""
     from roofline.workload.torch_dtypes import torch_dtype
 
     found: dict[object, int] = {}
@@ -251,8 +255,8 @@ def weight_bytes(graph: Graph, captured: CapturedModel) -> int:
 
 
 def is_slower(after: Analysis, before: Analysis, own: Analysis) -> bool:
-    """Whether a result takes no less than the model's own pass, whose operators are others than
-    those of its graph: torch's fast path for transformers calls one where a graph has a dozen.
+    """Return whether a result takes at least as long as the model's own pass, if that has fewer
+    operators than its graph (torch's fast path for transformers).
     """
     if len(own.operators) >= len(before.operators):
         return False
@@ -265,9 +269,9 @@ def is_slower(after: Analysis, before: Analysis, own: Analysis) -> bool:
 def figures_of(
     cost: Cost, analysis: Analysis, weight_bytes: int, sample: Sample | None = None
 ) -> Figures:
-    """One pass in figures; rates are of the measured time, else of the cost.
+    """Return the figures of one forward pass; rates use the measured time, else the cost.
 
-    The roof of fused kernels is theirs; timed passes are those of eager operators.
+    With operator fusion, the roofline is that of fused kernels; timed passes are eager.
     """
     time_s = sample.median_s if sample is not None else cost.total_s
     least_s = analysis.totals.eager_min_time_s
@@ -291,7 +295,7 @@ def figures_of(
 # -- rewrites --------------------------------------------------------------------------------------
 
 
-def made(
+def applied_rewrites(
     candidate: Candidate,
     rules: Sequence[Rule],
     before: Counted,
@@ -300,14 +304,14 @@ def made(
     *,
     is_applied: bool,
 ) -> tuple[Substitution, ...]:
-    """The rewrites that make a candidate, with the rows that each takes away and puts there."""
+    """Return the rewrites of a candidate, with the analysis rows that they remove and add."""
     summaries = {rule.name: rule.summary for rule in rules}
     found: list[Substitution] = []
-    for each, gone, new in zip(candidate.history, *_traced(candidate), strict=True):
+    for each, gone, new in zip(candidate.history, *_trace_nodes(candidate), strict=True):
         olds, news = _rows_of(gone, before), _rows_of(new, after)
         found.append(
             replace(
-                _tried(each, summaries.get(each.rule, "")),
+                _from_application(each, summaries.get(each.rule, "")),
                 is_applied=is_applied,
                 measured_before_s=_measured_s(olds, before, costs),
                 measured_after_s=_measured_s(news, after, costs),
@@ -318,9 +322,10 @@ def made(
     return tuple(found)
 
 
-def _traced(candidate: Candidate) -> tuple[list[set[int]], list[set[int]]]:
-    """For each rewrite the nodes of the original that it takes away, itself or what rewrites before
-    it made of them; and the nodes of the result that are there by it, or by those after it."""
+def _trace_nodes(candidate: Candidate) -> tuple[list[set[int]], list[set[int]]]:
+    """Return, for each rewrite, the original nodes that it removes, directly or through earlier
+    rewrites, and the final nodes that it adds, directly or through later ones.
+    """
     comes_from: dict[int, set[int]] = {}
     gone: list[set[int]] = []
     for each in candidate.history:
@@ -341,45 +346,51 @@ def _rows_of(nodes: Iterable[int], counted: Counted) -> tuple[int, ...]:
 
 
 def _measured_s(rows: Sequence[int], counted: Counted, costs: MeasuredCosts | None) -> float | None:
-    """The time of some operators; None where one of them was not timed."""
+    """Return the time of operators in seconds; None: one of them was not timed."""
     if costs is None:
         return None
     working = [row for row in rows if counted.records[row].state is not State.FREE]
     return sum_known(costs.time_s(counted.calls[row]) for row in working)
 
 
-def rejected(
-    found: Found, chosen: Candidate, rolled_back: Sequence[Refusal], lost: Sequence[Proven]
+def rejected_rewrites(
+    found: SearchResult,
+    chosen: Candidate,
+    rolled_back: Sequence[Refusal],
+    lost: Sequence[ProvenGraph],
 ) -> tuple[Substitution, ...]:
-    """The rewrites that were not made, each once with its reason; at most a few hundred.
+    """Return the rejected rewrites, each once with its reason; at most a few hundred.
 
-    Those that were rolled back come first, then those of graphs that lost against the one that was
-    chosen, those that cost more, and those refused.
+    Order: rolled back, of slower candidates, of higher cost, refused.
     """
     made_there = {each.place for each in chosen.history}
     wrong_there = {(each.rule, each.where) for each in rolled_back}
     by_reason: defaultdict[str, list[Application]] = defaultdict(list)
     for other in lost:
-        why = f"made in '{other.name}', which did not gain as much when it was timed"
+        why = f"in candidate '{other.name}', which was slower when timed"
         by_reason[why] += [e for e in other.candidate.history if e.place not in made_there]
     there = made_there.union(each.place for other in lost for each in other.candidate.history)
-    by_reason["it does not pay"] += [each for each in found.costlier if each.place not in there]
+    by_reason["no saving"] += [each for each in found.costlier if each.place not in there]
     rows = [
-        *(_refused(each) for each in rolled_back),
-        *(_tried(each, why) for why, tried in by_reason.items() for each in tried),
-        *(_refused(each) for each in found.refused if (each.rule, each.where) not in wrong_there),
+        *(_from_refusal(each) for each in rolled_back),
+        *(_from_application(each, why) for why, tried in by_reason.items() for each in tried),
+        *(
+            _from_refusal(each)
+            for each in found.refused
+            if (each.rule, each.where) not in wrong_there
+        ),
     ]
     unique = {(each.rule, each.where, each.why): each for each in reversed(rows)}
     return tuple(reversed(unique.values()))[:_MOST_REJECTED]
 
 
-def _refused(refusal: Refusal) -> Substitution:
+def _from_refusal(refusal: Refusal) -> Substitution:
     return Substitution(
         rule=refusal.rule, where=refusal.where, why=refusal.reason, is_applied=False
     )
 
 
-def _tried(tried: Application, why: str) -> Substitution:
+def _from_application(tried: Application, why: str) -> Substitution:
     return Substitution(
         rule=tried.rule,
         where=tried.where,

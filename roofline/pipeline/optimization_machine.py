@@ -1,4 +1,4 @@
-"""What a search goes by: the machine that is meant, and what graphs cost on it."""
+"""Machine and cost model of a search, and timings of its candidates."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ from roofline.pipeline.timing import Bench, bench, gauged
 from roofline.placement import Roof
 from roofline.run import RunOptions, check_choice, machine_name
 from roofline.substitution.costs import (
-    BoundCosts,
     CostBasis,
     Costs,
     CountGraph,
     FusedCosts,
     MeasuredCosts,
+    MinimumTimeCosts,
     PredictedCosts,
     TimeCalls,
-    launches_on,
+    launch_times,
 )
 from roofline.substitution.result import Decision, Rounds
 
@@ -69,15 +69,14 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ROUNDS = 7
-"""With fewer, one model in ten looks faster than itself: the interval leaves out a round in ten."""
+"""Number of rounds. With fewer, one model in ten looks faster than itself: the interval excludes
+one round in ten.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    """What was timed one way: the times of the original first, and its rounds with each contender.
-
-    ``conditions`` are what was noticed meanwhile.
-    """
+    """Timings in one runtime: samples with the original first, and rounds of each candidate."""
 
     samples: tuple[Sample, ...]
     rounds: tuple[Rounds, ...]
@@ -85,18 +84,17 @@ class Trials:
 
     @property
     def fastest(self) -> int | None:
-        """The number of the contender that is significantly faster than the original and gains
-        most; None: none is."""
+        """Number of the candidate with the largest significant speedup; None: there is none."""
         faster = [place for place, each in enumerate(self.rounds) if each.is_faster]
         return max(faster, key=lambda place: self.rounds[place].speedup, default=None)
 
 
-def decided(
+def decide(
     are_tried: Sequence[bool], eager: Trials | None, compiled: Trials | None
 ) -> tuple[int | None, Decision]:
-    """Which contender is told of, and what is made of it.
+    """Return the number of the chosen candidate, and the decision.
 
-    `are_tried` says which cost no less, and were only worth timing.
+    `are_tried` marks candidates without lower cost, which were only worth timing.
     """
     found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
     decisive = compiled or eager
@@ -106,30 +104,28 @@ def decided(
         return None, "nothing found"
     if decisive is None:
         return found[0], "predicted faster"
-    # The one that came nearest.
+    # The closest one.
     rounds = decisive.rounds
     return max(found, key=lambda place: rounds[place].speedup), "not faster"
 
 
 def check_bench(*, force: bool, say: Say | None) -> None:
-    """Refuses to begin what could not be timed."""
+    """Check that timings are possible now; raise a MeasurementError otherwise."""
     with bench(force=force, say=say or silent):
         pass
 
 
-def eager_trials(
-    candidates: Sequence[Candidate], *, rounds: int | None = None, **how: Any
-) -> Trials:
-    """All of them, the original first, as eager torch runs them, each time in a new process."""
+def time_eager(candidates: Sequence[Candidate], *, rounds: int | None = None, **how: Any) -> Trials:
+    """Time candidates in eager torch, original first, each in a fresh process."""
     count = DEFAULT_ROUNDS if rounds is None else rounds
     return _trials(measured_in_turn(candidates, rounds=count, **how), "eager", candidates)
 
 
 class CompileError(Exception):
-    """`torch.compile` cannot be timed; says why in a line."""
+    """`torch.compile` cannot be timed; the message is one line."""
 
 
-def compiled_trials(
+def time_compiled(
     candidates: Sequence[Candidate],
     *,
     rounds: int | None = None,
@@ -138,15 +134,15 @@ def compiled_trials(
     processes: Callable[[], AbstractContextManager[Runs]] = fresh_processes,
     on: Callable[..., AbstractContextManager[Bench]] = bench,
 ) -> Trials:
-    """All of them under `torch.compile` with freezing, in turn in one new process."""
+    """Time candidates under `torch.compile` with freezing, interleaved in one fresh process."""
     if not any(map(shutil.which, ("g++", "gcc", "clang++", "c++", "cl"))):
-        raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
+        raise CompileError("torch.compile: no C++ compiler found; install g++")
     say = say or silent
     count = DEFAULT_ROUNDS if rounds is None else rounds
     with on(force=force, say=say) as here, processes() as process:
         say(f"compiling {len(candidates)} models with torch.compile")
         try:
-            found = process(compiled_rounds, here, candidates, count)
+            found = process(time_compiled_rounds, here, candidates, count)
         except MeasurementError:
             raise
         except RooflineError as error:
@@ -160,10 +156,10 @@ def compiled_trials(
     return _trials(measured, "compile", candidates)
 
 
-def compiled_rounds(
+def time_compiled_rounds(
     here: Bench, candidates: Sequence[Candidate], count: int
 ) -> tuple[tuple[RoundTime, ...], ...]:
-    """Rounds of modules, each compiled for inference; runs in a process of its own."""
+    """Time modules compiled for inference, in rounds; runs in a separate process."""
     import torch
     from torch._inductor import config
 
@@ -173,7 +169,7 @@ def compiled_rounds(
 
     effort = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
     with (
-        # One process compiles: workers would outlive it, and take the cores of what is timed.
+        # Compile in this process: workers would outlive it, and disturb timings.
         config.patch({"freezing": True, "compile_threads": 1}),
         gauged(here, candidates[0].threads) as gauges,
         ExitStack() as stages,
@@ -185,7 +181,7 @@ def compiled_rounds(
             )
             subjects.append(partial(torch.compile(stage.model), *stage.args, **stage.kwargs))
             try:
-                # Twice: the second pass may be of other strides, and compile once more.
+                # Twice: the second pass may have other strides, and compile again.
                 subjects[-1]()
                 subjects[-1]()
             except Exception as error:
@@ -207,7 +203,7 @@ def _trials(
                 before_s=samples[0].median_s,
                 after_s=sample.median_s,
                 speedup=ratio.value,
-                # One round says nothing of the next one.
+                # One round has no spread.
                 speedup_low=ratio.interval[0] if ratio.interval else 0.0,
                 speedup_high=ratio.interval[1] if ratio.interval else ratio.value,
                 rounds=len(measured.rounds),
@@ -222,20 +218,20 @@ def _trials(
 # -- the machine, and costs on it ------------------------------------------------------------------
 
 
-def in_type_of(asked: Workload, original: torch.nn.Module) -> torch.nn.Module:
-    """The model itself, or a copy of it in the type that it is to be run in."""
+def cast_model(asked: Workload, original: torch.nn.Module) -> torch.nn.Module:
+    """Return the model, or a copy of it in the data type of the run."""
     if not asked.run.dtype:
         return original
     from roofline.workload.torch_dtypes import torch_dtype
 
     try:
         return copy.deepcopy(original).to(torch_dtype(asked.run.dtype))
-    # Locks, generators and tensors that were computed cannot be copied.
+    # Locks, generators and non-leaf tensors cannot be copied.
     except Exception as error:
         raise ModelError(
-            f"{asked.name} cannot be copied, which another type takes:"
+            f"{asked.name} cannot be copied for {argument('dtype')}:"
             f" {type(error).__name__}: {printable(error_text(error)[:200])};"
-            f" cast it before, and leave {argument('dtype')} out"
+            f" cast it first, and omit {argument('dtype')}"
         ) from error
 
 
@@ -244,11 +240,7 @@ _BASES: tuple[CostBasis, ...] = ("bound", "predicted", "measured")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine that a model is to be fast on, and what graphs are held against there.
-
-    ``is_host`` says that it is this one; ``predictor`` is what was learned of it, ``basis`` what
-    costs are.
-    """
+    """Target machine and the cost basis of the search; ``is_host``: it is this one."""
 
     profile: HardwareProfile
     roof: Roof
@@ -259,40 +251,40 @@ class Machine:
     notes: tuple[str, ...] = ()
 
     @property
-    def launches_said(self) -> str:
-        """What launches were taken to cost; ``""`` where costs are no bounds."""
-        return launches_on(self.profile).said if self.basis == "bound" else ""
+    def launch_source(self) -> str:
+        """Launch overhead with its source; ``""`` unless costs are minimum times."""
+        return launch_times(self.profile).source if self.basis == "bound" else ""
 
 
 def check_costs(
     hardware: Hardware | None, *, cost: str | None, fused: bool, measure: bool | None, timings: str
 ) -> None:
-    """Refuse costs that there cannot be, before anything is captured.
+    """Check the cost options before the capture; raise an InputError if impossible.
 
-    `timings` is an argument that is for timings alone; ``""``: none is given.
+    `timings` is an option that requires timings; ``""``: none is given.
     """
     if cost is not None:
         check_choice("cost", cost, _BASES)
     asked, bound = argument("cost", cost), argument("cost", "bound")
     if fused and cost not in (None, "bound"):
         raise InputError(
-            f"{argument('fused', True)} {asked}: only bounds are known of fused kernels; take"
-            f" {bound}, or leave {argument('fused')} out"
+            f"{argument('fused', True)} {asked}: fused kernels have minimum times only; use"
+            f" {bound}, or omit {argument('fused')}"
         )
     if timings and measure is False:
-        raise InputError(f"{timings}: has no effect where nothing is timed; leave it out")
+        raise InputError(f"{timings}: has no effect without timings; omit it")
     if is_this_machine(hardware):
         return
     named = argument("hardware", machine_name(hardware))
     if cost == "measured":
         raise InputError(
-            f"{asked} times operators on this machine, and {named} is another: take {bound} (or"
-            f" predicted, where that machine was calibrated), or leave {argument('hardware')} out"
+            f"{asked} times operators on this machine, but {named} is another one; use {bound} (or"
+            f" predicted, if that machine is calibrated), or omit {argument('hardware')}"
         )
     if timings:
         raise InputError(
-            f"{timings}: is for timings on this machine, and {named} is another; leave one of both"
-            " out"
+            f"{timings}: requires timings on this machine, but {named} is another one; omit one of"
+            " them"
         )
     if measure:
         check_here(hardware, "measure")
@@ -301,7 +293,7 @@ def check_costs(
 def machine_for(
     options: RunOptions, *, cost: CostBasis | None, fused: bool, progress: Progress | None
 ) -> Machine:
-    """The machine that is meant, and by what its costs are known."""
+    """Return the target machine, with its cost basis."""
     hardware = options.hardware
     profile, notes = hardware_for(hardware, progress)
     predictor = predictor_of(profile, hardware, options.run())
@@ -311,18 +303,15 @@ def machine_for(
     asked, bound = argument("cost", basis), argument("cost", "bound")
     if basis == "predicted" and not is_calibrated:
         fix = (
-            f"run `roofline calibrate` first, or take {bound}"
+            f"run `roofline calibrate` first, or use {bound}"
             if is_host
-            else f"take {bound}, or put the .latency.sqlite of its calibration beside its file"
+            else f"use {bound}, or put the .latency.sqlite of its calibration next to its file"
         )
-        raise HardwareError(
-            f"{asked}: nothing was learned of hardware '{profile.name}' that can be used here;"
-            f" {fix}"
-        )
+        raise HardwareError(f"{asked}: no usable calibration of hardware '{profile.name}'; {fix}")
     if basis == "bound" and not profile.memory:
         raise HardwareError(
             f"{asked}: hardware '{profile.name}' has no ceilings; run `roofline measure` there, or"
-            f" take other {argument('hardware')}"
+            f" use other {argument('hardware')}"
         )
     return Machine(
         profile=profile,
@@ -336,7 +325,7 @@ def machine_for(
 
 
 @contextmanager
-def costs_on(
+def open_costs(
     machine: Machine,
     count: CountGraph,
     *,
@@ -345,23 +334,23 @@ def costs_on(
     progress: Callable[[str], None],
     say: Say,
 ) -> Generator[Costs]:
-    """What graphs cost on a machine; while operators may be timed, nothing else is measured."""
+    """Open the cost model of a machine; no other measurement may run meanwhile."""
     match machine.basis:
         case "bound":
-            kind = FusedCosts if machine.is_fused else BoundCosts
-            yield kind(count, machine.roof, launches_on(machine.profile))
+            kind = FusedCosts if machine.is_fused else MinimumTimeCosts
+            yield kind(count, machine.roof, launch_times(machine.profile))
         case "predicted":
             assert machine.predictor is not None
             yield PredictedCosts(count, machine.roof, machine.predictor)
         case "measured":
-            with _timed_calls(
+            with _open_timer(
                 machine, pass_bytes=pass_bytes, force=force, progress=progress, say=say
             ) as time:
                 yield MeasuredCosts(count, machine.roof, time, machine.predictor)
 
 
 @contextmanager
-def _timed_calls(
+def _open_timer(
     machine: Machine,
     *,
     pass_bytes: int,
@@ -369,7 +358,7 @@ def _timed_calls(
     progress: Callable[[str], None],
     say: Say,
 ) -> Generator[TimeCalls]:
-    """Times calls on this machine, none that it timed before."""
+    """Open a function that times operator calls on this machine, with cached times."""
     from roofline.latency.measuring.isolated import measure_unique
 
     threads = machine.roof.threads

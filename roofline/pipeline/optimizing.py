@@ -1,4 +1,4 @@
-"""optimize: a graph that computes the same in less time, searched, proven, and timed."""
+"""optimize: search for a faster equivalent graph, with proofs and timings."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from roofline.core.sampling import Sample
 from roofline.errors import InputError, argument
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_figures import (
-    Proven,
-    Searched,
+    ProvenGraph,
+    ProvenSearch,
     analysis_of,
+    applied_rewrites,
     figures_of,
     is_slower,
-    made,
-    rejected,
+    rejected_rewrites,
     weight_bytes,
 )
 from roofline.pipeline.optimization_machine import (
     CompileError,
     Machine,
     Trials,
+    cast_model,
     check_bench,
     check_costs,
-    compiled_trials,
-    costs_on,
-    decided,
-    eager_trials,
-    in_type_of,
+    decide,
     machine_for,
+    open_costs,
+    time_compiled,
+    time_eager,
 )
 from roofline.pipeline.runs import Workload, arguments_of, workload_of
 from roofline.pipeline.timing import real_model
@@ -47,11 +47,11 @@ from roofline.run import (
     check_switches,
     takes,
 )
-from roofline.substitution.costs import CostBasis, MeasuredCosts, RememberedCosts
-from roofline.substitution.pieces import DEFAULT_PIECE, search_in_pieces
+from roofline.substitution.costs import CachedCosts, CostBasis, MeasuredCosts
+from roofline.substitution.partitioned_search import DEFAULT_PIECE, search_partitions
 from roofline.substitution.result import Optimization
-from roofline.substitution.rules.rule import Rule, guarded, rules_named
-from roofline.substitution.search import DEFAULT_ALPHA, DEFAULT_BUDGET, Found, check
+from roofline.substitution.rules.rule import Rule, guard_rule, select_rules
+from roofline.substitution.search import DEFAULT_ALPHA, DEFAULT_BUDGET, SearchResult, check_search
 from roofline.substitution.search import Candidate as GraphCandidate
 from roofline.workload.residency import trace_residency
 
@@ -62,29 +62,30 @@ if TYPE_CHECKING:
 Baseline = Literal["eager", "compile"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
-"""A search among torchvision's models takes seconds; what takes longer is cut off here with the
-best so far, and the result says so."""
+"""Search time limit. Searches of torchvision models take seconds; longer ones end with the best
+graph so far.
+"""
 
 _SEARCHED = 0.4
-"""The share of the work that is done when the search is."""
+"""Fraction of the progress at the end of the search."""
 
 _OWN_IS_FASTER = (
-    "what was found costs less than the graph, and no less than the model itself, which calls fewer"
-    " operators than its graph has (torch's fast path for transformers, or it writes into parts of"
-    " tensors where the graph copies)"
+    "the best graph costs less than the captured graph, but not less than the model, which calls"
+    " fewer operators (torch's fast path for transformers, or in-place writes that are copies in"
+    " the graph)"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Optimizing:
-    """One model, one machine, and how it is searched; ``baseline`` is None where none is timed."""
+class _Optimizer:
+    """One model on one machine, with search options; ``baseline`` None: no timings."""
 
     asked: Workload
     machine: Machine
     rules: tuple[Rule, ...]
     alpha: float
     budget: int
-    search: Callable[..., Found]
+    search: Callable[..., SearchResult]
     baseline: Baseline | None
     rounds: int | None
     force: bool
@@ -92,10 +93,10 @@ class _Optimizing:
     say: Say
 
     def result(self) -> Optimization:
-        """The whole of it."""
-        from roofline.substitution.graphs.building import built
-        from roofline.substitution.graphs.capturing import captured
-        from roofline.substitution.graphs.counting import records
+        """Return the result of search, proofs and timings."""
+        from roofline.substitution.graphs.building import build_module
+        from roofline.substitution.graphs.capturing import capture_graph
+        from roofline.substitution.graphs.counting import count_records
         from roofline.substitution.graphs.operators import Operators
         from roofline.substitution.proof import Prover
 
@@ -105,11 +106,11 @@ class _Optimizing:
         original = real_model(asked)
         args, kwargs = arguments_of(asked.given, asked.run)
         operators = Operators()
-        typed = in_type_of(asked, original)
-        model = captured(typed, args, kwargs, name=name, operators=operators)
+        typed = cast_model(asked, original)
+        model = capture_graph(typed, args, kwargs, name=name, operators=operators)
 
-        def count(graph: Graph, /, *, around_bytes: int = 0) -> Any:
-            return records(graph, operators, around_bytes=around_bytes)
+        def count(graph: Graph, /, *, rest_bytes: int = 0) -> Any:
+            return count_records(graph, operators, rest_bytes=rest_bytes)
 
         def analyzed(graph_records: Any) -> Any:
             return analysis_of(graph_records, first, machine)
@@ -117,7 +118,7 @@ class _Optimizing:
         def figures(each: GraphCandidate, analysis: Any, sample: Sample | None) -> Any:
             return figures_of(each.cost, analysis, weight_bytes(each.graph, model), sample)
 
-        def search(rules: tuple[Rule, ...]) -> Found:
+        def search(rules: tuple[Rule, ...]) -> SearchResult:
             return self.search(
                 model.graph,
                 rules,
@@ -130,7 +131,7 @@ class _Optimizing:
 
         before = count(model.graph)
         activation_bytes = trace_residency(before.records).peak_activation_bytes
-        with costs_on(
+        with open_costs(
             machine,
             count,
             pass_bytes=weight_bytes(model.graph, model)
@@ -140,28 +141,27 @@ class _Optimizing:
             progress=lambda what: self.progress(0.0, what),
             say=self.say,
         ) as basis:
-            costs = RememberedCosts(basis)
-            searched = Searched(
-                tuple(map(guarded, self.rules)),
+            costs = CachedCosts(basis)
+            searched = ProvenSearch(
+                tuple(map(guard_rule, self.rules)),
                 search,
                 Prover(
                     typed,
                     model,
                     asked.given,
-                    told=lambda: self.progress(_SEARCHED, f"comparing outputs of {name}"),
+                    on_compare=lambda: self.progress(_SEARCHED, f"comparing outputs of {name}"),
                 ),
                 operators.complete,
                 costs=costs,
                 with_alternatives=self.baseline is not None,
             )
         found, chosen, lost = searched.found, searched.found.original, searched.proven
-        modules = [original, *(built(model, each.candidate.graph) for each in lost)]
+        modules = [original, *(build_module(model, each.candidate.graph) for each in lost)]
         eager, compiled, notes = self._timed((name, *(each.name for each in lost)), modules)
-        place, decision = decided([each.is_tried for each in lost], eager, compiled)
+        place, decision = decide([each.is_tried for each in lost], eager, compiled)
         analysis = analyzed(before.records)
         if decision == "predicted faster" and place is not None:
-            # The graph may have more operators than the model calls: what gains on the one may not
-            # on the other.
+            # The graph may have more operators than the model calls.
             there = analyzed(count(lost[place].candidate.graph).records)
             if is_slower(there, analysis, analyzed(first.capture.records)):
                 place, decision, lost = None, "nothing found", []
@@ -178,7 +178,9 @@ class _Optimizing:
             after_analysis = analyzed(after.records)
             after_figures = figures(chosen, after_analysis, samples[place + 1])
             timed = basis if isinstance(basis, MeasuredCosts) else None
-            substitutions = made(chosen, self.rules, before, after, timed, is_applied=not is_kept)
+            substitutions = applied_rewrites(
+                chosen, self.rules, before, after, timed, is_applied=not is_kept
+            )
             lost = [each for each in lost if each is not proven]
         return Optimization(
             model=name,
@@ -194,7 +196,7 @@ class _Optimizing:
             figures_before=own_figures,
             figures_after=after_figures,
             substitutions=substitutions,
-            rejected=rejected(found, chosen, searched.rolled_back, lost),
+            rejected=rejected_rewrites(found, chosen, searched.rolled_back, lost),
             proofs=proofs,
             rounds=tuple(each for trials in (eager, compiled) if trials for each in trials.rounds),
             statistics=found.statistics,
@@ -219,16 +221,16 @@ class _Optimizing:
 
     @property
     def _not_timed(self) -> str:
-        return "it was not asked for" if self.machine.is_host else "another machine"
+        return "not requested" if self.machine.is_host else "another machine"
 
     def _timed(
         self, names: Sequence[str], modules: Sequence[Any]
     ) -> tuple[Trials | None, Trials | None, tuple[str, ...]]:
-        """End to end in eager torch, and where asked for under torch.compile; and what to say."""
+        """Return timings in eager torch and, if requested, under torch.compile, with notes."""
         if len(modules) < 2 or self.baseline is None:
             return None, None, ()
         dtype, threads = self.asked.options.dtype, self.machine.roof.threads
-        # Inputs are those of the batch already.
+        # Inputs already include the batch.
         options = RunOptions(dtype=dtype, threads=threads)
         candidates = tuple(
             Candidate(
@@ -239,7 +241,7 @@ class _Optimizing:
             )
             for name, module in zip(names, modules, strict=True)
         )
-        eager = eager_trials(
+        eager = time_eager(
             candidates,
             rounds=self.rounds,
             force=self.force,
@@ -251,28 +253,26 @@ class _Optimizing:
         if self.baseline == "eager":
             return eager, None, ()
         try:
-            compiled = compiled_trials(
-                candidates, rounds=self.rounds, force=self.force, say=self.say
-            )
+            compiled = time_compiled(candidates, rounds=self.rounds, force=self.force, say=self.say)
         except CompileError as error:
-            return eager, None, (f"{error}; the decision is by eager torch",)
+            return eager, None, (f"{error}; decided by eager torch",)
         return eager, compiled, compiled.conditions
 
-    def _notes(self, found: Found, proven: Sequence[Proven]) -> list[str]:
-        notes = [self.machine.launches_said] if self.machine.launches_said else []
+    def _notes(self, found: SearchResult, proven: Sequence[ProvenGraph]) -> list[str]:
+        notes = [self.machine.launch_source] if self.machine.launch_source else []
         unknown = found.original.cost.unknown
         if unknown:
             names = ", ".join(dict.fromkeys(unknown))
             notes.append(
-                f"the time of {len(unknown)} operators is not known ({names}): costs leave them out"
+                f"unknown time of {len(unknown)} operators ({names}), not included in costs"
             )
         for each in proven:
             types = {proof.dtype for proof in each.proofs}
             missing = [dtype for dtype in ("float64", "float32") if dtype not in types]
             if missing:
                 notes.append(
-                    f"outputs were not compared in {' and '.join(missing)}: the model does not run"
-                    " in that type"
+                    f"outputs not compared in {' and '.join(missing)}: the model does not run in"
+                    " that type"
                 )
         return notes
 
@@ -297,44 +297,42 @@ def optimize(
     say: Say | None = None,
     **run: Unpack[InferenceKeywords],
 ) -> Optimization:
-    """Searches for a graph that computes what a model computes in less time (MetaFlow).
+    """Search for a faster graph that computes the same as a model (MetaFlow).
 
-    The model's operators become a graph, rules rewrite it, and those graphs are followed that cost
-    less, or little more, on the machine. The best are compared with the model, output by output,
-    and on this machine timed against it. Where none is significantly faster the module that was
-    given is the result. A module that is given is left as it was.
+    The model becomes a graph of operators, which rules rewrite. The search expands graphs of lower,
+    or slightly higher, cost on the machine. The best ones are compared with the model by their
+    outputs and, on this machine, by interleaved timings. Without a significant speedup, the result
+    is the given module. The given module stays unchanged.
 
     Args:
-        model, inputs: as for `analyze`; inference only. On another machine than this, nothing is
-            timed.
-        cost: what graphs are held against: ``"bound"`` (the roofline, and launches),
-            ``"predicted"`` (what was learned by `calibrate`) or ``"measured"`` (every operator is
-            timed once on this machine, and remembered). None: predicted where the machine was
-            calibrated, else bound.
-        alpha: graphs are followed that cost less than `alpha` times the best; 1: only better ones.
-        budget: how many graphs are looked through for rewrites at most.
+        model, inputs: as for `analyze`; inference only. Timings only on this machine.
+        cost: what graphs are compared by: ``"bound"`` (minimum times and launches), ``"predicted"``
+            (calibration of `calibrate`) or ``"measured"`` (each operator timed once on this
+            machine, then cached). None: predicted if calibrated, else bound.
+        alpha: expand graphs that cost less than `alpha` times the best; 1: improvements only.
+        budget: maximum number of graphs to expand.
         rules: ``"all"``, ``"safe"`` (no added work, no changed layouts), or names of rules, as text
-            with commas between or as a sequence; ``-name`` leaves one out, a path of a Python file
-            adds the rules that it registers.
-        split: models of more operators than this are searched in pieces of no more; None: 120.
-        baseline: what the result must beat: ``"eager"`` torch, or ``"compile"``: both under
-            `torch.compile` with freezing.
-        fused: bounds of kernels with what follows them in one, as compilers run them.
-        measure: times the result end to end; None: where the machine is this one.
-        rounds: how often all are timed; None: 7.
-        time_limit_s: how long a search may take in seconds; None: as long as it does.
-        force: times although others compute.
-        progress: told how far it is.
-        say: told, in words, what is waited for.
+            with commas or as a sequence; ``-name`` excludes one, a path of a Python file adds the
+            rules that it registers.
+        split: search larger graphs in pieces of at most this number of operators; None: 120.
+        baseline: runtime of the timings: ``"eager"`` torch, or ``"compile"``: `torch.compile` with
+            freezing.
+        fused: minimum times with operator fusion, as in compilers.
+        measure: time original and result end to end; None: if the machine is this one.
+        rounds: number of timing rounds; None: 7.
+        time_limit_s: maximum search time in seconds; None: unlimited.
+        force: time despite load from other processes.
+        progress: called with the fraction done and the current step.
+        say: called with messages about waits.
 
     Returns:
-        The result: ``module`` ready to run, every rewrite with its saving, and what speaks for it.
+        The result: runnable ``module``, every rewrite with its saving, proofs and timings.
 
     Raises:
         ModelError: the model is unknown, cannot be built or captured, or rejects its inputs.
-        InputError: an option is wrong, or asks for another machine than the one named.
-        HardwareError: unknown hardware, or nothing is known of it that costs can go by.
-        MeasurementError: something is to be timed, and others compute.
+        InputError: invalid options, or options that require another machine.
+        HardwareError: unknown hardware, or no data for the cost.
+        MeasurementError: timings are disturbed by other processes.
     """
     check_switches(fused=fused, measure=measure is not None and measure, force=force)
     check_functions(progress=progress, say=say)
@@ -342,31 +340,31 @@ def optimize(
     timings = argument("baseline", baseline) if baseline == "compile" else ""
     timings = timings or (argument("rounds", rounds) if rounds is not None else "")
     check_costs(options.hardware, cost=cost, fused=fused, measure=measure, timings=timings)
-    check(alpha, budget)
+    check_search(alpha, budget)
     check_choice("baseline", baseline, ("eager", "compile"))
     check_rounds(rounds)
     if split is not None and (type(split) is not int or split < 2):
-        raise InputError(f"{argument('split', split)}: must be a whole number of operators from 2")
+        raise InputError(f"{argument('split', split)}: must be an integer of at least 2 operators")
     is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
     if time_limit_s is not None and not (is_number and 0 < time_limit_s < float("inf")):
         raise InputError(
             f"{argument('time_limit_s', time_limit_s)}: must be a number of seconds above 0"
         )
-    chosen = rules_named(rules)
+    chosen = select_rules(rules)
     machine = machine_for(options, cost=cost, fused=fused, progress=progress)
     asked = workload_of(model, inputs, options)
     is_timed = machine.is_host if measure is None else measure
     if is_timed:
-        # Before minutes go into a search whose result could not be timed.
+        # Fail early if the result could not be timed.
         check_bench(force=force, say=say)
-    return _Optimizing(
+    return _Optimizer(
         asked=asked,
         machine=machine,
         rules=chosen,
         alpha=alpha,
         budget=budget,
         search=partial(
-            search_in_pieces,
+            search_partitions,
             threshold=DEFAULT_PIECE if split is None else split,
             alpha=alpha,
             budget=budget,

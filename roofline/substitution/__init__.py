@@ -1,1 +1,1 @@
-"""Graph rewrites that are searched by cost: a faster graph that computes the same (MetaFlow)."""
+"""Cost-based search of graph rewrites: a faster graph that computes the same (MetaFlow)."""

@@ -1,4 +1,4 @@
-"""The report on an optimization: the pass before and after, rewrites, timings, proofs, search."""
+"""Report on an optimization: forward pass before and after, rewrites, timings, proofs, search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roofline.core.units import (
     format_s,
     sum_known,
 )
-from roofline.substitution.costs import launches_on
+from roofline.substitution.costs import launch_times
 
 if TYPE_CHECKING:
     from roofline.substitution.result import Optimization, Proof, Rounds, Substitution
@@ -45,19 +45,19 @@ _Line = tuple[str, str, str, str]
 
 
 def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
-    """Return what the report says below the summary; ``view.top`` is the number of rewrites."""
+    """Return the blocks below the verdict; ``view.top`` limits the rewrites shown."""
     analysis, most = found.before, view.rows()
     facts = (model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, view.today))
     yield KeyValueBlock(lines=facts)
     yield _figures(found)
     if groups := applied_groups(found.substitutions):
         yield _rewrites(found, groups, most)
-        yield from notes("Why", _why(groups[:most]))
+        yield from notes("Effects of the rewrites", _why(groups[:most]))
     rejected = rejected_groups(found.rejected)
     lines = [rejected_line(each, found.figures_before.cost_s) for each in rejected[:most]]
     if rest := sum(map(len, rejected[most:])):
-        lines.append(f"{rest} more (--top {len(rejected)}; all of them in .csv and .json)")
-    yield from notes("Rejected, nearest to a saving first", lines)
+        lines.append(f"{rest} more (--top {len(rejected)}; complete list in .csv and .json)")
+    yield from notes("Rejected rewrites, closest to break-even first", lines)
     if found.rounds:
         yield _timings(found.rounds)
     if found.proofs:
@@ -70,16 +70,16 @@ def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
         if not each.holds
     ]
     warnings += found.warnings
-    # The result has most warnings of the original: it is the same model on the same machine.
+    # Both sides share most warnings: same model, same machine.
     for side in (found.before, found.after):
         warnings += (*fit_warnings(side), *side.warnings)
     launches = _launches(found)
-    said = dict.fromkeys(each for each in warnings if each != launches)
-    yield from warning_notes(said, view)
+    unique = dict.fromkeys(each for each in warnings if each != launches)
+    yield from warning_notes(unique, view)
 
 
 def _figures(found: Optimization) -> Grid:
-    """Return the figures of table 2 of the MetaFlow article; of one graph where both are equal."""
+    """Return the before/after table (table 2 of MetaFlow); one column if both sides are equal."""
     before, after = found.figures_before, found.figures_after
 
     def line(name: str, of: str, form: Callable[[Any], str]) -> _Line:
@@ -92,7 +92,7 @@ def _figures(found: Optimization) -> Grid:
         line("kernel launches", "launches", _COUNT),
         line("FLOP", "flop", format_flop),
         line("FLOP/s achieved", "flop_per_s", format_flop_per_s),
-        line("share of the roof", "share_of_roof", format_percent),
+        line("share of roofline", "share_of_roof", format_percent),
         line("weights", "weight_bytes", format_bytes),
     ]
     if found.is_fused:
@@ -101,7 +101,7 @@ def _figures(found: Optimization) -> Grid:
         launches = len(working(was.operators)), len(working(now.operators))
         lines.append(_line("memory traffic, unfused", *traffic, format_bytes))
         lines.append(_line("kernel launches, unfused", *launches, _COUNT))
-    headings = ("", "before", "given up" if found.is_kept else "after", "after / before")
+    headings = ("", "before", "candidate" if found.is_kept else "after", "after / before")
     if before == after:
         headings = ("", "original")
     columns = {each: itemgetter(place) for place, each in enumerate(headings)}
@@ -144,7 +144,7 @@ def _with_interval(value: str, interval: str) -> str:
 
 
 def applied_groups(substitutions: Sequence[Substitution]) -> list[Rewrites]:
-    """Return applied rewrites in their order; many by one rule stand where its first does."""
+    """Return applied rewrites in order; frequent rules form one group at their first rewrite."""
     counts = Counter(each.rule for each in substitutions)
     groups: dict[object, list[Substitution]] = {}
     for number, each in enumerate(substitutions):
@@ -154,9 +154,9 @@ def applied_groups(substitutions: Sequence[Substitution]) -> list[Rewrites]:
 
 
 def rejected_groups(rejected: Sequence[Substitution]) -> list[Rewrites]:
-    """Return rejected rewrites by rule and reason, the nearest to a saving first.
+    """Return rejected rewrites by rule and reason, closest to break-even first.
 
-    Those without a cost come last, the most frequent first.
+    Groups without a cost come last, the most frequent first.
     """
     groups: dict[object, list[Substitution]] = {}
     for each in rejected:
@@ -175,7 +175,7 @@ def name_of(group: Rewrites) -> str:
 
 
 def place_of(group: Rewrites) -> str:
-    """Return the place, or the first and the last one."""
+    """Return the location of the group, or those of its first and last rewrite."""
     places = list(dict.fromkeys(each.where for each in group))
     if len(places) == 1:
         return _shortened(places[0], _WHERE_CHARACTERS)
@@ -189,7 +189,7 @@ def _shortened(where: str, most: int) -> str:
 
 
 def saving_of(group: Rewrites) -> float | None:
-    """Return the saving of all by the cost of the search; None: not known of one."""
+    """Return the cost saved by the group, in seconds; None: unknown for one of them."""
     return sum_known(each.saving_s for each in group)
 
 
@@ -207,12 +207,12 @@ def _operator_times(group: Rewrites) -> str:
 
 def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid:
     whole_s, shown = found.figures_before.cost_s, groups[:top]
-    timed, numbers = "measured time of its operators", count(1)
+    timed, numbers = "measured operator time", count(1)
     columns: dict[str, Callable[[Rewrites], str]] = {
         "#": lambda _: str(next(numbers)),
         "rule": name_of,
         "saving": lambda each: saved_words(saving_of(each), format_s),
-        "share of a pass": lambda each: _share(saving_of(each), whole_s),
+        "share of total": lambda each: _share(saving_of(each), whole_s),
         timed: _operator_times,
         "where": place_of,
     }
@@ -228,13 +228,13 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
         sums.append(total(f"{len(rest)} more (--top {len(groups)})", saving_of(rest)))
     if (number := len(found.substitutions)) > 1:
         sums.append(total(f"all {number}", whole_s - found.figures_after.cost_s))
-    title = "Rewrites of the candidate that was given up" if found.is_kept else "Applied rewrites"
+    title = "Rewrites of the slower candidate" if found.is_kept else "Applied rewrites"
     grid = table(
-        f"{title}, in their order",
+        f"{title}, in order of application",
         shown,
         columns,
         left=("rule", "where"),
-        narrow=(timed, "share of a pass", "where"),
+        narrow=(timed, "share of total", "where"),
         sums=sums,
     )
     least = {"rule": 28, "where": 14}
@@ -243,7 +243,7 @@ def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid
 
 
 def _share(saving_s: float | None, whole_s: float) -> str:
-    """Return a saving as a share of the whole; below 0: an increase."""
+    """Return a saving as a share of the whole cost; negative: an increase."""
     if saving_s is None or whole_s <= 0:
         return MISSING
     share = saving_s / whole_s
@@ -251,28 +251,28 @@ def _share(saving_s: float | None, whole_s: float) -> str:
 
 
 def _why(groups: Sequence[Rewrites]) -> Iterable[str]:
-    """Return reasons with the numbers of rewrites, those of one rule and reason together."""
+    """Return the effects of rewrites with their numbers, grouped by rule and effect."""
     numbers: dict[str, list[str]] = {}
     for number, group in enumerate(groups, 1):
         reasons = list(dict.fromkeys(each.why for each in group if each.why))
-        words = "; ".join(reasons[:2]) or "no reason is given"
+        words = "; ".join(reasons[:2]) or "no reason given"
         if len(reasons) > 2:
-            words += f"; {len(reasons) - 2} similar ones"
+            words += f"; {len(reasons) - 2} similar"
         numbers.setdefault(f"{group[0].rule}: {words}", []).append(str(number))
     return (f"{', '.join(alike)} · {words}" for words, alike in numbers.items())
 
 
 def rejected_line(group: Rewrites, whole_s: float) -> str:
-    """Return rule, place, reason and saving of rejected rewrites."""
-    line = f"{name_of(group)} ({place_of(group)}): {group[0].why or 'no reason is given'}"
+    """Return rule, location, reason and saving of rejected rewrites."""
+    line = f"{name_of(group)} ({place_of(group)}): {group[0].why or 'no reason given'}"
     saving_s = _best_s(group)
     if saving_s is None:
         return line
     if not saving_s:
-        return f"{line}; no change of the cost"
+        return f"{line}; cost unchanged"
     adds = f"{'saves' if saving_s > 0 else 'adds'} {format_s(abs(saving_s))}"
     at_best = "at best " if len(group) > 1 else ""
-    return f"{line}; {at_best}{adds}, {_share(abs(saving_s), whole_s)} of a pass"
+    return f"{line}; {at_best}{adds} ({_share(abs(saving_s), whole_s)} of total)"
 
 
 # -- timings, proofs, search -----------------------------------------------------------------------
@@ -280,23 +280,23 @@ def rejected_line(group: Rewrites, whole_s: float) -> str:
 
 def _timings(rounds: Sequence[Rounds]) -> Grid:
     return table(
-        rounds_title("End-to-end times, measured alternately", (each.allocator for each in rounds)),
+        rounds_title("End-to-end times, interleaved", (each.allocator for each in rounds)),
         rounds,
         {
-            "run by": lambda each: _RUN[each.baseline],
+            "runtime": lambda each: _RUN[each.baseline],
             "candidate": "candidate",
             "original time": "before_s",
             "candidate time": "after_s",
             "speedup": lambda each: _with_interval(*each.speedup_text),
             "rounds": "rounds",
         },
-        left=("run by", "candidate"),
+        left=("runtime", "candidate"),
         narrow=("rounds",),
     )
 
 
 def _proofs(proofs: Sequence[Proof]) -> Grid:
-    """Return the largest errors; inputs of one type and of the same weights share a row."""
+    """Return the largest errors; inputs of one data type and the same weights share a row."""
     alike: dict[tuple[object, ...], list[Proof]] = {}
     for number, each in enumerate(proofs):
         failure = None if each.holds else number
@@ -311,7 +311,7 @@ def _proofs(proofs: Sequence[Proof]) -> Grid:
         return format_percent(min(known, default=None))
 
     return table(
-        "Equivalence: largest error of the outputs, relative to the largest output",
+        "Equivalence: largest output error relative to the largest output",
         alike.values(),
         {
             "data type": lambda group: group[0].dtype,
@@ -331,17 +331,17 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
     search = found.statistics
     pieces = f" in {search.pieces} pieces" if search.pieces > 1 else ""
     ended = {
-        "exhausted": "no graph left",
-        "budget": f"budget of {found.budget:,} used up (--budget)",
+        "exhausted": "search space exhausted",
+        "budget": f"budget of {found.budget:,} exhausted (--budget)",
         "time": "time limit (--time-limit)",
     }[search.ended]
     yield (
         "Search",
         f"{counted(search.expanded, 'graph')} expanded{pieces} · {search.evaluated:,} evaluated ·"
-        f" {search.duplicates:,} duplicates · {search.pruned:,} pruned for their cost ·"
+        f" {search.duplicates:,} duplicates · {search.pruned:,} pruned by cost ·"
         f" {format_s(search.seconds, 2)} · ended: {ended}",
     )
-    fused = " · activations fused into their operators (--fused)" * found.is_fused
+    fused = " · operator fusion (--fused)" * found.is_fused
     yield (
         "Settings",
         f"cost: {found.cost_name} · α {found.alpha:g} · budget {found.budget:,} ·"
@@ -352,6 +352,6 @@ def _search(found: Optimization) -> Iterable[tuple[str, str]]:
 
 
 def _launches(found: Optimization) -> str:
-    """Return the cost of a launch with its source; ``""``: not known, or no part of the cost."""
-    launches = launches_on(found.before.hardware)
-    return launches.said if found.cost == "bound" and launches.usual_s else ""
+    """Return the launch overhead with its source; ``""``: unknown, or not part of the cost."""
+    launches = launch_times(found.before.hardware)
+    return launches.source if found.cost == "bound" and launches.default_s else ""

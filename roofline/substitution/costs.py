@@ -1,4 +1,4 @@
-"""What a graph costs: a bound, a prediction, or the sum of what its operators were measured at."""
+"""Costs of graphs: minimum, predicted, or summed measured operator times."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from roofline.substitution.graphs.counting import Counted
 
 CostBasis = Literal["bound", "predicted", "measured"]
-"""What seconds are: bounds and launches, predictions from a calibration, or the sum of operators'
-measured times."""
+"""Kind of cost: minimum times and launches, predictions of a calibration, or summed measured
+operator times.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one pass of a graph costs.
+    """Cost of one forward pass of a graph.
 
-    ``total_s`` is the sum over operators whose time is known; ``unknown`` are the others, sorted,
-    each as often as it is called: two costs can be compared only where these are equal.
-    ``launches`` are kernels that are called, ``traffic_bytes`` what they move, ``flop`` what they
-    compute, None where one of them has no formula. ``eager_min_time_s`` is the part of ``total_s``
-    that the roofline bounds from below, without launches; None where seconds are no bounds.
+    Attributes:
+        total_s: sum over operators of known time.
+        unknown: other operators, sorted, one entry per call. Costs are comparable only if these are
+            equal.
+        launches: number of kernel launches; `traffic_bytes` and `flop` are of these kernels.
+        flop: None: an operator has no formula.
+        eager_min_time_s: part of ``total_s`` without launches; None unless times are minimum times.
     """
 
     total_s: float
@@ -45,37 +48,37 @@ class Cost:
     eager_min_time_s: float | None = None
 
     def is_comparable(self, other: Cost) -> bool:
-        """Whether both leave out the same operators."""
+        """Return whether both costs leave out the same operators."""
         return self.unknown == other.unknown
 
 
 class Costs(Protocol):
-    """Gives graphs their costs, the same graph always the same."""
+    """Cost model of graphs; deterministic."""
 
     @property
     def basis(self) -> CostBasis: ...
 
-    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        """The cost of one pass.
+    def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
+        """Return the cost of one forward pass.
 
         Args:
-            graph: a model, or a piece of one.
-            around_bytes: what the rest of the model touches between two passes of a piece; 0: the
-                graph is all of the model.
+            graph: a model, or a subgraph.
+            rest_bytes: bytes that the rest of the model touches between two passes of a subgraph;
+                0: the graph is the whole model.
         """
         ...
 
 
 class CountGraph(Protocol):
-    """Counts graphs, without running anything."""
+    """Static counter of a graph's operators."""
 
-    def __call__(self, graph: Graph, /, *, around_bytes: int = 0) -> Counted:
-        """The operators of a graph, and with `around_bytes` a last one that touches so much."""
+    def __call__(self, graph: Graph, /, *, rest_bytes: int = 0) -> Counted:
+        """Return the operators of a graph; with `rest_bytes`, a last one touches as many bytes."""
         ...
 
 
-class RememberedCosts:
-    """Costs that are asked for once for each graph; several searches share them."""
+class CachedCosts:
+    """Costs cached by graph; shared by several searches."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -85,10 +88,10 @@ class RememberedCosts:
     def basis(self) -> CostBasis:
         return self._costs.basis
 
-    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        key = graph.digest, around_bytes
+    def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
+        key = graph.digest, rest_bytes
         if key not in self._known:
-            self._known[key] = self._costs.cost(graph, around_bytes=around_bytes)
+            self._known[key] = self._costs.cost(graph, rest_bytes=rest_bytes)
         return self._known[key]
 
 
@@ -96,49 +99,49 @@ class RememberedCosts:
 
 _OF_DEVICES = ("launch", "launch of an empty kernel", "dispatch of add")
 _OF_CPUS = ("dispatch of add", "launch", "launch of an empty kernel")
-"""What profiles call the seconds of a call that computes next to nothing, the best known first."""
+"""Names of launch overheads in profiles, best known first."""
 
 _OF_KINDS = {
     "convolution": "dispatch of convolution",
     "depthwise convolution": "dispatch of convolution",
     "matrix product": "dispatch of linear",
 }
-"""Kinds of operators that have their own on a CPU, where a call is the library's, too."""
+"""Operator types with their own overhead on a CPU, where the call also enters a library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
-    """Seconds of a launch by kind of operator; ``usual_s`` of all others, 0 where none is known.
+class LaunchTimes:
+    """Launch overhead by operator type, in seconds.
 
-    ``said`` says in words where they come from.
+    ``default_s`` is for all other types (0: unknown), ``source`` describes the origin.
     """
 
-    usual_s: float
-    said: str
+    default_s: float
+    source: str
     by_kind_s: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def of(self, record: OperatorRecord) -> float:
-        """The seconds that calling this operator takes."""
-        return self.by_kind_s.get(record.type, self.usual_s)
+        """Return the launch overhead of an operator, in seconds."""
+        return self.by_kind_s.get(record.type, self.default_s)
 
 
-def launches_on(profile: HardwareProfile) -> Launches:
-    """What launches cost on a machine, as far as its profile knows: medians."""
+def launch_times(profile: HardwareProfile) -> LaunchTimes:
+    """Return the median launch overheads in a hardware profile."""
     known = {each.name: each.time.median_s for each in profile.overheads if each.threads == 1}
     is_cpu = profile.device == "cpu"
     name = next((each for each in (_OF_CPUS if is_cpu else _OF_DEVICES) if each in known), None)
     if name is None:
-        return Launches(
-            usual_s=0.0,
-            said=f"hardware '{profile.name}' does not know what a launch costs: launches are"
-            " counted, and take no time in the costs",
+        return LaunchTimes(
+            default_s=0.0,
+            source=f"hardware '{profile.name}' has no launch overhead: launches are counted, but"
+            " cost no time",
         )
     by_kind = {kind: known[other] for kind, other in _OF_KINDS.items() if is_cpu and other in known}
     used = dict.fromkeys((name, *(_OF_KINDS[kind] for kind in by_kind)))
     words = ", ".join(f"{format_s(known[each], 2)} ({each})" for each in used)
-    return Launches(
-        usual_s=known[name],
-        said=f"every launch costs {words}, as hardware '{profile.name}' has it",
+    return LaunchTimes(
+        default_s=known[name],
+        source=f"launch overhead {words}, from hardware '{profile.name}'",
         by_kind_s=by_kind,
     )
 
@@ -148,7 +151,7 @@ def launches_on(profile: HardwareProfile) -> Launches:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """Operators that run as one, what they move, and their time; None: it is not known."""
+    """Operators that run as one kernel, their traffic and time; None: unknown."""
 
     records: Sequence[OperatorRecord]
     traffic_bytes: int
@@ -157,24 +160,24 @@ class _Kernel:
 
 
 class _SummedCosts:
-    """Costs that are sums over kernels, one for each operator unless they are fused."""
+    """Costs as sums over kernels; one kernel per operator unless fused."""
 
     basis: CostBasis
 
     def __init__(self, count: CountGraph, roof: Roof) -> None:
         self._count = count
         self._roof = roof
-        self._worked_out: dict[tuple[int, int, tuple[Reuse, ...]], tuple[OperatorRecord, Any]] = {}
+        self._cache: dict[tuple[int, int, tuple[Reuse, ...]], tuple[OperatorRecord, Any]] = {}
 
-    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        counted = self._count(graph, around_bytes=around_bytes)
-        # Of a piece of a model the last record stands for the rest of it.
-        own = counted.records[:-1] if around_bytes else counted.records
+    def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
+        counted = self._count(graph, rest_bytes=rest_bytes)
+        # In a subgraph, the last record is the rest of the model.
+        own = counted.records[:-1] if rest_bytes else counted.records
         kernels = self._kernels(own, counted)
         known = [(each.time_s, each.launch_s) for each in kernels if each.time_s is not None]
         times_s = sum((time_s for time_s, _ in known), 0.0)
         total_s = times_s + sum((launch_s for _, launch_s in known), 0.0)
-        # What runs as one takes one time, and that may not be known.
+        # A fused kernel has one time, which may be unknown.
         unknown = (
             each.op for kernel in kernels if kernel.time_s is None for each in kernel.records
         )
@@ -191,39 +194,39 @@ class _SummedCosts:
         raise NotImplementedError
 
     def _overhead_s(self, calls: int) -> float:
-        """What runs between operators."""
+        """Return the time between operators."""
         return 0.0
 
-    def _work_out(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Any:
+    def _evaluate(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Any:
         raise NotImplementedError
 
-    def _known_of(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Any:
-        """What is worked out for each operator once; rewritten graphs have the same ones.
+    def _cached(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Any:
+        """Return a value that is computed once per operator; rewritten graphs share most operators.
 
-        Operators are the same where graphs were counted with the same call of the same operator,
-        whose work and attributes records share, and where their operands were touched as far back.
+        Operators are equal if records share work and attributes (same call) and reuse distances
+        agree.
         """
         key = id(record.work), id(record.attributes), reuses
-        if key not in self._worked_out:
-            # The record is kept, so that no other work or attributes get its place in memory.
-            self._worked_out[key] = record, self._work_out(record, reuses)
-        return self._worked_out[key][1]
+        if key not in self._cache:
+            # Keep the record, so that its id is not reused.
+            self._cache[key] = record, self._evaluate(record, reuses)
+        return self._cache[key][1]
 
 
-class BoundCosts(_SummedCosts):
-    """Costs by the roofline of a machine: the bound of every operator and its launch, summed.
+class MinimumTimeCosts(_SummedCosts):
+    """Costs from the roofline: minimum time and launch of every operator, summed.
 
-    An operator whose FLOP, or the ceiling of whose type, is not known has no bound: it is unknown.
+    Operators of unknown FLOP or ceiling are unknown.
     """
 
     basis: CostBasis = "bound"
 
-    def __init__(self, count: CountGraph, roof: Roof, launches: Launches) -> None:
+    def __init__(self, count: CountGraph, roof: Roof, launches: LaunchTimes) -> None:
         super().__init__(count, roof)
         self._launches = launches
 
     def _kernels(self, own: Sequence[OperatorRecord], counted: Counted) -> list[_Kernel]:
-        # Where only DRAM is known, every operand is charged there, wherever it was before.
+        # If only DRAM is known, every operand is charged to it.
         reuses: Sequence[tuple[Reuse, ...]] = ((),) * len(own)
         if not self._roof.profile.knows_only_dram:
             reuses = trace_residency(counted.records).steady
@@ -231,25 +234,25 @@ class BoundCosts(_SummedCosts):
             _Kernel(
                 (record,),
                 record.work.traffic_bytes,
-                self._known_of(record, each),
+                self._cached(record, each),
                 self._launches.of(record),
             )
             for record, each in zip(own, reuses, strict=False)
             if record.state is not State.FREE
         ]
 
-    def _work_out(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> float | None:
-        if not _has_bound(record, self._roof):
+    def _evaluate(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> float | None:
+        if not _has_min_time(record, self._roof):
             return None
         return self._roof.place(record, reuses).eager_min_time_s
 
 
-class FusedCosts(BoundCosts):
-    """Costs of graphs whose operators run in fused kernels, as compilers and TensorRT run them.
+class FusedCosts(MinimumTimeCosts):
+    """Costs of graphs with operator fusion, as in compilers and TensorRT.
 
-    A kernel takes what its operators compute or what crosses memory, whichever takes longer, and
-    one launch; what a compiler folds into weights takes nothing. What stays in caches between
-    kernels is not known of fused ones: all that they move is charged to the farthest memory level.
+    A kernel takes its arithmetic or its memory traffic, whichever takes longer, and one launch.
+    Operators folded into weights take no time. Reuse between fused kernels is unknown: all traffic
+    is charged to the farthest memory level.
     """
 
     def _kernels(self, own: Sequence[OperatorRecord], counted: Counted) -> list[_Kernel]:
@@ -263,30 +266,31 @@ class FusedCosts(BoundCosts):
             _Kernel(
                 records,
                 traffic[chain],
-                kernel_bound_s(records, traffic[chain], self._roof),
+                kernel_min_time_s(records, traffic[chain], self._roof),
                 max(map(self._launches.of, records), default=0.0),
             )
             for chain, records in members.items()
         ]
 
 
-def kernel_bound_s(
+def kernel_min_time_s(
     members: Iterable[OperatorRecord], traffic_bytes: int, roof: Roof
 ) -> float | None:
-    """The least seconds of operators that run as one kernel: their arithmetic, or what of theirs
-    crosses memory, all charged to the farthest level. None: the machine does not know one of them.
+    """Return the minimum time of one fused kernel, in seconds; None: unknown for a member.
+
+    All traffic is charged to the farthest memory level.
     """
-    if not roof.levels or not all(_has_bound(each, roof) for each in members):
+    if not roof.levels or not all(_has_min_time(each, roof) for each in members):
         return None
-    # What has a bound and no time in its arithmetic has none to do that a ceiling is known for.
+    # Operators without an arithmetic time have no arithmetic with a known ceiling.
     compute_s = sum(filter(None, map(roof.compute_s, members)))
     return max(compute_s, traffic_bytes / roof.levels[-1].bytes_per_s)
 
 
-def _has_bound(record: OperatorRecord, roof: Roof) -> bool:
-    """Whether the time that an operator's arithmetic takes at least is known on a machine.
+def _has_min_time(record: OperatorRecord, roof: Roof) -> bool:
+    """Return whether the arithmetic time of an operator is known.
 
-    Arithmetic of whole numbers has no ceilings: there the bytes decide.
+    Integer arithmetic has no ceilings: only its bytes count.
     """
     if record.work.min_flop is None:
         return False
@@ -295,8 +299,8 @@ def _has_bound(record: OperatorRecord, roof: Roof) -> bool:
     return not ceiling_types(record.inputs, record.outputs, record.work.macs)
 
 
-class _LearnedCosts(_SummedCosts):
-    """Costs with what was learned of a machine: what runs between operators; None: nothing was."""
+class _CalibratedCosts(_SummedCosts):
+    """Costs with the calibrated overhead between operators; without a predictor, no overhead."""
 
     def __init__(self, count: CountGraph, roof: Roof, predictor: Predictor | None) -> None:
         super().__init__(count, roof)
@@ -305,7 +309,7 @@ class _LearnedCosts(_SummedCosts):
     def _kernels(self, own: Sequence[OperatorRecord], counted: Counted) -> list[_Kernel]:
         reuses = trace_residency(counted.records).steady
         at_work = [
-            (record, self._known_of(record, each), call)
+            (record, self._cached(record, each), call)
             for record, each, call in zip(own, reuses, counted.calls, strict=False)
             if record.state is not State.FREE
         ]
@@ -318,7 +322,7 @@ class _LearnedCosts(_SummedCosts):
     def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
         raise NotImplementedError
 
-    def _work_out(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Facts:
+    def _evaluate(self, record: OperatorRecord, reuses: tuple[Reuse, ...]) -> Facts:
         return facts_of(self._roof.place(record, reuses), self._roof.threads)
 
     def _overhead_s(self, calls: int) -> float:
@@ -329,9 +333,9 @@ class _LearnedCosts(_SummedCosts):
         )
 
 
-class PredictedCosts(_LearnedCosts):
-    """Costs as `roofline predict` tells times: operators from samples of their like, and what runs
-    between them. Each operator is predicted once, those that are new all at once.
+class PredictedCosts(_CalibratedCosts):
+    """Costs as in `roofline predict`: predicted operators and overhead; each operator predicted
+    once.
     """
 
     basis: CostBasis = "predicted"
@@ -350,15 +354,14 @@ class PredictedCosts(_LearnedCosts):
 
 
 TimeCalls = Callable[[Sequence["Call"]], Sequence[IsolatedSample | None]]
-"""Times calls each on its own, or remembers their times; None: it cannot be timed."""
+"""Time calls in isolation, or look their times up; None: not measurable."""
 
 
-class MeasuredCosts(_LearnedCosts):
-    """Costs as the sum of operators' own times, and of what runs between them where that is known.
+class MeasuredCosts(_CalibratedCosts):
+    """Costs as summed measured operator times, plus the overhead between them if known.
 
-    Operators that were not met before are timed when a graph with them is asked for. Times are
-    stated for one pace of the cores, whatever pace they had when they were taken: that of what was
-    learned here, else of the first operators that are timed.
+    New operators are timed on demand. Times refer to one core clock state: that of the calibration,
+    else that of the first timed operators.
     """
 
     basis: CostBasis = "measured"
@@ -373,12 +376,12 @@ class MeasuredCosts(_LearnedCosts):
         self._usual = learned.calibration.pace if learned else None
 
     def time_s(self, call: Call | None) -> float | None:
-        """The time of one call as the costs have it; None: it was not, or cannot be, timed."""
+        """Return the time of one call; None: not timed, or not measurable."""
         return self._known.get(call) if call is not None else None
 
     def _times(self, wanted: Sequence[tuple[Facts, Call | None]]) -> list[float | None]:
-        # Times are of calls alone: where operands come from is part of a call, for what a model
-        # keeps is cold then, and the rest was just made.
+        # Calls are timed in isolation, and include operand placement: persistent operands are
+        # cold, others were just written.
         new: dict[Call, Facts] = {}
         for facts, call in wanted:
             if call is not None and call not in self._known:
@@ -391,12 +394,12 @@ class MeasuredCosts(_LearnedCosts):
                 for (call, facts), sample in zip(new.items(), samples, strict=True)
                 if sample is not None
             ]
-            for (call, _, sample), change in zip(timed, self._changes(timed), strict=True):
+            for (call, _, sample), change in zip(timed, self._state_factors(timed), strict=True):
                 self._known[call] = sample.sample.median_s * change
         return [self.time_s(call) for _, call in wanted]
 
-    def _changes(self, timed: Sequence[tuple[Call, Facts, IsolatedSample]]) -> list[float]:
-        """How many times as long each takes at the pace that costs are stated for."""
+    def _state_factors(self, timed: Sequence[tuple[Call, Facts, IsolatedSample]]) -> list[float]:
+        """Return the factors that scale times to the reference clock state."""
         paces = [sample.pace for _, _, sample in timed]
         if self._predictor is not None:
             facts = [facts for _, facts, _ in timed]

@@ -1,4 +1,4 @@
-"""The picture of an optimization: an arrow under the roofline for each rewrite."""
+"""Plot of an optimization: an arrow under the roofline for each rewrite."""
 
 # matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
 # pyright: basic
@@ -23,19 +23,19 @@ from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.moves import Move, draw_moves, spot_key
 from roofline.plots.roof import Spot
 from roofline.plots.style import GREEN, Style
-from roofline.substitution.costs import kernel_bound_s, launches_on
+from roofline.substitution.costs import kernel_min_time_s, launch_times
 from roofline.substitution.result import Optimization, Substitution
 
 TimeKind = Literal["measured", "predicted", "bound"]
-"""Times of clusters; ``bound``: minimum times and launches."""
+"""Kind of cluster times; ``bound``: minimum times and launches."""
 
-_AFTER, _GIVEN_UP = "after", "after: candidate that was given up"
+_AFTER, _REJECTED = "after", "slower candidate"
 
 
 def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
-    """Draw an arrow for each cluster of rewrites, from its operators to those after."""
+    """Draw an arrow for each cluster of rewrites, from its old to its new operators."""
     clusters, kind = clusters_of(found)
-    look = _GIVEN_UP if found.is_kept else _AFTER
+    look = _REJECTED if found.is_kept else _AFTER
     moves = moves_of(clusters, found, look)
     times = {"bound": found.bound_name}.get(kind, f"{kind} time")
     axes, lines = figure.subplots(), roof_lines(found.before, "in use")
@@ -47,20 +47,20 @@ def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
         labels=labels,
         rate=f"FLOP/s (FLOP / {times})",
     )
-    axes.set_xlabel("arithmetic intensity of all operators of a rewrite (FLOP/B)")
+    axes.set_xlabel("arithmetic intensity of rewritten operators (FLOP/B)")
     fused = ", fused kernels" * found.is_fused
-    points = f"points: operators of a rewrite together, {times}{fused}" if moves else ""
+    points = f"points: all operators of a rewrite, {times}{fused}" if moves else ""
     title_figure(figure, _title(found), machine_words(found.before, points))
     inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in found.before.inputs]
     notes = [f"Input: {', '.join(inputs)}"]
     if not clusters:
-        notes.append("No rewrite was found.")
+        notes.append("No rewrite found.")
     top = max((each.flop_per_s for each in lines.ceilings), default=float("inf"))
     if any(rate > top for each in moves for _, rate in (each.before, each.after)):
         omitted = "padding, masked attention, Winograd"
         notes.append(f"Above the roofline: kernels may omit some of the counted FLOP ({omitted})")
     if unnamed:
-        notes.append(f"Not named: {counted(unnamed, 'arrow')}")
+        notes.append(f"Without label: {counted(unnamed, 'arrow')}")
     if unplaced := sum(None in each.spots for each in clusters):
         notes.append(f"Not drawn: {counted(unplaced, 'rewrite')} without FLOP or time on one side")
     foot_figure(figure, handles, [*notes, provenance_words(found.before.hardware)])
@@ -78,7 +78,7 @@ def _title(found: Optimization) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Operators of one side of a cluster together; None: not known of one of them."""
+    """Operators on one side of a cluster; None: unknown for one of them."""
 
     flop: int | None
     byte: int
@@ -86,7 +86,7 @@ class Side:
 
     @property
     def spot(self) -> Spot | None:
-        """AI and FLOP/s; None: it has no FLOP, bytes or time."""
+        """AI and FLOP/s; None without FLOP, bytes or time."""
         if not (self.flop and self.byte and self.time_s):
             return None
         return self.flop / self.byte, self.flop / self.time_s
@@ -94,7 +94,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Operators that rewrites replaced together: those before, and those after."""
+    """Operators replaced by rewrites that share operators, before and after."""
 
     rules: tuple[str, ...]
     where: str
@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def spots(self) -> tuple[Spot | None, Spot | None]:
-        """Places before and after."""
+        """Positions before and after."""
         return self.before.spot, self.after.spot
 
     @property
@@ -113,7 +113,7 @@ class Cluster:
 
 
 def moves_of(clusters: Iterable[Cluster], found: Optimization, look: str) -> list[Move]:
-    """Return the moves, largest savings first; clusters alike on one spot are one of them."""
+    """Return the arrows, largest savings first; clusters on one spot share an arrow."""
     by_spot: dict[tuple[object, ...], list[Cluster]] = {}
     for each in clusters:
         before, after = each.spots
@@ -146,7 +146,7 @@ def moves_of(clusters: Iterable[Cluster], found: Optimization, look: str) -> lis
 def clusters_of(found: Optimization) -> tuple[list[Cluster], TimeKind]:
     """Return the clusters, and the kind of their times.
 
-    Rewrites that share operators, as those that follow one another do, make one cluster.
+    Rewrites that share operators form one cluster.
     """
     parts = [
         (members, _rows(found.before, before), _rows(found.after, after))
@@ -154,7 +154,7 @@ def clusters_of(found: Optimization) -> tuple[list[Cluster], TimeKind]:
     ]
     every = [row for _, *sides in parts for side in sides for row in side]
     kind: TimeKind = "bound"
-    # The cost of the search, where not all operators were timed.
+    # Without times of all operators: the cost of the search.
     if every and all(row.measured_s is not None for row in every):
         kind = "measured"
     elif found.cost != "bound" and all(row.predicted_s is not None for row in every):
@@ -172,7 +172,7 @@ def clusters_of(found: Optimization) -> tuple[list[Cluster], TimeKind]:
 
 
 def _common_path(rows: Iterable[OperatorRow]) -> str:
-    """Return the module that all operators are in; ``""``: the model itself."""
+    """Return the innermost module of all operators; ``""``: the model itself."""
     paths = [row.module_path.split(".") for row in rows if row.module_path]
     levels = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     return ".".join(parts[0] for parts in levels)
@@ -181,7 +181,7 @@ def _common_path(rows: Iterable[OperatorRow]) -> str:
 def _joined(
     substitutions: Iterable[Substitution],
 ) -> list[tuple[list[Substitution], set[int], set[int]]]:
-    """Return rewrites that share rows on either side together, with all of their rows."""
+    """Return groups of rewrites that share rows on either side, with all their rows."""
     found: list[tuple[list[Substitution], set[int], set[int]]] = []
     for each in substitutions:
         before, after = set(each.before_operators), set(each.after_operators)
@@ -202,7 +202,7 @@ def _rows(analysis: Analysis, numbers: Iterable[int]) -> list[OperatorRow]:
 
 
 def _side(analysis: Analysis, rows: Sequence[OperatorRow], kind: TimeKind, is_fused: bool) -> Side:
-    launches = launches_on(analysis.hardware)
+    launches = launch_times(analysis.hardware)
     if kind != "bound":
         time_s = sum_known(getattr(row, f"{kind}_s") for row in rows)
     elif is_fused:
@@ -221,14 +221,14 @@ def _side(analysis: Analysis, rows: Sequence[OperatorRow], kind: TimeKind, is_fu
 
 def _fused_s(analysis: Analysis, rows: Iterable[OperatorRow]) -> float | None:
     """Return the cost of fused kernels: arithmetic or traffic, and one launch each."""
-    roof, launches = Roof(analysis.hardware, analysis.threads), launches_on(analysis.hardware)
+    roof, launches = Roof(analysis.hardware, analysis.threads), launch_times(analysis.hardware)
     kernels: dict[int, list[OperatorRow]] = {}
     for row in rows:
         kernels.setdefault(row.index if row.chain is None else row.chain, []).append(row)
 
     def kernel_s(members: Sequence[OperatorRow]) -> float | None:
         records = [row.record for row in members]
-        eager_min_time_s = kernel_bound_s(records, sum(map(_bytes, members)), roof)
+        eager_min_time_s = kernel_min_time_s(records, sum(map(_bytes, members)), roof)
         return (
             None if eager_min_time_s is None else eager_min_time_s + max(map(launches.of, records))
         )

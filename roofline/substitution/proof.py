@@ -1,4 +1,4 @@
-"""That a rewritten graph computes what the model computes: outputs compared, not believed."""
+"""Output comparison of rewritten graphs with the original model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from roofline.run import Run
-from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.building import build_module
 from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import (
     INPUT,
@@ -21,7 +21,7 @@ from roofline.substitution.graphs.graph import (
     Graph,
     TensorType,
     Weight,
-    mapped,
+    map_argument,
     values_in,
 )
 from roofline.substitution.result import Proof
@@ -34,22 +34,23 @@ from roofline.workload.torch_dtypes import input_dtype, torch_dtype
 _SEED = 0
 
 LIMITS = {"float64": 1e-10, "float32": 1e-5}
-"""What the largest difference may be, as a fraction of the largest reference value."""
+"""Largest accepted difference, as a fraction of the largest reference value."""
 
 _OWN_ERRORS = 4.0
-"""Where the original itself is farther than the limit from what it computes in float64, its result
-may be as many times its own error away: both round, in another order."""
+"""Limit in units of the original's own error against float64, if that exceeds the fixed limit: both
+round, in different order.
+"""
 
 _LEAST_ERROR = 1e-70
-"""Smaller errors are 0: files hold no such numbers."""
+"""Smaller errors are 0: files cannot hold such numbers."""
 
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 
-# -- inputs of every kind, and other weights -------------------------------------------------------
+# -- trial inputs and weights ----------------------------------------------------------------------
 
 
 Kind = Callable[[torch.Tensor], torch.Tensor]
-"""A kind of inputs, made of normal noise."""
+"""Kind of input, derived from normal noise."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -61,12 +62,14 @@ KINDS: Mapping[str, Kind] = {
     "negative": lambda noise: -noise.abs(),
 }
 _CONSTANT = {"zeros": 0, "ones": 1}
-"""Kinds of which indices are one number, too."""
+"""Kinds that also apply to indices, as one number."""
 
 
-def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
-    """Inputs of every kind, the plain noise first; last those that the user gave. `most` are the
-    rows of tables that inputs are indices of, see `most_indices`."""
+def trial_inputs(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
+    """Yield inputs of every kind, noise first, the user's own last.
+
+    `most` are table sizes of index inputs, see `index_limits`.
+    """
     places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
     for kind in KINDS:
         generator = torch.Generator().manual_seed(_SEED)
@@ -74,7 +77,7 @@ def trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Input
         made.args, made.kwargs = inputs.build(
             lambda request, kind=kind, generator=generator: InputRequest(
                 shape=request.shape,
-                like=_made(request, kind, generator, most.get(places[id(request)], 2)),
+                like=_make_input(request, kind, generator, most.get(places[id(request)], 2)),
             )
         )
         yield kind, made
@@ -86,8 +89,10 @@ def _is_given(request: InputRequest) -> bool:
     return request.like is not None and tuple(request.like.shape) == request.shape
 
 
-def _made(request: InputRequest, kind: str, generator: torch.Generator, most: int) -> torch.Tensor:
-    """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
+def _make_input(
+    request: InputRequest, kind: str, generator: torch.Generator, most: int
+) -> torch.Tensor:
+    """Return a tensor of a kind; given indices and flags stay, as models may not accept others."""
     dtype, shape = input_dtype(request, None), request.shape
     if dtype.is_floating_point or dtype.is_complex:
         if kind in _CONSTANT:
@@ -102,11 +107,8 @@ def _made(request: InputRequest, kind: str, generator: torch.Generator, most: in
     return torch.randint(0, most, shape, generator=generator, dtype=dtype)
 
 
-def most_indices(graph: Graph) -> dict[int, int]:
-    """How many rows the tables have that the inputs of a graph are indices of, by input.
-
-    Inputs are numbered in their order; those that are no indices are not there.
-    """
+def index_limits(graph: Graph) -> dict[int, int]:
+    """Return the number of table rows for each input that holds indices, by input number."""
     found: dict[int, int] = {}
     inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
     for place, start in enumerate(inputs):
@@ -129,10 +131,10 @@ def _is_numeric(dtype: str) -> bool:
 
 
 def random_weights(captured: CapturedModel) -> dict[str, torch.Tensor]:
-    """Other numbers for a model's parameters and for the statistics of its norms.
+    """Return random parameters and norm statistics for a model.
 
-    Variances and the scales of norms are positive, matrices as large as keeps what they are
-    multiplied with about as large. Other buffers mean something (masks, positions), and stay.
+    Variances and norm scales are positive; matrices keep the magnitude of activations. Other
+    buffers have a meaning (masks, positions) and stay.
     """
     generator = torch.Generator().manual_seed(_SEED)
     roles = _roles(captured.graph)
@@ -161,7 +163,9 @@ _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 
 
 def _roles(graph: Graph) -> dict[str, str]:
-    """What weights are, by name: positive (variances, scales of norms), means, or parameters."""
+    """Return the role of each weight, by name: positive (variances, norm scales), mean, or
+    parameter.
+    """
     found: dict[str, str] = {}
     for node in graph.nodes.values():
         is_norm = any(each in node.op for each in _NORMS)
@@ -173,7 +177,7 @@ def _roles(graph: Graph) -> dict[str, str]:
         originals = [each for weight in node.weights() for each in weight.originals()]
         for name in (each.name for each in originals if each.is_parameter):
             found.setdefault(name, "parameter")
-        # A variance is one wherever else it is taken, and then a mean.
+        # The role "positive" takes precedence, then "mean".
         for name in names.get("running_mean", ()):
             if found.get(name) != "positive":
                 found[name] = "mean"
@@ -184,10 +188,10 @@ def _roles(graph: Graph) -> dict[str, str]:
     return found
 
 
-def weights_in_type(
+def cast_weights(
     captured: CapturedModel, weights: Mapping[str, torch.Tensor] | None, dtype: str
 ) -> dict[str, torch.Tensor]:
-    """A model's weights, or others, in one floating type, those that are tied staying so."""
+    """Return weights in one floating-point type; tied ones stay tied."""
     to = torch_dtype(dtype)
     found = weights or captured.weights
     made = {
@@ -197,8 +201,8 @@ def weights_in_type(
     return {name: made[id(each)] for name, each in found.items()}
 
 
-def in_type(graph: Graph, dtype: str) -> Graph:
-    """A graph that computes all that is floating in one type, and makes its weights in it."""
+def cast_graph(graph: Graph, dtype: str) -> Graph:
+    """Return a graph that computes, and creates its weights, in one floating-point type."""
     types = {torch_dtype(name): torch_dtype(dtype) for name in _FLOATING}
     weights: dict[str, Weight] = {}
 
@@ -225,7 +229,7 @@ def in_type(graph: Graph, dtype: str) -> Graph:
     nodes = {
         number: replace(
             node,
-            arguments=tuple((name, mapped(each, changed)) for name, each in node.arguments),
+            arguments=tuple((name, map_argument(each, changed)) for name, each in node.arguments),
             outputs=tuple(each and changed_type(each) for each in node.outputs),
         )
         for number, node in graph.nodes.items()
@@ -237,13 +241,11 @@ def in_type(graph: Graph, dtype: str) -> Graph:
 
 
 class Prover:
-    """Compares what graphs compute with the model that they were rewritten from, which stays as it
-    was.
+    """Output comparison of rewritten graphs with the unchanged original model.
 
-    With the model's own weights the reference is the model itself; with random ones, which know no
-    batch norms that do nothing, it is the graph that was captured. With its own it runs on noise,
-    on edge inputs, and on the user's own where tensors were given; in float64 and in float32.
-    ``told`` is called before each graph is compared.
+    With the model's own weights, the reference is the model itself. With random weights, which no
+    rule can exploit, it is the captured graph. Own weights run on noise, edge inputs and given
+    tensors, in float64 and float32. ``on_compare`` is called before each comparison.
     """
 
     def __init__(
@@ -252,46 +254,46 @@ class Prover:
         captured: CapturedModel,
         inputs: Inputs,
         *,
-        told: Callable[[], None] = lambda: None,
+        on_compare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._told = told
+        self._on_compare = on_compare
         self._original = original
         self._captured = captured
-        self._trials = dict(trials(inputs, most_indices(captured.graph)))
+        self._trials = dict(trial_inputs(inputs, index_limits(captured.graph)))
         self._weights: dict[tuple[str, str], dict[str, torch.Tensor]] = {}
         self._references: dict[tuple[str, str, str], Any] = {}
 
     def prove(self, graph: Graph) -> tuple[Proof, ...]:
-        """The proofs of a graph, whether they hold or not.
+        """Return the proofs of a graph, whether they hold or not.
 
-        None are in a type that the model itself cannot run in.
+        Types that the model itself does not support are left out.
         """
-        self._told()
+        self._on_compare()
         found: list[Proof | None] = []
         for weights, dtype in product(("own", "random"), LIMITS):
-            # Weights that rules make are made anew for each: in float64 from such.
+            # Derived weights are computed again for each type.
             result = self._built(graph, weights, dtype)
             inputs = self._trials if weights == "own" else _WITH_RANDOM_WEIGHTS
             found += [self._proof(result, weights, dtype, each) for each in inputs]
         return tuple(each for each in found if each is not None)
 
     def fails(self, graph: Graph, like: Proof) -> bool:
-        """Whether a graph fails what another one failed."""
+        """Return whether a graph fails the same comparison as another one."""
         result = self._built(graph, like.weights, like.dtype)
         proof = self._proof(result, like.weights, like.dtype, like.inputs)
         return proof is not None and not proof.holds
 
     def _built(self, graph: Graph, weights: str, dtype: str) -> torch.nn.Module:
         if (weights, dtype) not in self._weights:
-            # One set at a time: a model may take a good part of the memory.
+            # One set at a time, to limit memory.
             self._weights.clear()
             by_name = None if weights == "own" else random_weights(self._captured)
-            self._weights[weights, dtype] = weights_in_type(self._captured, by_name, dtype)
+            self._weights[weights, dtype] = cast_weights(self._captured, by_name, dtype)
         given = self._weights[weights, dtype]
-        return built(self._captured, in_type(graph, dtype), weights=given)
+        return build_module(self._captured, cast_graph(graph, dtype), weights=given)
 
     def _reference(self, weights: str, dtype: str, inputs: str) -> Any:
-        """What the model gives; None where it cannot run so."""
+        """Return the reference outputs; None: the model does not run in this type."""
         key = weights, dtype, inputs
         if key not in self._references:
             try:
@@ -300,8 +302,8 @@ class Prover:
                     if weights == "own"
                     else self._built(self._captured.graph, weights, dtype)
                 )
-                self._references[key] = outputs_of(model, self._trials[inputs], dtype)
-            # A model may take no such type, and raise anything.
+                self._references[key] = run_model(model, self._trials[inputs], dtype)
+            # Models may raise anything for unsupported types.
             except Exception:
                 self._references[key] = None
         return self._references[key]
@@ -313,8 +315,8 @@ class Prover:
         if expected is None:
             return None
         try:
-            got = outputs_of(result, self._trials[inputs], dtype)
-        # What runs for the model must run for the result.
+            got = run_model(result, self._trials[inputs], dtype)
+        # The result must run where the model runs.
         except Exception:
             got = None
         limit = LIMITS[dtype]
@@ -333,14 +335,11 @@ class Prover:
 
 
 _WITH_RANDOM_WEIGHTS = ("noise", "negative")
-"""Edges of inputs are tried with the model's own weights."""
+"""Inputs for random weights; edge inputs use the model's own weights."""
 
 
-def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
-    """What a model gives in inference, with all that is floating in one type; it stays as it was.
-
-    Noise that it draws is the same every time.
-    """
+def run_model(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
+    """Return inference outputs of a model in one floating-point type, with a fixed seed."""
     run = Run(dtype=dtype)
     with (
         torch.random.fork_rng(devices=[]),
@@ -348,13 +347,13 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
     ):
         torch.manual_seed(_SEED)
         result, _ = stage.step(StepListener())
-        return _copied(result)
+        return _copy_outputs(result)
 
 
-def _copied(result: Any) -> Any:
-    """What a model gave, in tensors that nobody else has; dataclasses as names with values.
+def _copy_outputs(result: Any) -> Any:
+    """Return outputs as separate tensors; dataclasses become names with values.
 
-    Those that torch does not know could not be compared where they hold tensors.
+    Dataclasses unknown to torch could not be compared if they contain tensors.
     """
 
     def copied(each: Any) -> Any:
@@ -362,7 +361,7 @@ def _copied(result: Any) -> Any:
             return each.detach().clone()
         if dataclasses.is_dataclass(each) and not isinstance(each, type):
             values = {field.name: getattr(each, field.name) for field in dataclasses.fields(each)}
-            return type(each).__qualname__, _copied(values)
+            return type(each).__qualname__, _copy_outputs(values)
         return each
 
     return pytree.tree_map(copied, result)
@@ -372,10 +371,9 @@ def _copied(result: Any) -> Any:
 
 
 def largest_error(expected: Any, got: Any) -> float:
-    """The largest difference of two results over the largest reference value of its tensor.
+    """Return the largest difference over the largest reference value of its tensor.
 
-    Infinite where they are not built alike, where one has NaN or an infinity and the other has not,
-    and where whole numbers or flags differ.
+    Infinite if structures differ, NaN or infinity differ, or integers or flags differ.
     """
     leaves, spec = pytree.tree_flatten(expected)
     others, other_spec = pytree.tree_flatten(got)
@@ -413,10 +411,10 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def same_argmax(expected: Any, got: Any) -> float | None:
-    """The share of rows of scores whose largest is at the same place; None: there are no scores.
+    """Return the fraction of rows with the same argmax; None: no scores.
 
-    Scores are floating tensors of two or three dimensions, a row along the last one. Where several
-    of the reference are the largest, each of them is right.
+    Scores are floating-point tensors of two or three dimensions, with rows along the last one. With
+    ties in the reference, each of them counts as correct.
     """
     rows = same = 0
     pairs = zip(pytree.tree_leaves(expected), pytree.tree_leaves(got), strict=False)

@@ -12,22 +12,23 @@ from roofline.core.text import counted
 from roofline.core.units import format_ratio, format_s
 from roofline.errors import InputError
 from roofline.result import Result
-from roofline.substitution.costs import CostBasis, launches_on
+from roofline.substitution.costs import CostBasis, launch_times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Decision = Literal["measured faster", "predicted faster", "not faster", "nothing found"]
-"""``measured faster``: significantly so; ``predicted faster``: for another machine, or not timed;
-``not faster``: the candidate is not significantly faster when timed, so the original is returned;
-``nothing found``: no graph costs less."""
+"""``measured faster``: significantly, by timing; ``predicted faster``: on another machine, or not
+timed; ``not faster``: no significant speedup in the timing, so the original is returned; ``nothing
+found``: no graph has a lower cost.
+"""
 
 _COSTS: dict[CostBasis, tuple[str, str]] = {
     "bound": ("minimum times", "minimum time"),
     "predicted": ("the calibration", "predicted time"),
     "measured": ("operators timed one by one", "sum of measured operator times"),
 }
-"""What a speedup by each cost is predicted from, and what graphs are compared by."""
+"""Source of the predicted speedup, and name of the compared quantity, for each cost."""
 
 _RUN = {"eager": "in eager torch", "compile": "under torch.compile"}
 
@@ -42,15 +43,16 @@ _OF_REWRITE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Pass of a model before or after, in the terms of table 2 of the MetaFlow article.
+    """Forward pass before or after, in the terms of table 2 of the MetaFlow article.
 
     Attributes:
-        cost_s: by the cost of the search.
-        measured_s: median of whole passes; None: not timed.
-        measured_low_s: of the interval from 10 to 90 % of rounds, to `measured_high_s`.
-        flop_per_s: by the measured time, else by the cost; `share_of_roof` likewise.
-        eager_min_time_s: of the analysis, as the other minimum times. No result takes less than
-            ``model_min_time_s`` of the original.
+        cost_s: cost used by the search.
+        measured_s: median over timed forward passes; None: not timed.
+        measured_low_s: 10th percentile over rounds; `measured_high_s`: 90th percentile.
+        flop_per_s: from the measured time if there is one, else from the cost; also
+            `share_of_roof`.
+        eager_min_time_s: from the analysis, like the other minimum times. Lower bound of every
+            result: ``model_min_time_s`` of the original.
     """
 
     cost_s: float
@@ -73,13 +75,13 @@ class Substitution:
     """Rewrite that was applied or rejected.
 
     Attributes:
-        where: modules or operators concerned.
-        why: what it changes, or the reason why it was rejected.
-        cost_before_s: of the whole model, in the order of application, as `cost_after_s`; None:
-            its precondition was not met.
-        measured_before_s: of the operators that it replaces; None: not timed.
-        measured_after_s: of the operators that replace them; None: not timed.
-        before_operators: rows of the analysis before; `after_operators` of that after.
+        where: affected modules or operators.
+        why: effect of the rewrite, or reason for its rejection.
+        cost_before_s: of the whole model, in order of application, like `cost_after_s`; None: the
+            precondition did not hold.
+        measured_before_s: of the replaced operators; None: not timed.
+        measured_after_s: of the replacing operators; None: not timed.
+        before_operators: rows of the analysis before; `after_operators`: of that after.
     """
 
     ALSO_WRITTEN: ClassVar = ("saving_s",)
@@ -97,7 +99,7 @@ class Substitution:
 
     @property
     def saving_s(self) -> float | None:
-        """Saving by the cost of the search; below 0: what it adds."""
+        """Cost saved, in seconds; negative: cost added."""
         if self.cost_before_s is None or self.cost_after_s is None:
             return None
         return self.cost_before_s - self.cost_after_s
@@ -105,13 +107,13 @@ class Substitution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Comparison of the outputs of original and result, on one kind of inputs in one data type.
+    """Output comparison of original and result, for one kind of input in one data type.
 
     Attributes:
-        weights: those of the model, or random ones.
+        weights: ``"own"`` (of the model) or ``"random"``.
         largest_error: largest difference over the largest reference value, as a fraction.
-        limit: largest error that is accepted.
-        same_argmax: share of rows with the same largest output; None: outputs are no scores.
+        limit: largest accepted error.
+        same_argmax: fraction of rows with the same argmax; None: outputs are no scores.
     """
 
     ALSO_WRITTEN: ClassVar = ("holds",)
@@ -125,19 +127,19 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the error is within its limit."""
+        """Return whether the error is within its limit."""
         return self.largest_error <= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Original and candidate timed alternately.
+    """Interleaved timings of original and candidate.
 
     Attributes:
         baseline: eager torch, or torch.compile with freezing.
-        speedup: median over rounds of the time of the original over that of the candidate.
-        speedup_low: of the interval from 10 to 90 % of rounds, to `speedup_high`; 0: unknown.
-        allocator: settings of malloc; ``""``: not known.
+        speedup: median over rounds of original time over candidate time.
+        speedup_low: 10th percentile over rounds (`speedup_high`: 90th); 0: unknown.
+        allocator: malloc settings; ``""``: unknown.
     """
 
     baseline: Literal["eager", "compile"]
@@ -152,17 +154,17 @@ class Rounds:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the interval lies above 1."""
+        """Return whether the interval lies above 1."""
         return self.speedup_low > 1.0
 
     @property
     def speedup_text(self) -> tuple[str, str]:
-        """Speedup and interval: ``"1.31"``, ``"1.28 to 1.34"`` (of a single round ``""``)."""
+        """Speedup and interval: ``"1.31"``, ``"1.28 to 1.34"`` (``""`` for a single round)."""
         return _rounded(self.speedup, self.speedup_low, self.speedup_high)
 
     @property
     def slowdown_text(self) -> tuple[str, str]:
-        """Time after over time before, as `speedup_text`."""
+        """Time after over time before, in the format of `speedup_text`."""
         low = self.speedup_low
         ends = (1 / self.speedup_high, 1 / low) if low > 0 else (0.0, 0.0)
         return _rounded(1 / self.speedup, *ends)
@@ -182,11 +184,11 @@ class SearchStatistics:
 
     Attributes:
         expanded: graphs whose rewrites were tried.
-        evaluated: graphs that were given a cost.
-        duplicates: graphs that had been met before.
-        pruned: graphs dropped for their cost.
-        pieces: parts of the graph that were searched one by one.
-        ended: ``"exhausted"``: no graph was left to try.
+        evaluated: graphs whose cost was computed.
+        duplicates: graphs that were found before.
+        pruned: graphs dropped by cost.
+        pieces: subgraphs searched separately.
+        ended: ``"exhausted"``: no graph was left to expand.
     """
 
     expanded: int
@@ -200,22 +202,21 @@ class SearchStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Optimization(Result):
-    """A model and the faster graph that was found for it, with rewrites, proofs and timings.
+    """Model and the faster graph found for it, with rewrites, proofs and timings.
 
     Attributes:
-        cost: what graphs were compared by.
+        cost: quantity that graphs were compared by.
         captured_by: ``"torch.export"`` or ``"torch.fx"``.
-        before: of the captured graph, on the machine; `after` of the result.
-        substitutions: applied rewrites, in their order.
-        rejected: the others, each with its reason.
-        rounds: of all graphs that were timed, end to end.
-        not_timed: why no graph was timed; ``""``: some were, or there was none.
-        module: the result, ready to run, or the given model where nothing was gained; None in
-            results that were read from files.
-        arguments: positional and keyword ones that the model was captured with.
+        before: analysis of the captured graph; `after`: of the result.
+        substitutions: applied rewrites, in order of application.
+        rejected: other rewrites, each with its reason.
+        rounds: end-to-end timings of all timed graphs.
+        not_timed: reason why no graph was timed; ``""``: some were, or there was none.
+        module: runnable result, or the given model without a gain; None in results read from files.
+        arguments: positional and keyword arguments of the capture.
 
-    Where the decision is ``not faster``, `after`, `figures_after` and `substitutions` are those of
-    the candidate that was given up; none of its rewrites is applied.
+    With the decision ``not faster``, `after`, `figures_after` and `substitutions` describe the
+    slower candidate; its rewrites are not applied.
     """
 
     kind: ClassVar = "optimization"
@@ -252,15 +253,15 @@ class Optimization(Result):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the original is returned."""
+        """Return whether the original is returned."""
         return self.decision in ("not faster", "nothing found")
 
     @property
     def decisive(self) -> Rounds | None:
-        """The timing that the decision rests on; None where no graph was timed.
+        """Timing that decides; None: no graph was timed.
 
-        That of the result, or where the original is kept of the candidate that came nearest; under
-        torch.compile where there are such timings.
+        It belongs to the result, or to the closest candidate if the original is kept. Timings under
+        torch.compile take precedence.
         """
         measured_s = self.figures_after.measured_s
         names = {each.candidate for each in self.rounds if each.after_s == measured_s}
@@ -270,13 +271,13 @@ class Optimization(Result):
 
     @property
     def predicted_speedup(self) -> float | None:
-        """Cost before over cost after; None where one of them is 0."""
+        """Cost before over cost after; None if one of them is 0."""
         before, after = self.figures_before.cost_s, self.figures_after.cost_s
         return before / after if before > 0 and after > 0 else None
 
     @property
     def summary(self) -> str:
-        """The speedup with its kind, or that the original is kept."""
+        """Verdict: the speedup with its kind, or that the original is kept."""
         timing = self.decisive.words if self.decisive else "not timed"
         rewrites = counted(len(self.substitutions), "rewrite")
         source, figure = _COSTS[self.cost]
@@ -300,8 +301,8 @@ class Optimization(Result):
                 ran = self.statistics
                 ended = {
                     "exhausted": "",
-                    "budget": f"; the budget ended after {ran.evaluated:,} graphs",
-                    "time": f"; the time limit ended the search after {format_s(ran.seconds, 2)}",
+                    "budget": f"; search budget exhausted after {ran.evaluated:,} graphs",
+                    "time": f"; search time limit reached after {format_s(ran.seconds, 2)}",
                 }[ran.ended]
                 verdict = (
                     f"original kept: no graph of lower {figure}{self._launch} found on"
@@ -311,23 +312,23 @@ class Optimization(Result):
 
     @property
     def _launch(self) -> str:
-        """The cost of a launch where minimum times include it: ``" (8.0 µs per launch)"``."""
-        launches = launches_on(self.before.hardware)
-        if self.cost != "bound" or not launches.usual_s:
+        """Launch overhead, if minimum times include it: ``" (8.0 µs per launch)"``."""
+        launches = launch_times(self.before.hardware)
+        if self.cost != "bound" or not launches.default_s:
             return ""
-        # On a CPU kinds of operators differ in it; the report lists them.
+        # On a CPU, the overhead depends on the operator type; the report lists them.
         about = "about " if launches.by_kind_s else ""
-        return f" ({about}{format_s(launches.usual_s, 2)} per launch)"
+        return f" ({about}{format_s(launches.default_s, 2)} per launch)"
 
     @property
     def bound_name(self) -> str:
-        """What the cost ``bound`` consists of: launches too, where their cost is known."""
-        is_known = launches_on(self.before.hardware).usual_s > 0
+        """Name of the cost ``bound``: includes launches if their overhead is known."""
+        is_known = launch_times(self.before.hardware).default_s > 0
         return "minimum time and launches" if is_known else "minimum time"
 
     @property
     def cost_name(self) -> str:
-        """What graphs were compared by."""
+        """Name of the quantity that graphs were compared by."""
         return self.bound_name if self.cost == "bound" else _COSTS[self.cost][1]
 
     def contradictions(self) -> Iterable[str]:
@@ -339,50 +340,49 @@ class Optimization(Result):
                     yield f"{each.rule} has an operator beyond the {count} of a graph"
 
     def rows(self) -> Iterable[list[Any]]:
-        """Return a row for each rewrite, applied ones first; the minimum times are of the model."""
+        """Return a row per rewrite, applied ones first; minimum times are those of the model."""
         sides = (self.figures_before, self.figures_after)
         minimum = [time_s for each in sides for time_s in minimum_times_of(each).values()]
         for each in (*self.substitutions, *self.rejected):
             yield [*(getattr(each, name) for name in _OF_REWRITE), *minimum]
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return facts, the pass before and after, rewrites, timings, proofs, search, warnings."""
+        """Return facts, before/after table, rewrites, timings, proofs, search and warnings."""
         from roofline.substitution.blocks import optimization_blocks
 
         return optimization_blocks(self, view)
 
     def draw(self, figure: Figure, *, labels: int = 12) -> None:
-        """Draw an arrow under the roofline for each rewrite, from its operators to the new ones.
+        """Draw an arrow under the roofline for each rewrite, from old to new operators.
 
         Args:
-            figure: an empty one.
-            labels: number of rewrites to name, largest savings first, where there is room.
+            figure: an empty figure.
+            labels: maximum number of labels, largest savings first.
         """
         from roofline.substitution.drawing import draw_optimization
 
         draw_optimization(figure, self, labels)
 
     def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
-        """Return the result in a format, as any result, or with ``pt2`` the module.
+        """Return the result in a format; ``pt2``: the module as an exported program.
 
         Raises:
-            InputError: another format, or no module.
-            ModelError: a module that torch cannot export.
+            InputError: unknown format, or no module.
+            ModelError: torch cannot export the module.
         """
         if format != "pt2":
             return Result.render(self, format, view, **picture)
-        from roofline.substitution.graphs.building import exported_program
+        from roofline.substitution.graphs.building import export_program
 
         if self.module is None or self.arguments is None:
             raise InputError(
-                f"{self.model}: no module is there to save; run roofline.optimize again and save"
-                " its result"
+                f"{self.model}: no module to save; run roofline.optimize again and save its result"
             )
-        return exported_program(self.module, self.arguments, name=self.model)
+        return export_program(self.module, self.arguments, name=self.model)
 
 
 def _rounded(value: float, low: float, high: float) -> tuple[str, str]:
-    # Near 1 the second decimal decides which of the two is faster.
+    # Near 1, the second decimal decides which one is faster.
     is_near_1 = low < 1.3 and high > 0.7
     decimals = 2 if is_near_1 or high - low < 0.3 else 1
 

@@ -1,15 +1,14 @@
-"""Algorithm 1 of MetaFlow: a search by cost that lets graphs in that are a little worse.
+"""Algorithm 1 of MetaFlow: cost-based search that also expands slightly worse graphs.
 
 Jia et al., "Optimizing DNN Computation with Relaxed Graph Substitutions", SysML 2019. Many rewrites
-of a model have nothing to do with each other, and each subset of them is a graph. Two things keep
-these away and take nothing from what is found: rewrites that do not cost more are also made one
-after the other at once, and the same rewrites in another order are known without being made again.
-Two more leave graphs out that would lead nowhere new, unless the search is to be thorough:
+are independent, and each subset of them is a graph. Two lossless measures limit their number:
+rewrites that do not raise the cost are also applied jointly, and the same rewrites in another order
+are recognized without applying them. Unless the search is exhaustive, two more prune graphs:
 
-* A graph is passed over where another has the same rewrites and more, costs no more, and leaves
-  everything possible that was.
-* After a rewrite that costs more, others are made near it only, until it has paid: far from it
-  they are made without it, too.
+* Skip a graph if another one has the same rewrites and more, costs no more, and allows everything
+  that the first one allows.
+* After a rewrite that raises the cost, apply only nearby ones until it pays. Distant rewrites are
+  also reached without it.
 """
 
 from __future__ import annotations
@@ -34,22 +33,24 @@ from roofline.substitution.rules.rule import Match, Rule
 DEFAULT_ALPHA = 1.05
 DEFAULT_BUDGET = 300
 MOST_CANDIDATES = 8
-"""How many of the cheapest graphs are given."""
+"""Number of cheapest graphs returned."""
 
-UNKNOWN_TIME = "it changes operators whose time is not known: costs cannot be compared"
-"""Why a rewrite is refused whose graph leaves out other operators than the original."""
+UNKNOWN_TIME = "changes operators of unknown time: costs are not comparable"
+"""Reason for rejecting a rewrite that changes the set of operators of unknown time."""
 
-# -- what a search gives ---------------------------------------------------------------------------
+# -- results of a search ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """One rule at one place, and what it does to the cost of the whole model.
+    """One rule applied to one match, and its effect on the cost of the model.
 
-    ``match`` has the numbers of the graph that it was found in. ``removed`` are nodes of that graph
-    that are gone after it, ``added`` the new ones: numbers stay the same along a history, so a node
-    that no earlier application added is one of the original graph. Both are empty for a rewrite
-    that was tried only.
+    Attributes:
+        match: node numbers of the graph before.
+        removed: nodes of the graph before that are gone; empty for a rewrite that was only tried,
+            like `added`.
+        added: new nodes. Numbers stay the same along a history: a node that no application added is
+            in the original graph.
     """
 
     rule: str
@@ -62,13 +63,13 @@ class Application:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What tells it from others in a report."""
+        """Rule and location, as shown in the report."""
         return self.rule, self.where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A place that looks right for a rule and must not, or cannot, be rewritten."""
+    """Match that must not, or cannot, be rewritten."""
 
     rule: str
     match: Match
@@ -78,7 +79,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """A graph, what it costs, and the rewrites that make it of the original, in their order."""
+    """Graph, its cost, and the rewrites that lead to it, in order."""
 
     graph: Graph
     cost: Cost
@@ -86,13 +87,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """What a search found.
+class SearchResult:
+    """Result of a search.
 
-    ``candidates`` cost less than the original, the cheapest first; none: nothing was gained.
-    ``refused`` are places that were not rewritten, each once with its reason. ``costlier`` are
-    rewrites that were tried and do not pay: each single one of the original graph and of those on
-    the way to the best, with the cost that it would have led to, without those that were made.
+    Attributes:
+        candidates: graphs of lower cost than the original, cheapest first.
+        refused: matches that were not rewritten, each once with its reason.
+        costlier: rewrites that do not pay, of the original and of graphs on the way to the best
+            one, each with its cost.
     """
 
     original: Candidate
@@ -103,18 +105,18 @@ class Found:
 
     @property
     def best(self) -> Candidate:
-        """The cheapest graph; the original where nothing was gained."""
+        """Graph of the lowest cost; the original without a gain."""
         return self.candidates[0] if self.candidates else self.original
 
 
-def applied(
+def make_application(
     before: Graph, after: Graph, rule: str, match: Match, costs: tuple[Cost, Cost]
 ) -> Application:
-    """A rewrite that made one graph of another, and the costs of both."""
+    """Return the application that turns one graph into another, with both costs."""
     return Application(
         rule=rule,
         match=match,
-        where=where(before, match),
+        where=describe_match(before, match),
         cost_before=costs[0],
         cost_after=costs[1],
         removed=tuple(number for number in before.nodes if number not in after.nodes),
@@ -123,18 +125,15 @@ def applied(
 
 
 def new_nodes(before: Graph, after: Graph) -> tuple[int, ...]:
-    """The nodes that a rewrite added, in the order in which it did."""
+    """Return the nodes that a rewrite added, in order."""
     return tuple(n for n in range(before.next_number, after.next_number) if n in after.nodes)
 
 
 _SHOWN_NAMES = 4
 
 
-def where(graph: Graph, match: Match) -> str:
-    """Where a match is, in words: the modules of its nodes, or its operators.
-
-    What several have in common is said once (``layer1.0.{conv1, bn1}``).
-    """
+def describe_match(graph: Graph, match: Match) -> str:
+    """Return the modules, or operators, of a match: ``"layer1.0.{conv1, bn1}"``."""
     nodes = [graph.nodes[number] for number in match.numbers]
     made = [node for node in nodes if node.op != INPUT]
     paths = list(dict.fromkeys(node.module_path for node in made if node.module_path))
@@ -146,14 +145,14 @@ def where(graph: Graph, match: Match) -> str:
         while common + 1 < shortest and len({each[common] for each in parts}) == 1:
             common += 1
     more = [f"{len(names) - _SHOWN_NAMES} more"] if len(names) > _SHOWN_NAMES else []
-    said = ", ".join((*(".".join(each[common:]) for each in parts[:_SHOWN_NAMES]), *more))
-    return printable(f"{'.'.join(parts[0][:common])}.{{{said}}}" if common else said)
+    text = ", ".join((*(".".join(each[common:]) for each in parts[:_SHOWN_NAMES]), *more))
+    return printable(f"{'.'.join(parts[0][:common])}.{{{text}}}" if common else text)
 
 
-def places(
+def find_matches(
     graph: Graph, rules: Sequence[Rule], only: Callable[[Match], bool] | None = None
 ) -> Iterator[tuple[Rule, Match]]:
-    """All matches, those of the first rule first; `only` says which of them count."""
+    """Yield the matches of all rules, in order of the rules, filtered by `only`."""
     for rule in rules:
         for match in rule.pattern.matches(graph):
             if only is None or only(match):
@@ -161,51 +160,55 @@ def places(
 
 
 class Refusals:
-    """Places that were not rewritten: each once with a reason, however many graphs have it."""
+    """Rejected matches, each once with a reason, across all graphs."""
 
     def __init__(self) -> None:
         self._met: set[tuple[str, Match, str]] = set()
         self._kept: dict[tuple[str, str, str], Refusal] = {}
 
     def add(self, graph: Graph, rule: Rule, match: Match, reason: str) -> None:
-        """Keeps a place and the reason, if it is not known."""
+        """Store a match with its reason, unless known."""
         if (rule.name, match, reason) not in self._met:
             self._met.add((rule.name, match, reason))
-            place = where(graph, match)
+            place = describe_match(graph, match)
             self.keep(Refusal(rule=rule.name, match=match, where=place, reason=reason))
 
     def keep(self, refusal: Refusal) -> None:
-        """Keeps one that another search has met, if its place and reason are not known."""
+        """Store a refusal of another search, unless known."""
         self._kept.setdefault((refusal.rule, refusal.where, refusal.reason), refusal)
 
     def all(self) -> tuple[Refusal, ...]:
-        """Those that are kept, in the order in which they were met."""
+        """Return all refusals, in order of discovery."""
         return tuple(self._kept.values())
 
 
-# -- graphs that were met --------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
-_Identity = tuple[int, int] | int
-"""A node, whatever the order of rewrites: its number in the original graph, or the rewrite that
-made it and which of its new nodes it is."""
+_NodeIdentity = tuple[int, int] | int
+"""Node identity, independent of the order of rewrites: number in the original graph, or a rewrite
+and the position among its new nodes.
+"""
 
-_Place = tuple[str, frozenset[int]]
-"""A rule, and the original nodes that what it rewrites has come of."""
+_MatchOrigin = tuple[str, frozenset[int]]
+"""Rule, and the original nodes from which its match was derived."""
 
 _NEAR = 3
-"""Rewrites are near each other that are so many operators apart at most: two branches that begin
-or end at the same operator, with an activation in each, are."""
+"""Maximum distance, in operators, of rewrites near each other. It spans two branches, each with an
+activation, that share their first or last operator.
+"""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _State:
-    """A graph that was met, and how: the rewrite ``by`` which its parent became it.
+    """Graph met in the search, with the rewrite ``by`` which it was reached.
 
-    ``made`` are the rewrites that make it of the original graph, in any order, ``places`` where
-    they were made, ``possible`` where more can be. ``origins`` are the original nodes that new ones
-    have come of. ``tried`` are rewrites of it, with the costs that they lead to. ``level`` is the
-    cost before the rewrites that have cost more and have not paid yet, or its own where there are
-    none; ``unpaid`` are the nodes that those changed.
+    Attributes:
+        made: rewrites from the original graph, unordered; ``places`` are their origins.
+        possible: origins of further rewrites.
+        origins: original nodes of new ones.
+        tried: rewrites of this graph, with the resulting costs.
+        level: cost before the rewrites that do not pay yet; the own cost if there are none.
+        unpaid: nodes changed by those rewrites.
     """
 
     graph: Graph
@@ -214,9 +217,9 @@ class _State:
     by: tuple[str, Match] | None = None
     steps: int = 0
     made: frozenset[int] = frozenset()
-    identities: dict[int, _Identity] = field(default_factory=dict[int, _Identity])
-    places: frozenset[_Place] = frozenset()
-    possible: frozenset[_Place] = frozenset()
+    identities: dict[int, _NodeIdentity] = field(default_factory=dict[int, _NodeIdentity])
+    places: frozenset[_MatchOrigin] = frozenset()
+    possible: frozenset[_MatchOrigin] = frozenset()
     origins: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     tried: list[tuple[str, Match, Cost]] = field(default_factory=list[tuple[str, Match, Cost]])
     unpaid: frozenset[int] = frozenset()
@@ -225,12 +228,12 @@ class _State:
     def __post_init__(self) -> None:
         self.level = self.cost
 
-    def place(self, rule: str, match: Match) -> _Place:
+    def place(self, rule: str, match: Match) -> _MatchOrigin:
         own = (self.origins.get(number, frozenset((number,))) for number in match.numbers)
         return rule, frozenset[int]().union(*own)
 
     def near(self) -> frozenset[int] | None:
-        """The nodes near those that have not paid yet; None: all have."""
+        """Return the nodes near rewrites that do not pay yet; None: all pay."""
         if not self.unpaid:
             return None
         graph = self.graph
@@ -242,9 +245,10 @@ class _State:
         return frozenset(found)
 
     def covers(self, other: _State, is_less: Callable[[Cost, Cost], bool]) -> bool:
-        """Whether it has the rewrites of another and more, costs no more, and hinders none.
+        """Return whether this graph has the rewrites of `other` and more, costs no more, and blocks
+        none.
 
-        A rewrite of what has come of several nodes covers that of some of them.
+        A rewrite derived from several nodes covers those derived from some of them.
         """
         return (
             other.steps < self.steps
@@ -264,14 +268,16 @@ class _State:
 
     def candidate(self) -> Candidate:
         made = tuple(
-            applied(state.parent.graph, state.graph, *state.by, (state.parent.cost, state.cost))
+            make_application(
+                state.parent.graph, state.graph, *state.by, (state.parent.cost, state.cost)
+            )
             for state in self.path()
             if state.parent is not None and state.by is not None
         )
         return Candidate(graph=self.graph, cost=self.cost, history=made)
 
     def costlier(self) -> tuple[Application, ...]:
-        """What was tried on the way to this graph and does not pay; each place once."""
+        """Return the unprofitable rewrites tried on the way to this graph, each location once."""
         made = {each.place for each in self.candidate().history}
         found: dict[tuple[str, str], Application] = {}
         for state in self.path():
@@ -281,7 +287,7 @@ class _State:
                 each = Application(
                     rule=rule,
                     match=match,
-                    where=where(state.graph, match),
+                    where=describe_match(state.graph, match),
                     cost_before=state.cost,
                     cost_after=cost,
                 )
@@ -290,7 +296,7 @@ class _State:
         return tuple(found.values())
 
 
-def _is_covered(place: _Place, by: frozenset[_Place]) -> bool:
+def _is_covered(place: _MatchOrigin, by: frozenset[_MatchOrigin]) -> bool:
     rule, origins = place
     return place in by or any(rule == other and origins <= wider for other, wider in by)
 
@@ -298,28 +304,31 @@ def _is_covered(place: _Place, by: frozenset[_Place]) -> bool:
 # -- the search ------------------------------------------------------------------------------------
 
 _RANK_DIGITS = 9
-"""Costs that differ less, as a part of the original, are in order of rewrites, not of costs."""
+"""Decimal digits of relative costs in the ranking; graphs equal to these are ranked by their
+rewrites.
+"""
 
 _ROUNDING = 1e-12
-"""Sums of the same seconds in another order differ by less than this fraction: that is no gain."""
+"""Relative rounding error of sums in different order; smaller differences are no gain."""
 
 Ended = Literal["exhausted", "budget", "time"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
-    """What the rest of a model costs and touches, where a piece of it is searched.
+class RestOfModel:
+    """Cost and traffic of the rest of a model, during the search of a subgraph.
 
-    ``total_s`` are its seconds: what a rewrite may add is relative to the whole model.
-    ``touched_bytes`` is what it touches between two passes of the piece.
+    Attributes:
+        total_s: cost of the rest: `alpha` is relative to the whole model.
+        touched_bytes: bytes touched between two passes of the subgraph.
     """
 
     total_s: float = 0.0
     touched_bytes: int = 0
 
 
-class _LateError(Exception):
-    """The time limit is over."""
+class _TimeLimitError(Exception):
+    """Time limit reached."""
 
 
 def search(
@@ -333,40 +342,39 @@ def search(
     time_limit_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     progress: Progress | None = None,
-    around: Around | None = None,
+    rest: RestOfModel | None = None,
     only: Callable[[Match], bool] | None = None,
-    is_thorough: bool = False,
-) -> Found:
-    """Searches for cheaper graphs that compute the same: of all of a model, or of a piece of it
-    with the rest `around`.
+    is_exhaustive: bool = False,
+) -> SearchResult:
+    """Search a graph, or a subgraph of a model, for equivalent graphs of lower cost.
 
-    The same arguments give the same result, unless the time limit ends the search.
+    Deterministic, unless the time limit ends the search.
 
     Args:
-        complete: gives new nodes their arguments and types.
-        alpha: graphs are followed that cost less than `alpha` times the best; at 1 none that costs
-            as much as the best.
-        budget: how many graphs are looked through for rewrites at most.
-        time_limit_s: when to stop with the best so far; looked at before every rewrite.
-        only: says which places may be rewritten; None: all.
-        is_thorough: also look through graphs that are not expected to lead to anything new.
+        complete: adds missing arguments and types to new nodes.
+        alpha: expand graphs that cost less than `alpha` times the best; 1: improvements only.
+        budget: maximum number of graphs to expand.
+        time_limit_s: checked before every rewrite; the best graph so far is returned.
+        rest: rest of the model, if the graph is a subgraph.
+        only: filter of matches; None: all.
+        is_exhaustive: disable the pruning that relies on independence of rewrites.
     """
-    check(alpha, budget)
+    check_search(alpha, budget)
     begin = clock()
     running = _Search(
         rules=rules,
         costs=costs,
         complete=complete,
         alpha=alpha,
-        around=around or Around(),
+        rest=rest or RestOfModel(),
         only=only,
-        is_thorough=is_thorough,
+        is_exhaustive=is_exhaustive,
         first=graph,
-        is_late=lambda: time_limit_s is not None and clock() - begin >= time_limit_s,
+        is_out_of_time=lambda: time_limit_s is not None and clock() - begin >= time_limit_s,
     )
     ended = running.run(budget, progress)
     cheaper = sorted(running.cheaper, key=lambda each: each.cost.total_s)
-    return Found(
+    return SearchResult(
         original=Candidate(graph=graph, cost=running.original.cost),
         candidates=tuple(state.candidate() for state in cheaper[:MOST_CANDIDATES]),
         refused=running.refusals.all(),
@@ -377,112 +385,112 @@ def search(
     )
 
 
-def check(alpha: float, budget: int) -> None:
-    """Refuses, as an InputError, what a search may not be asked for."""
+def check_search(alpha: float, budget: int) -> None:
+    """Check the search options; raise an InputError if invalid."""
     if not isinstance(alpha, Real) or isinstance(alpha, bool) or not float(alpha) >= 1.0:
         raise InputError(
             f"{argument('alpha', alpha)}: must be a number from 1 (1: improvements only)"
         )
-    # True is a whole number to Python.
+    # bool is a subclass of int.
     if type(budget) is not int or budget < 1:
         raise InputError(f"{argument('budget', budget)}: must be a whole number of graphs from 1")
 
 
-NOTHING_COUNTED = {"expanded": 0, "evaluated": 0, "duplicates": 0, "pruned": 0}
-"""What is counted of a search, as `SearchStatistics` has it."""
+NO_COUNTS = {"expanded": 0, "evaluated": 0, "duplicates": 0, "pruned": 0}
+"""Counters of a search, named as in `SearchStatistics`."""
 
 
 @dataclass(eq=False, kw_only=True)
 class _Search:
-    """A search that is running: what has been met, and what waits to be looked through."""
+    """State of a running search: known graphs, and the queue of graphs to expand."""
 
     rules: tuple[Rule, ...]
     costs: Costs
     complete: Complete
     alpha: float
-    around: Around
+    rest: RestOfModel
     only: Callable[[Match], bool] | None
-    is_thorough: bool
+    is_exhaustive: bool
     first: Graph
-    is_late: Callable[[], bool]
-    counts: dict[str, int] = field(default_factory=NOTHING_COUNTED.copy)
+    is_out_of_time: Callable[[], bool]
+    counts: dict[str, int] = field(default_factory=NO_COUNTS.copy)
     cheaper: list[_State] = field(default_factory=list[_State])
     refusals: Refusals = field(default_factory=Refusals)
 
     def __post_init__(self) -> None:
         self.original = self.best = _State(graph=self.first, cost=self._cost(self.first))
-        # The same rewrites of the same nodes give the same graph in any order, so that it need not
-        # be made to be known. A cost is None where they could not be made, or costs not compared.
+        # The same rewrites of the same nodes give the same graph in any order. A cost is None if
+        # the rewrite failed, or its cost is not comparable.
         self._rewrites: dict[object, int] = {}
         self._by_made: dict[frozenset[int], Cost | None] = {frozenset(): self.original.cost}
         self._by_digest: dict[str, Cost] = {self.first.digest: self.original.cost}
-        self._waiting: list[tuple[float, int, int, _State]] = []
-        self._through: list[_State] = []
-        self._number_put = count()
-        self._put(self.original)
+        self._queue: list[tuple[float, int, int, _State]] = []
+        self._expanded: list[_State] = []
+        self._sequence = count()
+        self._enqueue(self.original)
 
     def run(self, budget: int, progress: Progress | None) -> Ended:
-        """Looks through graphs until none is left, or the budget or time is used up."""
-        while self._waiting:
+        """Expand graphs until the queue is empty, or the budget or time is used up."""
+        while self._queue:
             if self.counts["expanded"] >= budget:
                 return "budget"
-            if self.is_late():
+            if self.is_out_of_time():
                 return "time"
             if progress is not None:
-                best_s = self.around.total_s + self.best.cost.total_s
+                best_s = self.rest.total_s + self.best.cost.total_s
                 words = f"{self.counts['evaluated']} graphs, best {format_s(best_s)}"
                 progress(self.counts["expanded"] / budget, words)
-            *_, state = heapq.heappop(self._waiting)
+            *_, state = heapq.heappop(self._queue)
             if self._is_less(self.best.cost, state.cost, 1.0 / self.alpha):
-                # The cheapest is too dear: so are all that wait behind it.
-                self.counts["pruned"] += 1 + len(self._waiting)
+                # The queue is sorted: all others cost more.
+                self.counts["pruned"] += 1 + len(self._queue)
                 break
             try:
-                self._look_through(state)
-            except _LateError:
+                self._expand(state)
+            except _TimeLimitError:
                 return "time"
         return "exhausted"
 
     def _cost(self, graph: Graph) -> Cost:
-        return self.costs.cost(graph, around_bytes=self.around.touched_bytes)
+        return self.costs.cost(graph, rest_bytes=self.rest.touched_bytes)
 
-    def _put(self, state: _State) -> None:
-        # Of graphs that cost as much, but for rounding, the one with more rewrites comes first.
-        part = state.cost.total_s / (self.around.total_s + self.original.cost.total_s or 1.0)
-        rank = (round(part, _RANK_DIGITS), -state.steps, next(self._number_put))
-        heapq.heappush(self._waiting, (*rank, state))
+    def _enqueue(self, state: _State) -> None:
+        # Among graphs of equal cost, the one with more rewrites comes first.
+        part = state.cost.total_s / (self.rest.total_s + self.original.cost.total_s or 1.0)
+        rank = (round(part, _RANK_DIGITS), -state.steps, next(self._sequence))
+        heapq.heappush(self._queue, (*rank, state))
 
     def _is_less(self, cost: Cost, other: Cost, times: float = 1.0) -> bool:
-        """Whether the model would cost less with one graph than that many times with another."""
-        limit_s = times * (self.around.total_s + other.total_s)
-        return self.around.total_s + cost.total_s < limit_s * (1.0 - _ROUNDING)
+        """Return whether the model costs less with `cost` than `times` its cost with `other`."""
+        limit_s = times * (self.rest.total_s + other.total_s)
+        return self.rest.total_s + cost.total_s < limit_s * (1.0 - _ROUNDING)
 
-    def _look_through(self, state: _State) -> None:
-        near = None if self.is_thorough else state.near()
+    def _expand(self, state: _State) -> None:
+        near = None if self.is_exhaustive else state.near()
         possible = [
             (rule, match)
-            for rule, match in places(state.graph, self.rules, self.only)
+            for rule, match in find_matches(state.graph, self.rules, self.only)
             if (near is None or not near.isdisjoint(match.numbers))
-            and self._may_be_made(state, rule, match)
+            and self._is_allowed(state, rule, match)
         ]
-        if not self.is_thorough:
+        if not self.is_exhaustive:
             state.possible = frozenset(state.place(rule.name, match) for rule, match in possible)
-            if any(each.covers(state, self._is_less) for each in self._through):
+            if any(each.covers(state, self._is_less) for each in self._expanded):
                 self.counts["pruned"] += 1
                 return
-            self._through.append(state)
+            self._expanded.append(state)
         self.counts["expanded"] += 1
         paying: list[tuple[_State, Rule, Match]] = []
         for rule, match in possible:
-            child = self._tried(state, rule, match)
+            child = self._apply(state, rule, match)
             if child is not None and not self._is_less(state.cost, child.cost):
                 paying.append((child, rule, match))
-        self._make_together(paying)
+        self._apply_jointly(paying)
 
-    def _make_together(self, paying: list[tuple[_State, Rule, Match]]) -> None:
-        """Makes all rewrites that cost no more, the best first; of those that overlap the better.
+    def _apply_jointly(self, paying: list[tuple[_State, Rule, Match]]) -> None:
+        """Apply all rewrites that do not raise the cost, best first, skipping overlaps.
 
-        Those that cost as much may let others pay.
+        Rewrites of equal cost may enable others.
         """
         paying.sort(key=lambda each: each[0].cost.total_s)
         if len(paying) < 2:
@@ -493,25 +501,25 @@ class _Search:
             numbers = set(match.numbers)
             if numbers & touched or not numbers <= state.graph.nodes.keys():
                 continue
-            if not self._may_be_made(state, rule, match):
+            if not self._is_allowed(state, rule, match):
                 continue
-            child = self._tried(state, rule, match)
+            child = self._apply(state, rule, match)
             if child is not None and not self._is_less(state.cost, child.cost):
                 state = child
                 touched |= numbers
 
-    def _may_be_made(self, state: _State, rule: Rule, match: Match) -> bool:
-        if self.is_late():
-            raise _LateError
+    def _is_allowed(self, state: _State, rule: Rule, match: Match) -> bool:
+        if self.is_out_of_time():
+            raise _TimeLimitError
         reason = rule.refuses(state.graph, match)
         if reason:
             self.refusals.add(state.graph, rule, match, reason)
         return not reason
 
-    def _tried(self, state: _State, rule: Rule, match: Match) -> _State | None:
-        """The graph that a rewrite makes, if it is a new one."""
-        if self.is_late():
-            raise _LateError
+    def _apply(self, state: _State, rule: Rule, match: Match) -> _State | None:
+        """Return the graph after a rewrite, if it is new."""
+        if self.is_out_of_time():
+            raise _TimeLimitError
         rewrite = self._number(state, rule.name, match)
         made = state.made | {rewrite}
         if made not in self._by_made:
@@ -522,7 +530,7 @@ class _Search:
                 self.refusals.add(state.graph, rule, match, str(error))
                 return None
             if graph.digest not in self._by_digest:
-                return self._evaluated(state, graph, rule, match, rewrite)
+                return self._evaluate(state, graph, rule, match, rewrite)
             self._by_made[made] = self._by_digest[graph.digest]
         self.counts["duplicates"] += 1
         cost = self._by_made[made]
@@ -531,7 +539,7 @@ class _Search:
         return None
 
     def _number(self, state: _State, rule: str, match: Match) -> int:
-        """The number of a rewrite, the same where its nodes are; one made again has another."""
+        """Return the number of a rewrite: equal for equal nodes, different if applied again."""
         nodes = tuple(
             (role, tuple(state.identities.get(number, number) for number in numbers))
             for role, numbers in match.nodes
@@ -541,10 +549,10 @@ class _Search:
             number = self._rewrites.setdefault(number, len(self._rewrites))
         return number
 
-    def _evaluated(
+    def _evaluate(
         self, state: _State, graph: Graph, rule: Rule, match: Match, rewrite: int
     ) -> _State | None:
-        """What became of a graph by a rewrite; None: its cost cannot be compared."""
+        """Return the state after a rewrite; None: its cost is not comparable."""
         cost = self._cost(graph)
         self.counts["evaluated"] += 1
         if not cost.is_comparable(self.original.cost):
@@ -575,7 +583,7 @@ class _Search:
         if self._is_less(cost, self.best.cost):
             self.best = child
         if child is self.best or self._is_less(cost, self.best.cost, self.alpha):
-            self._put(child)
+            self._enqueue(child)
         else:
             self.counts["pruned"] += 1
         return child

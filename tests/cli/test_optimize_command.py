@@ -118,13 +118,13 @@ def test_mistakes_end_in_a_line_before_anything_is_searched(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--baseline compile --no-measure", "--baseline compile: has no effect where nothing is"),
-        ("--baseline compile --hardware h100", "and --hardware h100 is another"),
-        ("--rounds 3 --hardware h100", "--rounds 3: is for timings on this machine"),
+        ("--baseline compile --no-measure", "--baseline compile: has no effect without timings"),
+        ("--baseline compile --hardware h100", "but --hardware h100 is another one"),
+        ("--rounds 3 --hardware h100", "--rounds 3: requires timings on this machine"),
         ("--alpha 0.99", "--alpha 0.99: must be a number from 1"),
         ("--alpha nan", "--alpha nan: must be"),
         ("--budget 0", "--budget 0: must be a whole number of graphs from 1"),
-        ("--split 1", "--split 1: must be a whole number of operators from 2"),
+        ("--split 1", "--split 1: must be an integer of at least 2 operators"),
         ("--time-limit 0", "--time-limit 0.0: must be a number of seconds above 0"),
     ],
 )

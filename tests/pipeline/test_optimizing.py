@@ -29,8 +29,8 @@ from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.optimization_machine import (
     CompileError,
     Trials,
-    compiled_trials,
-    eager_trials,
+    time_compiled,
+    time_eager,
 )
 from roofline.pipeline.optimizing import optimize
 from roofline.run import RunOptions
@@ -213,7 +213,7 @@ def test_refusals_are_told_once_each() -> None:
 def test_what_is_faster_by_the_clock_is_the_result(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "time_eager", trials_of(1.25))
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "measured faster"
     assert (found.figures_before.measured_s, found.figures_after.measured_s) == (1.0, 0.8)
@@ -228,7 +228,7 @@ def test_what_is_faster_by_the_clock_is_the_result(
 def test_what_is_not_significantly_faster_is_given_up(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch, speedup: float
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(speedup))
+    monkeypatch.setattr(optimizing, "time_eager", trials_of(speedup))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "not faster"
@@ -253,7 +253,7 @@ def test_fewer_rules_may_win_by_the_clock(
         timed.extend(each.name for each in candidates[1:])
         return trials_of(0.9, 1.2)(candidates, **options)
 
-    monkeypatch.setattr(optimizing, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "time_eager", trials)
     layout = registered(
         monkeypatch,
         dropping("drop-second-relu", "aten.relu", keeps=True, safety="changes layout"),
@@ -277,7 +277,7 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
         timed.extend(each.name for each in candidates[1:])
         return trials_of(1.1, 1.5)(candidates, **options)
 
-    monkeypatch.setattr(optimizing, "eager_trials", trials)
+    monkeypatch.setattr(optimizing, "time_eager", trials)
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm,channels-last")
     assert timed == ["all rules", "other layout"]
@@ -295,7 +295,7 @@ def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
 def test_a_layout_that_loses_by_the_clock_is_no_find(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(0.8))
+    monkeypatch.setattr(optimizing, "time_eager", trials_of(0.8))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="channels-last")
     assert found.decision == "nothing found"
@@ -307,13 +307,13 @@ def test_a_layout_that_loses_by_the_clock_is_no_find(
 
 def test_without_timing_a_gain_is_called_predicted(here: HardwareProfile) -> None:
     found = optimize(Norms(), IMAGE, hardware=here, measure=False, rules="fold-batch-norm")
-    assert (found.decision, found.not_timed) == ("predicted faster", "it was not asked for")
+    assert (found.decision, found.not_timed) == ("predicted faster", "not requested")
 
 
 def test_without_a_compiler_eager_torch_decides(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "time_eager", trials_of(1.25))
     monkeypatch.setattr(optimization_machine.shutil, "which", lambda _: None)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "measured faster"
@@ -329,8 +329,8 @@ def test_the_baseline_decides_and_the_other_stands_beside(
             found, rounds=tuple(replace(each, baseline="compile") for each in found.rounds)
         )
 
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimizing, "compiled_trials", compiled)
+    monkeypatch.setattr(optimizing, "time_eager", trials_of(1.25))
+    monkeypatch.setattr(optimizing, "time_compiled", compiled)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "not faster"
     assert [each.baseline for each in found.rounds] == ["eager", "compile"]
@@ -348,7 +348,7 @@ def test_measured_costs_time_operators_and_tell_what_each_rewrite_saves(
             IsolatedSample(sample=Sample(times_s=(1.0,)), pace=UNKNOWN) for _ in calls
         ]
 
-    monkeypatch.setattr(optimization_machine, "_timed_calls", timed)
+    monkeypatch.setattr(optimization_machine, "_open_timer", timed)
     found = optimize(
         Norms(), IMAGE, hardware=here, cost="measured", measure=False, rules="fold-batch-norm"
     )
@@ -389,7 +389,7 @@ def dropping(
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> str:
-    registry.known_rules()
+    registry.all_rules()
     monkeypatch.setitem(registry._RULES, rule.name, rule)
     return rule.name
 
@@ -465,7 +465,7 @@ def processes_of(times: Sequence[Sequence[float]]) -> Callable[[], AbstractConte
 
 def test_rounds_are_compared_one_by_one() -> None:
     """The machine is twice as slow in the second round, for all: ratios are 2, 2 and 2.5."""
-    trials = eager_trials(
+    trials = time_eager(
         subjects_of("one", "other"),
         rounds=3,
         processes=processes_of([(2.0, 1.0, 2.0), (4.0, 2.0, 4.0), (2.0, 0.8, 2.0)]),
@@ -481,7 +481,7 @@ def test_rounds_are_compared_one_by_one() -> None:
 
 
 def test_one_round_proves_nothing() -> None:
-    trials = eager_trials(subjects_of("one"), rounds=1, processes=processes_of([(2.0, 1.0)]), on=on)
+    trials = time_eager(subjects_of("one"), rounds=1, processes=processes_of([(2.0, 1.0)]), on=on)
     assert trials.rounds[0].speedup == 2.0
     assert trials.fastest is None
 
@@ -493,7 +493,7 @@ def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
         raise roofline.RooflineError("backend said\nno")
 
     with pytest.raises(CompileError, match=r"torch\.compile failed: backend said no"):
-        compiled_trials(subjects_of("one"), processes=lambda: nullcontext(run), on=on)
+        time_compiled(subjects_of("one"), processes=lambda: nullcontext(run), on=on)
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -504,9 +504,9 @@ def test_a_compiler_that_fails_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch
     [
         ({"cost": "measured"}, InputError, "hardware='test' is another"),
         ({"measure": True}, InputError, "hardware='test' is another"),
-        ({"cost": "predicted"}, HardwareError, "nothing was learned of hardware 'test'"),
+        ({"cost": "predicted"}, HardwareError, "no usable calibration of hardware 'test'"),
         ({"cost": "guessed"}, InputError, "cost='guessed': choose bound, predicted or measured"),
-        ({"cost": "predicted", "fused": True}, InputError, "only bounds are known of fused"),
+        ({"cost": "predicted", "fused": True}, InputError, "fused kernels have minimum times only"),
         ({"baseline": "tvm"}, InputError, "baseline='tvm': choose eager or compile"),
         ({"rounds": 0}, InputError, "rounds=0"),
         ({"split": 0}, InputError, "split=0"),
@@ -594,7 +594,7 @@ class CheaperLast:
 
     basis = "bound"
 
-    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
         images = [node for node in graph.nodes.values() if node.op == "aten.conv2d"]
         last = sum(is_channels_last(each.type) for each in images)
         others = sum(node.op == "aten.contiguous" for node in graph.nodes.values())
@@ -603,7 +603,7 @@ class CheaperLast:
 
 
 def test_regions_of_pieces_are_parts_of_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimization_machine, "BoundCosts", lambda *_: CheaperLast())
+    monkeypatch.setattr(optimization_machine, "MinimumTimeCosts", lambda *_: CheaperLast())
     model = Deep()
     found = optimize(
         model, IMAGE, hardware=MACHINE, rules="channels-last,drop-identity", split=6, alpha=1.0
@@ -632,12 +632,12 @@ def test_what_could_not_be_compared_is_not_chosen(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: Any) -> Any:
         raise RuntimeError("in no such type")
 
-    monkeypatch.setattr(proof, "outputs_of", refuse)
+    monkeypatch.setattr(proof, "run_model", refuse)
     model = Norms()
     found = optimize(model, IMAGE, hardware=MACHINE, rules="fold-batch-norm")
     assert found.decision == "nothing found"
     assert found.module is model
-    assert any("no outputs could be compared" in each for each in found.warnings)
+    assert any("outputs could not be compared" in each for each in found.warnings)
 
 
 class Encoder(nn.Module):
@@ -659,4 +659,4 @@ def test_what_gains_on_the_graph_alone_is_not_told_as_faster() -> None:
     found = optimize(model, (1, 4, 16), hardware=MACHINE, rules="drop-identity,drop-dropout")
     assert found.decision == "nothing found"
     assert found.module is model
-    assert any("no less than the model itself" in each for each in found.warnings)
+    assert any("not less than the model" in each for each in found.warnings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline.analysis import Analysis
 from roofline.machine.hardware import Duration, HardwareProfile, Overhead
-from roofline.substitution.costs import launches_on
+from roofline.substitution.costs import launch_times
 from roofline.substitution.result import (
     Figures,
     Optimization,
@@ -83,7 +83,7 @@ def _expanded(net: Network, x: TensorSpec, squeezed: int, kernel: int, name: str
 
 def cost_of(analysis: Analysis) -> float:
     """Bounds and launches."""
-    launches = launches_on(analysis.hardware).usual_s
+    launches = launch_times(analysis.hardware).default_s
     return sum((row.eager_min_time_s or 0.0) + launches for row in analysis.operators)
 
 

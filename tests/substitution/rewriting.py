@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.counting import records
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import CapturedModel, capture_graph
+from roofline.substitution.graphs.counting import count_records
 from roofline.substitution.graphs.graph import INPUT, Graph
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.rule import Match, Rule, rules_named
+from roofline.substitution.rules.rule import Match, Rule, select_rules
 from roofline.workload.operators import State
 
 OPERATORS = Operators()
@@ -94,7 +94,7 @@ class Rewritten:
 
 def rule_named(name: str) -> Rule:
     """The rule."""
-    (rule,) = rules_named(name)
+    (rule,) = select_rules(name)
     return rule
 
 
@@ -132,7 +132,7 @@ def in_float64(module: torch.nn.Module) -> torch.nn.Module:
 
 def counts(graph: Graph) -> tuple[int, int, int]:
     """Launches, byte, and FLOP of convolutions."""
-    found = records(graph, OPERATORS).records
+    found = count_records(graph, OPERATORS).records
     working = [each for each in found if each.state is not State.FREE]
     flop = [each.work.flop for each in working if "conv" in each.op]
     return len(working), sum(each.work.traffic_bytes for each in working), sum(filter(None, flop))
@@ -140,7 +140,7 @@ def counts(graph: Graph) -> tuple[int, int, int]:
 
 def capture_of(module: torch.nn.Module, *args: Any, **kwargs: Any) -> CapturedModel:
     """What is captured of a module, as it is, which messages call "it"."""
-    return captured(module, args, kwargs, name="it", operators=OPERATORS)
+    return capture_graph(module, args, kwargs, name="it", operators=OPERATORS)
 
 
 def graph_of(module: torch.nn.Module, *inputs: Any) -> Graph:
@@ -151,12 +151,12 @@ def graph_of(module: torch.nn.Module, *inputs: Any) -> Graph:
 def rewritten(module: torch.nn.Module, inputs: tuple[Any, ...], *names: str) -> Rewritten:
     """A model after rules were applied wherever they can be, one after the other, in float64."""
     before = in_float64(module)
-    capture = captured(before, _cast(inputs, torch.float64), operators=OPERATORS)
+    capture = capture_graph(before, _cast(inputs, torch.float64), operators=OPERATORS)
     graph, times = capture.graph, 0
     for name in names:
         graph, more = applied_everywhere(graph, name)
         times += more
-    after = built(capture, graph)
+    after = build_module(capture, graph)
     return Rewritten(before=before, capture=capture, graph=graph, times=times, after=after)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.substitution.graphs.graph import Editor, Graph, RewriteError, Value
-from roofline.substitution.pieces import search_in_pieces
+from roofline.substitution.partitioned_search import search_partitions
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search import UNKNOWN_TIME, Around, Found, search
+from roofline.substitution.search import UNKNOWN_TIME, RestOfModel, SearchResult, search
 from tests.substitution.toy_graphs import (
     Builder,
     ToyCosts,
@@ -38,7 +38,7 @@ RULES = (
     dropped("drop-c", "c"),
     joined("join-b", "b"),
 )
-REST = Around(total_s=1.0)
+REST = RestOfModel(total_s=1.0)
 """Alone, a graph without operators costs nothing, and every other infinitely many times that."""
 
 MERGE = merged("merge-b", "b", "bb")
@@ -71,7 +71,7 @@ def test_with_any_alpha_it_meets_every_graph(rules: tuple[Rule, ...], seed: int,
     costs = ToyCosts(SECONDS)
 
     found = search(
-        graph, rules, costs, complete, alpha=math.inf, budget=10**6, around=REST, is_thorough=True
+        graph, rules, costs, complete, alpha=math.inf, budget=10**6, rest=REST, is_exhaustive=True
     )
 
     every = every_graph(graph, rules)
@@ -148,11 +148,11 @@ def test_alpha_counts_what_the_rest_of_the_model_costs() -> None:
     graph, rules, costs = uphill()
 
     found = search(
-        graph, rules, costs, complete, alpha=1.01, around=Around(total_s=30.0, touched_bytes=7)
+        graph, rules, costs, complete, alpha=1.01, rest=RestOfModel(total_s=30.0, touched_bytes=7)
     )
 
     assert len(found.best.history) == 2  # 41.3 / 40.9 = 1.0098
-    assert {around_bytes for _, around_bytes in costs.calls} == {7}
+    assert {rest_bytes for _, rest_bytes in costs.calls} == {7}
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_steps_uphill_far_from_each_other_are_not_combined() -> None:
 
     assert found.statistics.ended == "exhausted"
     assert found.statistics.evaluated == 12
-    thorough = search(graph, rules, costs, complete, alpha=1.05, budget=40, is_thorough=True)
+    thorough = search(graph, rules, costs, complete, alpha=1.05, budget=40, is_exhaustive=True)
     assert thorough.statistics.ended == "budget"
     # The same graph by two ways is a duplicate.
     builder = Builder()
@@ -267,9 +267,9 @@ def test_what_is_passed_over_takes_nothing_from_what_is_found(seed: int, size: i
     rules = (dropped("drop", "identity"), renamed("enlarge", "a", "b"), merged("merge", "b", "bb"))
     costs = ToyCosts({"a": 1.0, "b": 1.1, "bb": 1.2, "identity": 0.1, "split": 0.0})
 
-    quick = search(graph, rules, costs, complete, alpha=1.3, around=REST)
+    quick = search(graph, rules, costs, complete, alpha=1.3, rest=REST)
     thorough = search(
-        graph, rules, costs, complete, alpha=1.3, around=REST, budget=10**6, is_thorough=True
+        graph, rules, costs, complete, alpha=1.3, rest=REST, budget=10**6, is_exhaustive=True
     )
 
     assert quick.best.cost.total_s == pytest.approx(thorough.best.cost.total_s, rel=1e-12)
@@ -361,7 +361,7 @@ def test_the_budget_is_how_many_graphs_are_looked_through(budget: int) -> None:
         complete,
         alpha=math.inf,
         budget=budget,
-        is_thorough=True,
+        is_exhaustive=True,
         progress=lambda fraction, words: said.append((fraction, words)),
     )
 
@@ -407,12 +407,12 @@ def test_the_time_limit_holds_between_two_rewrites() -> None:
     ],
 )
 def test_what_is_no_search(options: dict[str, Any], said: str) -> None:
-    for searching in (search, search_in_pieces):
+    for searching in (search, search_partitions):
         with pytest.raises(InputError, match=said):
             searching(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, **options)
 
 
-def said_of(found: Found) -> str:
+def said_of(found: SearchResult) -> str:
     """All that a search found, in words that two processes can compare."""
     lines = [f"{found.statistics.evaluated} {found.statistics.duplicates}"]
     for candidate in found.candidates:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import captured
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import capture_graph
 from tests.substitution.rewriting import (
     CONVOLUTIONS,
     OPERATORS,
@@ -101,13 +101,13 @@ def test_half_precision_is_folded_before_it_is_rounded(dtype: torch.dtype, norm_
     model = copy.deepcopy(exact)
     (model if norm_too else next(model.children())).to(dtype)
     inputs = random(2, 3, 6, 6).to(dtype)
-    capture = captured(model, (inputs,), operators=OPERATORS)
+    capture = capture_graph(model, (inputs,), operators=OPERATORS)
     graph, times = applied_everywhere(capture.graph, "fold-batch-norm")
     assert times == 1
     assert ops(graph) == {"conv2d": 1}
     with torch.no_grad():
         reference = exact(inputs.float())
-        before, after = model(inputs), built(capture, graph)(inputs)
+        before, after = model(inputs), build_module(capture, graph)(inputs)
         assert after.dtype == before.dtype == dtype
 
         def error(result: Tensor) -> float:
@@ -158,8 +158,8 @@ IMAGE, FOLD = (1, 2, 3, 3), "fold-batch-norm"
 @pytest.mark.parametrize(
     ("model", "shape", "rule", "words"),
     [
-        (_also(lambda y, z: y + z), IMAGE, FOLD, "takes what convolution gives, too"),
-        (_also(lambda y, z: (y, z)), IMAGE, FOLD, "the model returns what convolution gives"),
+        (_also(lambda y, z: y + z), IMAGE, FOLD, "also reads the output of convolution"),
+        (_also(lambda y, z: (y, z)), IMAGE, FOLD, "the model returns the output of convolution"),
         (_shared("module"), IMAGE, FOLD, "is shared with"),
         (_shared("kernel"), IMAGE, FOLD, "is tied"),
         (_shared("norm"), IMAGE, FOLD, "is tied"),
@@ -169,7 +169,7 @@ IMAGE, FOLD = (1, 2, 3, 3), "fold-batch-norm"
                 kernel=nn.Parameter(random(2, 2, 1, 1)),
                 norm=nn.BatchNorm2d(2),
             ),
-            *(IMAGE, FOLD, "is computed when the model runs"),
+            *(IMAGE, FOLD, "is computed at run time"),
         ),
         (
             # A norm that is in training even in evaluation.
@@ -177,11 +177,11 @@ IMAGE, FOLD = (1, 2, 3, 3), "fold-batch-norm"
                 lambda m, x: nn.functional.batch_norm(m.convolution(x), None, None, training=True),
                 convolution=nn.Conv2d(2, 2, 1),
             ),
-            *(IMAGE, FOLD, "takes its statistics from what it is given"),
+            *(IMAGE, FOLD, "computes statistics from its input"),
         ),
         (
             nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2, track_running_stats=False)),
-            *(IMAGE, FOLD, "1 takes its statistics from what it is given"),
+            *(IMAGE, FOLD, "1 computes statistics from its input"),
         ),
         (
             nn.Sequential(nn.ConvTranspose2d(2, 2, 1), nn.BatchNorm2d(2)),

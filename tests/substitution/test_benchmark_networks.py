@@ -10,11 +10,11 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import captured
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import capture_graph
 from roofline.substitution.graphs.graph import Editor
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.rule import rules_named
+from roofline.substitution.rules.rule import select_rules
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "networks"
 
@@ -72,8 +72,8 @@ def test_repvgg_becomes_a_chain_of_3x3_convolutions():
     library = loaded("repvgg")
     module = library.RepVGG().eval()
     operators = Operators()
-    model = captured(module, (torch.randn(1, 3, 64, 64),), operators=operators)
-    (rule,) = rules_named("sum-convolutions")
+    model = capture_graph(module, (torch.randn(1, 3, 64, 64),), operators=operators)
+    (rule,) = select_rules("sum-convolutions")
     graph = model.graph
     while places := [each for each in rule.pattern.matches(graph) if not rule.refuses(graph, each)]:
         editor = Editor(graph, operators.complete, rule.name)
@@ -89,4 +89,4 @@ def test_repvgg_becomes_a_chain_of_3x3_convolutions():
             sizes += 9 * channels * filters + filters
             channels = filters
     sizes += channels * 1000 + 1000
-    assert sum(each.numel() for each in built(model, graph).parameters()) == sizes
+    assert sum(each.numel() for each in build_module(model, graph).parameters()) == sizes

@@ -295,18 +295,18 @@ def _activated() -> nn.Module:
         *(
             ("sum-convolutions", model, words)
             for model, words in (
-                (Parallel(_one(), _one(), meet=_scaled), "multiplies by alpha=2"),
+                (Parallel(_one(), _one(), meet=_scaled), "has alpha=2"),
                 (
                     Parallel(_one(), _one(), meet=lambda y: torch.cat([y[0] + y[1], y[0]], 1)),
-                    "cat takes what branches.0",
+                    "cat also reads the output of branches.0",
                 ),
                 (
                     Parallel(_one(), _one(), meet=lambda y: (y[0] + y[1], y[0])),
-                    "the model returns what",
+                    "the model returns the output",
                 ),
-                (Parallel(_one(), nn.Conv2d(2, 1, 1)), "repeats a smaller tensor"),
+                (Parallel(_one(), nn.Conv2d(2, 1, 1)), "broadcasts a smaller tensor"),
                 (tied_branches(meet=sum_of), "weight branches.0.weight is tied"),
-                (Parallel(_activated(), _activated()), "branches.0.1 stands before the addition"),
+                (Parallel(_activated(), _activated()), "branches.0.1 precedes the addition"),
                 (
                     Parallel(_one(), nn.Conv2d(2, 2, 1, groups=2)),
                     "the convolutions differ in groups: 1, 2",
@@ -325,38 +325,38 @@ def _activated() -> nn.Module:
                 ),
                 (
                     Parallel(nn.Conv2d(2, 2, 1, 3), nn.Conv2d(2, 2, 3, 3)),
-                    "kernels of 1x1, 3x3 lie at different places of what they take",
+                    "kernels of 1x1, 3x3 are not aligned",
                 ),
-                (Parallel(*_flat()), "one kernel of 3x3 has more work than 1x3, 3x1"),
+                (Parallel(*_flat()), "one kernel of 3x3 has more FLOP than 1x3, 3x1"),
                 (
                     # Added twice, and work once.
                     Parallel(*_flat(), meet=lambda y: sum_of([y[0], y[1], y[0], y[0]])),
-                    "one kernel of 3x3 has more work than 1x3, 3x1",
+                    "one kernel of 3x3 has more FLOP than 1x3, 3x1",
                 ),
                 (
                     Parallel(_one(), _NO_STATISTICS),
-                    "branches.1 takes its statistics from what it is given",
+                    "branches.1 computes statistics from its input",
                 ),
             )
         ),
         *(
             ("absorb-residual", model, words)
             for model, words in (
-                (Parallel(_one(), nn.Identity(), meet=_scaled), "by alpha=2"),
-                (Parallel(nn.Identity(), nn.Conv2d(2, 1, 1)), "repeats a smaller"),
+                (Parallel(_one(), nn.Identity(), meet=_scaled), "has alpha=2"),
+                (Parallel(nn.Identity(), nn.Conv2d(2, 1, 1)), "broadcasts a smaller"),
                 (
                     # The convolution is called twice.
                     Model(lambda m, x: m.one((m.one(x) + x).relu()), one=_one()),
                     "weight one.weight is shared with one",
                 ),
-                (Parallel(_activated(), nn.Identity()), "branches.0.1 stands before the addition"),
+                (Parallel(_activated(), nn.Identity()), "branches.0.1 precedes the addition"),
                 (
                     Parallel(nn.Conv2d(2, 2, 2, padding=1, dilation=2), nn.Identity()),
-                    "a kernel of 2x2 moves what it takes",
+                    "an even kernel size 2x2 shifts its input",
                 ),
                 (
                     Parallel(nn.Conv2d(2, 2, 1, padding="same"), nn.Identity()),
-                    "the padding of branches.0 is 'same', not numbers",
+                    "branches.0 has padding 'same' instead of numbers",
                 ),
                 (
                     Parallel(nn.ConvTranspose2d(2, 2, 1), nn.Identity()),
@@ -364,7 +364,7 @@ def _activated() -> nn.Module:
                 ),
                 (
                     Parallel(nn.Sequential(_one(), _NO_STATISTICS), nn.Identity()),
-                    "branches.0.1 takes its statistics from what it is given",
+                    "branches.0.1 computes statistics from its input",
                 ),
             )
         ),
@@ -382,13 +382,13 @@ def test_it_is_said_why_terms_are_not_added_up(rule: str, model: nn.Module, word
             "absorb-residual",
             Parallel(nn.Identity(), nn.Conv1d(2, 2, 3, stride=2, padding=4)),
             (1, 2, 6),
-            "a stride of 2 leaves elements out",
+            "a stride of 2 skips elements",
         ),
         (
             "absorb-residual",
             Parallel(nn.Conv1d(1, 3, 1), nn.Identity()),
             (1, 1, 4),
-            "an addition repeats a smaller tensor",
+            "an addition broadcasts a smaller tensor",
         ),
         (
             # Without a batch.

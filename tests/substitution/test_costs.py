@@ -20,15 +20,15 @@ from roofline.machine.hardware import Duration, HardwareProfile, Overhead
 from roofline.machine.pace import Pace
 from roofline.placement import Roof, place
 from roofline.substitution.costs import (
-    BoundCosts,
     FusedCosts,
-    Launches,
+    LaunchTimes,
     MeasuredCosts,
+    MinimumTimeCosts,
     PredictedCosts,
-    launches_on,
+    launch_times,
 )
-from roofline.substitution.graphs.capturing import captured
-from roofline.substitution.graphs.counting import Counted, records
+from roofline.substitution.graphs.capturing import capture_graph
+from roofline.substitution.graphs.counting import Counted, count_records
 from roofline.substitution.graphs.graph import Graph
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import trace_residency
@@ -45,8 +45,8 @@ CACHED = profile(
         level("DRAM", None, {"read": {1: 10.0}}),
     ],
 )
-TWO_SECONDS = Launches(usual_s=2.0, said="")
-NO_LAUNCHES = Launches(usual_s=0.0, said="")
+TWO_SECONDS = LaunchTimes(default_s=2.0, source="")
+NO_LAUNCHES = LaunchTimes(default_s=0.0, source="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +57,23 @@ class Given:
     calls: tuple[Call | None, ...] = ()
     node_of: tuple[int, ...] = ()
 
-    def __call__(self, graph: Graph, /, *, around_bytes: int = 0) -> Any:
-        if not around_bytes:
+    def __call__(self, graph: Graph, /, *, rest_bytes: int = 0) -> Any:
+        if not rest_bytes:
             return self
-        rest = tensor(999, around_bytes, of="uint8", role=Role.BUFFER)
+        rest = tensor(999, rest_bytes, of="uint8", role=Role.BUFFER)
         return replace(self, records=(*self.records, record([rest], [])))
 
 
 def graph_of(model: nn.Module, *inputs: torch.Tensor) -> Graph:
-    return captured(model.eval(), inputs, operators=OPERATORS).graph
+    return capture_graph(model.eval(), inputs, operators=OPERATORS).graph
 
 
 POINTWISE = nn.Conv2d(1, 1, 1, bias=False)
 SLOW = profile([ceiling(1.0)], [level("DRAM", None, {"read": {1: 10.0}})])
 
 
-def count(graph: Graph, /, *, around_bytes: int = 0) -> Counted:
-    return records(graph, OPERATORS, around_bytes=around_bytes)
+def count(graph: Graph, /, *, rest_bytes: int = 0) -> Counted:
+    return count_records(graph, OPERATORS, rest_bytes=rest_bytes)
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_bounds_and_launches_add_up() -> None:
             record([tensor(1, 10)], [tensor(2, 20)], flop=3000),
         )
     )
-    cost = BoundCosts(given, Roof(ONLY_DRAM, 1), TWO_SECONDS).cost(EMPTY)
+    cost = MinimumTimeCosts(given, Roof(ONLY_DRAM, 1), TWO_SECONDS).cost(EMPTY)
     assert cost.total_s == pytest.approx(12 + 30 + 4)
     assert (cost.launches, cost.traffic_bytes, cost.flop, cost.unknown) == (2, 240, 3500, ())
 
@@ -102,15 +102,15 @@ def test_unknown_time_is_never_zero() -> None:
             record([tensor(2, 10, of="float64")], [tensor(3, 10, of="float64")], flop=1, op="b"),
         )
     )
-    cost = BoundCosts(given, Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
+    cost = MinimumTimeCosts(given, Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
     assert cost.total_s == pytest.approx(12)
     assert cost.unknown == ("aten.mystery", "b")
     assert cost.flop is None
-    other = BoundCosts(Given(records=given.records[:1]), Roof(ONLY_DRAM, 1), NO_LAUNCHES)
+    other = MinimumTimeCosts(Given(records=given.records[:1]), Roof(ONLY_DRAM, 1), NO_LAUNCHES)
     assert not other.cost(EMPTY).is_comparable(cost)
     # Whole numbers have no ceiling, and are bound by their bytes.
     numbers = record([tensor(0, 10, of="int64")], [tensor(1, 10, of="int64")], flop=10)
-    cost = BoundCosts(Given(records=(numbers,)), Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
+    cost = MinimumTimeCosts(Given(records=(numbers,)), Roof(ONLY_DRAM, 1), NO_LAUNCHES).cost(EMPTY)
     assert (cost.total_s, cost.unknown) == (pytest.approx(16), ())
     # A fused kernel with an unknown part is unknown as a whole.
     chain = (
@@ -132,8 +132,8 @@ def test_unknown_time_is_never_zero() -> None:
 def test_a_piece_finds_its_weights_where_the_model_leaves_them() -> None:
     """100 byte wait in the cache (1 s), unless 2000 others were touched meanwhile (10 s)."""
     given = Given(records=(record([tensor(0, 25, role=Role.PARAMETER)], [], flop=0),))
-    costs = BoundCosts(given, Roof(CACHED, 1), NO_LAUNCHES)
-    alone, within = costs.cost(EMPTY), costs.cost(EMPTY, around_bytes=2000)
+    costs = MinimumTimeCosts(given, Roof(CACHED, 1), NO_LAUNCHES)
+    alone, within = costs.cost(EMPTY), costs.cost(EMPTY, rest_bytes=2000)
     assert (alone.total_s, within.total_s) == (pytest.approx(1), pytest.approx(10))
     # What stands for the rest of the model is no part of the piece.
     assert (
@@ -145,7 +145,7 @@ def test_remembered_bounds_are_those_of_the_placement() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
     graph = graph_of(model, torch.randn(1, 3, 12, 12))
     roof = Roof(CACHED, 1)
-    costs = BoundCosts(count, roof, NO_LAUNCHES)
+    costs = MinimumTimeCosts(count, roof, NO_LAUNCHES)
     counted = count(graph).records
     expected = sum(
         each.eager_min_time_s or 0.0 for each in place(counted, trace_residency(counted), roof)
@@ -169,7 +169,7 @@ def test_remembered_bounds_are_those_of_the_placement() -> None:
 def test_a_fused_kernel_is_one_launch_with_the_work_of_its_members(
     behind: nn.Module,
     machine: HardwareProfile,
-    launches: Launches,
+    launches: LaunchTimes,
     total_s: float,
     traffic_bytes: int,
     flop: int,
@@ -196,14 +196,14 @@ def test_launches_are_those_that_the_profile_knows() -> None:
     cpu = with_overheads(
         "cpu", overhead("dispatch of add", 1e-6), overhead("dispatch of linear", 3e-6)
     )
-    launches = launches_on(cpu)
+    launches = launch_times(cpu)
     product = replace(record([], []), type="matrix product")
     assert (launches.of(record([], [])), launches.of(product)) == (1e-6, 3e-6)
     device = with_overheads("cuda", overhead("launch of an empty kernel", 8e-6))
-    assert launches_on(device).of(product) == 8e-6
-    assert "8.0 µs (launch of an empty kernel)" in launches_on(device).said
-    assert launches_on(ONLY_DRAM).of(product) == 0
-    assert "does not know what a launch costs" in launches_on(ONLY_DRAM).said
+    assert launch_times(device).of(product) == 8e-6
+    assert "8.0 µs (launch of an empty kernel)" in launch_times(device).source
+    assert launch_times(ONLY_DRAM).of(product) == 0
+    assert "has no launch overhead" in launch_times(ONLY_DRAM).source
 
 
 # -- predictions -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.building import build_module
 from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.rules import rule as registry
 from roofline.substitution.rules.rule import Match, Rule
@@ -25,9 +25,9 @@ def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
     (code,) = (each for each in re.findall(r"```python\n(.*?)```", text, re.S) if "Rule(" in each)
     file = tmp_path / "scale.py"
     file.write_text(code, encoding="utf-8")
-    registry.known_rules()
+    registry.all_rules()
     monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # pyright: ignore[reportPrivateUsage]
-    (found,) = registry.rules_named(str(file))
+    (found,) = registry.select_rules(str(file))
     yield found
 
 
@@ -48,7 +48,7 @@ def test_it_takes_the_number_into_the_weights(rule: Rule, bias: bool):
     graph = rule.applied(found.graph, match, OPERATORS.complete)
     assert [node.op for node in graph.nodes.values()] == ["input", "aten.linear", "aten.linear"]
     x = torch.randn(2, 5, dtype=torch.float64)
-    result = built(found, graph).double()(x)
+    result = build_module(found, graph).double()(x)
     assert torch.allclose(result, module.double()(x), rtol=1e-6)
 
 
@@ -56,7 +56,7 @@ def test_it_takes_the_number_into_the_weights(rule: Rule, bias: bool):
     ("module", "why"),
     [
         (scaled(lambda m, x: m.inner(x) * x.sum()), "it is multiplied by a tensor"),
-        (scaled(lambda m, x: (y := m.inner(x)) * 0.25 + y), "takes what inner gives, too"),
+        (scaled(lambda m, x: (y := m.inner(x)) * 0.25 + y), "also reads the output of inner"),
         (scaled(lambda m, x: m.inner(x) * 0.25 + m.inner(x + 1)), "is shared with"),
     ],
     ids=["tensor", "taken twice", "shared weight"],
@@ -70,4 +70,4 @@ def test_every_rule_is_in_the_docs():
     text = (ROOT / "docs" / "how-to" / "optimizing.md").read_text(encoding="utf-8")
     table = text.partition("## Rules")[2].partition("## Report")[0]
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table))
-    assert {each.name for each in registry.known_rules()} <= listed
+    assert {each.name for each in registry.all_rules()} <= listed

@@ -15,7 +15,7 @@ import torch
 from torch import fx, nn
 
 from roofline.errors import InputError, ModelError
-from roofline.substitution.graphs.building import built, plain
+from roofline.substitution.graphs.building import as_plain_module, build_module
 from roofline.substitution.graphs.capturing import CapturedModel, structure_of
 from roofline.substitution.graphs.graph import Editor, Graph, TensorType, Value, Weight, contiguous
 from roofline.substitution.rules import rule as registry
@@ -25,7 +25,7 @@ from tests.substitution.rewriting import OPERATORS, Model, capture_of
 
 def _built(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     model = capture_of(module, *args, **kwargs)
-    return built(model, model.graph)
+    return build_module(model, model.graph)
 
 
 def _assert_equal(found: Any, expected: Any) -> None:
@@ -107,10 +107,10 @@ def test_built_modules_are_called_like_the_model(call: str) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"scale": 3.0}, "argument 'scale' was 2.0 when"),
-        ({"sizes": (1, 3)}, r"argument 'sizes' was \(1, 2\) when"),
-        ({"mask": torch.ones(2)}, "argument 'mask' was None when"),
-        ({"other": torch.ones(2)}, "argument 'others' was {} when"),
+        ({"scale": 3.0}, "argument 'scale' is fixed to 2.0"),
+        ({"sizes": (1, 3)}, r"argument 'sizes' is fixed to \(1, 2\)"),
+        ({"mask": torch.ones(2)}, "argument 'mask' is fixed to None"),
+        ({"other": torch.ones(2)}, "argument 'others' is fixed to {}"),
     ],
 )
 def test_arguments_that_are_in_the_graph_cannot_change(more: dict[str, Any], words: str) -> None:
@@ -170,7 +170,7 @@ def _exported_as_it_is(module: nn.Module) -> Any:
 
 def _exported(module: nn.Module) -> Any:
     given = {"input": torch.randn(_IMAGE)}
-    return torch.export.export(plain(module), (), given, strict=False).module()
+    return torch.export.export(as_plain_module(module), (), given, strict=False).module()
 
 
 def _compiled(module: nn.Module) -> Any:
@@ -203,7 +203,9 @@ def test_what_is_exported_gets_arguments_by_their_names() -> None:
 
     module, x = Subtracts(), torch.randn(2)
     found = _built(module, left=x, right=x + 1)
-    program = torch.export.export(plain(found), (), {"right": x + 1, "left": x}, strict=False)
+    program = torch.export.export(
+        as_plain_module(found), (), {"right": x + 1, "left": x}, strict=False
+    )
     assert torch.equal(program.module()(right=x + 1, left=x), module(x, x + 1))
 
 
@@ -229,7 +231,7 @@ def test_other_weights_by_name() -> None:
     model = capture_of(nn.Linear(2, 2), torch.ones(2))
     other = {"weight": torch.eye(2).double(), "bias": torch.zeros(2).double()}
     given = torch.tensor([1.0, 2.0]).double()
-    assert torch.equal(built(model, model.graph, weights=other)(given), given)
+    assert torch.equal(build_module(model, model.graph, weights=other)(given), given)
 
 
 def test_types_that_operators_name_are_cast_with_the_weights() -> None:
@@ -256,10 +258,10 @@ def test_operators_that_may_not_overwrite_do_not() -> None:
     both = Graph(
         nodes=graph.nodes, outputs=(*graph.outputs, Value(product)), next_number=graph.next_number
     )
-    found = built(replace(model, form=replace(model.form, result=form)), both)
+    found = build_module(replace(model, form=replace(model.form, result=form)), both)
     relu, negative = found(torch.ones(2))
     assert (relu.tolist(), negative.tolist()) == ([0.0, 0.0], [-1.0, -1.0])
-    alone = built(model, graph)
+    alone = build_module(model, graph)
     assert "relu_" in str(alone.code)
     assert "relu_(" not in str(found.code)
 
@@ -288,7 +290,7 @@ def _of_another_shape(weight: torch.Tensor) -> torch.Tensor:
 @pytest.fixture
 def constructors(monkeypatch: pytest.MonkeyPatch) -> None:
     # Those of the toolkit are registered when they are first asked for, and not again.
-    registry.known_rules()
+    registry.all_rules()
     monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
     chain = Chain(steps=(Step(role="x", ops=frozenset()),))
     registry.register_rule(
@@ -337,7 +339,7 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
         third = Weight(type=weight.type, made_by="doubled", of=(weight,), options=(("by", 1 / 3),))
         return Weight(type=turned, made_by="permuted", of=(third, order))
 
-    found = built(model, _with_weight(model, change))
+    found = build_module(model, _with_weight(model, change))
     (name,) = [name for name, _ in found.named_parameters()]
     assert name == "permuted_head_weight"
     made = found.get_parameter(name)
@@ -353,7 +355,7 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
     ("name", "words"),
     [
         ("failing", "the weight constructor 'failing' failed: no such luck"),
-        ("of-another-shape", r"'of-another-shape' gives \(1, 3\), where \(2, 3\) is declared"),
+        ("of-another-shape", r"'of-another-shape' returned \(1, 3\), but declares \(2, 3\)"),
         ("nobody", "nobody"),
         ("", "the model has no weight 'strange'"),
     ],
@@ -369,4 +371,4 @@ def test_constructors_that_fail_and_weights_that_are_not_there_are_named(
     model = capture_of(_ordered(), torch.randn(4, 3))
     graph = _with_weight(model, made)
     with pytest.raises((ModelError, InputError), match=words):
-        built(model, graph)
+        build_module(model, graph)

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from roofline.errors import ModelError
-from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.building import build_module
 from roofline.substitution.graphs.capturing import CapturedModel
 from roofline.substitution.graphs.graph import INPUT, Value
 from tests.substitution.rewriting import Model, capture_of
@@ -36,7 +36,7 @@ def _of(function: Callable[..., Any]) -> nn.Module:
 def _gives_the_same(module: nn.Module, *args: Any) -> CapturedModel:
     """The capture, once the module built of it gave what the model gives."""
     model = capture_of(module, *args)
-    rebuilt = built(model, model.graph)
+    rebuilt = build_module(model, model.graph)
     with torch.no_grad():
         expected = module.eval()(*copy.deepcopy(args))
         found = rebuilt(*copy.deepcopy(args))
@@ -111,7 +111,7 @@ def test_what_is_called_wrongly_is_left_as_it_was() -> None:
         capture_of(module, torch.randn(1, 2))
     assert "\n" not in str(raised.value)
     assert all(each.training for each in module.modules())
-    with pytest.raises(ModelError, match="it is not called like that: missing a required argument"):
+    with pytest.raises(ModelError, match="it: invalid arguments: missing a required argument"):
         capture_of(nn.Linear(2, 2))
 
 
@@ -148,7 +148,7 @@ def test_a_weight_that_is_returned_is_an_output() -> None:
     module: Any = Model(lambda m, x: (x + 1, m.linear.weight), linear=nn.Linear(2, 2))
     model = capture_of(module, torch.ones(2))
     assert getattr(model.graph.outputs[1], "name", "") == "linear.weight"
-    assert built(model, model.graph)(torch.ones(2))[1] is module.linear.weight
+    assert build_module(model, model.graph)(torch.ones(2))[1] is module.linear.weight
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def _view_then_base(x: torch.Tensor) -> torch.Tensor:
         (_later_users, ()),
         (
             _view_is_overwritten,
-            ("what the model writes into parts of tensors is copied in the graph",),
+            ("writes to parts of tensors are copies in the graph",),
         ),
         (_halves, ()),
         (_view_then_base, None),
@@ -221,9 +221,9 @@ def test_what_is_overwritten_is_taken_by_whoever_comes_later(
 
 def test_overwriting_an_input_is_said() -> None:
     model = _gives_the_same(_of(lambda x: x.relu_() + 1), torch.randn(4))
-    assert model.notes == ("the model overwrites what it is called with; the graph does not",)
+    assert model.notes == ("the model overwrites its inputs; the graph does not",)
     given = torch.tensor([-1.0, 1.0, -1.0, 1.0])
-    built(model, model.graph)(given)
+    build_module(model, model.graph)(given)
     assert given.tolist() == [-1.0, 1.0, -1.0, 1.0]
 
 
@@ -257,12 +257,12 @@ def _autocast(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (_counter(), "it changes its own 'calls' while it runs"),
-        (_of(lambda x: x if x.sum() > 0 else -x), "depends on the values in a tensor"),
-        (_of(lambda x: x[x > 0]), "depends on the values in a tensor"),
-        (_of(lambda x: (x, x.sum().item())), "depends on the values in a tensor"),
+        (_counter(), "it modifies its own 'calls' while running"),
+        (_of(lambda x: x if x.sum() > 0 else -x), "depends on tensor values"),
+        (_of(lambda x: x[x > 0]), "depends on tensor values"),
+        (_of(lambda x: (x, x.sum().item())), "depends on tensor values"),
         (_of(_autocast), "torch.autocast"),
-        (_of(lambda x: {"x": x, "f": print}), "of type builtin_function_or_method"),
+        (_of(lambda x: {"x": x, "f": print}), "of unsupported type builtin_function_or_method"),
     ],
 )
 def test_what_cannot_be_captured_is_said_in_a_line(
@@ -298,7 +298,7 @@ def test_torch_fx_takes_what_torch_export_does_not() -> None:
     assert [node.module_path for node in model.graph.nodes.values()][1] == "linear"
     (note,) = model.notes
     assert note == (
-        "torch.export failed, so torch.fx did it: RuntimeError: not in this way,"
+        "captured with torch.fx; torch.export failed: RuntimeError: not in this way,"
         " in the model itself (Unexported)"
     )
 
@@ -321,7 +321,7 @@ def _exported_alone(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("function", "ops", "note"),
     [
-        (_dead, ["add"], "operators whose results nobody takes are left out: aten.argmax"),
+        (_dead, ["add"], "operators with unused results are omitted: aten.argmax"),
         # Models that ask are not told that they are exported.
         (_asks, ["mul"], ""),
         # Those that can only be exported as such are.

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 from roofline.latency.measuring.calls import CallLog
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import captured
-from roofline.substitution.graphs.counting import AROUND, Counted, records
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import capture_graph
+from roofline.substitution.graphs.counting import REST_OF_MODEL, Counted, count_records
 from roofline.substitution.graphs.graph import INPUT, Editor, Graph, Node, Value, contiguous
 from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import Inputs
@@ -180,9 +180,9 @@ def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> No
     make, shape = _MODELS[name]
     inputs = torch.randint(0, 20, shape) if name == "bert" else torch.randn(shape)
     module = make().eval()
-    model = captured(module, (inputs,), name=name, operators=OPERATORS)
-    counted = records(model.graph, OPERATORS)
-    rebuilt = built(model, model.graph)
+    model = capture_graph(module, (inputs,), name=name, operators=OPERATORS)
+    counted = count_records(model.graph, OPERATORS)
+    rebuilt = build_module(model, model.graph)
     log = CallLog()
     of_built = capture(rebuilt, Inputs(inputs), name=name, on_call=log.begin).records
     with _no_fast_path():
@@ -228,7 +228,7 @@ def test_storages_live_until_their_last_use() -> None:
         third = first + 1
         return second + third.sum()
 
-    assert _in_words(records(_graph(function, (2, 3)), OPERATORS)) == [
+    assert _in_words(count_records(_graph(function, (2, 3)), OPERATORS)) == [
         "mul 0 > 1",
         "view 1 > 1",
         "slice 1 > 1",
@@ -245,18 +245,18 @@ def test_an_operator_overwrites_what_nobody_needs_any_more() -> None:
         y.relu_()
         return y * z
 
-    counted = records(_graph(function, (4,)), OPERATORS)
+    counted = count_records(_graph(function, (4,)), OPERATORS)
     assert _in_words(counted) == ["mul 0 > 1", "add 1 > 2", "relu_ 1 > 1", "mul 1,2 > 3 x 1,2"]
 
 
 def test_an_operator_does_not_overwrite_what_is_needed() -> None:
     graph = _graph(lambda x: (x * 2).relu_(), (4,))
     (product,) = [number for number, node in graph.nodes.items() if node.op == "aten.mul"]
-    assert _in_words(records(graph, OPERATORS)) == ["mul 0 > 1", "relu_ 1 > 1"]
-    both = records(replace(graph, outputs=(*graph.outputs, Value(product))), OPERATORS)
+    assert _in_words(count_records(graph, OPERATORS)) == ["mul 0 > 1", "relu_ 1 > 1"]
+    both = count_records(replace(graph, outputs=(*graph.outputs, Value(product))), OPERATORS)
     assert _in_words(both) == ["mul 0 > 1", "relu 1 > 2"]
     on_input = _graph(lambda x: x.relu_(), (4,))
-    assert _in_words(records(on_input, OPERATORS)) == ["relu 0 > 1"]
+    assert _in_words(count_records(on_input, OPERATORS)) == ["relu 0 > 1"]
 
 
 def test_an_operator_does_not_overwrite_what_it_also_reads_otherwise() -> None:
@@ -268,7 +268,7 @@ def test_an_operator_does_not_overwrite_what_it_also_reads_otherwise() -> None:
     added = editor.add_like(graph.nodes[add], other=Value(turned))
     editor.replace(Value(add), Value(added))
     # The transpose of a tensor is the same bytes, which count once.
-    assert _in_words(records(editor.finished(), OPERATORS)) == [
+    assert _in_words(count_records(editor.finished(), OPERATORS)) == [
         *("mul 0 > 1", "t 1 > 1", "add 1 > 2 x 1")
     ]
 
@@ -278,19 +278,19 @@ def test_a_piece_takes_activations_that_may_be_overwritten() -> None:
     given = Node(op=INPUT, arguments=(("name", "x"), ("role", "activation")), outputs=(type,))
     relu = Node(op="aten.relu", arguments=(("self", Value(0)),), outputs=(type,), in_place=True)
     graph = Graph(nodes={0: given, 1: relu}, outputs=(Value(1),), next_number=2)
-    counted = records(graph, OPERATORS)
+    counted = count_records(graph, OPERATORS)
     assert _in_words(counted) == ["relu_ 0 > 0"]
     assert counted.records[0].inputs[0].role is Role.ACTIVATION
 
 
 def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
     graph = _graph(lambda x: x * 2, (256,))
-    alone = records(graph, OPERATORS)
-    counted = records(graph, OPERATORS, around_bytes=4096)
+    alone = count_records(graph, OPERATORS)
+    counted = count_records(graph, OPERATORS, rest_bytes=4096)
     assert counted.records[:-1] == alone.records
     assert (counted.node_of[-1], counted.calls[-1]) == (-1, None)
     rest = counted.records[-1]
-    assert (rest.op, rest.work.flop, rest.work.traffic_bytes) == (AROUND, 0, 4096)
+    assert (rest.op, rest.work.flop, rest.work.traffic_bytes) == (REST_OF_MODEL, 0, 4096)
     # 1 KiB read and 1 KiB written a pass, of which 4 KiB of a cache hold all, but not behind 4 KiB.
     assert _beyond(alone.records, 4096) == 0
     steady = trace_residency(counted.records).steady[0]
@@ -299,7 +299,7 @@ def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
 
 def test_nodes_of_records() -> None:
     graph = _graph(lambda x: functional.max_pool2d(x, 2).flatten(1).softmax(-1), (1, 2, 4, 4))
-    counted = records(graph, OPERATORS)
+    counted = count_records(graph, OPERATORS)
     ops = [graph.nodes[number].op for number in counted.node_of]
     assert [each.op for each in counted.records] == [
         *("aten.max_pool2d_with_indices", "aten.view", "aten._softmax")
@@ -310,8 +310,8 @@ def test_nodes_of_records() -> None:
 def test_channels_last_images() -> None:
     image = torch.randn(1, 4, 8, 8).to(memory_format=torch.channels_last)
     module = _residual().eval()
-    model = captured(module, (image,), name="it", operators=OPERATORS)
-    rebuilt = built(model, model.graph)
+    model = capture_graph(module, (image,), name="it", operators=OPERATORS)
+    rebuilt = build_module(model, model.graph)
     of_built = capture(rebuilt, Inputs(image), name="it").records
-    assert _said(records(model.graph, OPERATORS).records) == _said(of_built)
+    assert _said(count_records(model.graph, OPERATORS).records) == _said(of_built)
     assert of_built[0].inputs[0].layout == "channels-last"

@@ -142,31 +142,31 @@ def test_a_conversion_there_and_back_goes() -> None:
 
 
 CONCATENATIONS = "eliminate-split-concat"
-_DROPS = "training mode: it drops values"
+_DROPS = "dropout is active (training mode)"
 
 
 @pytest.mark.parametrize(
     ("rule", "does", "why"),
     [
         ("drop-dropout", lambda x: functional.dropout(x, 0.5, True).tanh(), _DROPS),
-        ("drop-identity", lambda x: x + 0, "the model would return its input itself"),
+        ("drop-identity", lambda x: x + 0, "the model would return its input"),
         (
             "drop-identity",
             lambda x: [y := torch.relu(x), y * 1],
             "the model would return the same tensor twice",
         ),
         ("drop-identity", lambda x: x.relu().to("cpu"), "it may move the tensor to another device"),
-        (CONCATENATIONS, lambda x: torch.cat(x.split(2, 1), 1), "would return its input itself"),
+        (CONCATENATIONS, lambda x: torch.cat(x.split(2, 1), 1), "would return its input"),
         (CONCATENATIONS, lambda x: torch.cat(x.relu().split(1, 1)[1:], 1), "would return a view"),
         (
             CONCATENATIONS,
             lambda x: [y := torch.cat([x, x.exp()], 1), y.split(4, 1)[0].sum()],
-            "model returns what",
+            "model returns the output",
         ),
         (
             CONCATENATIONS,
             lambda x: [y := torch.cat([x, x], 1), torch.cat([y, x], 1)],
-            "model returns what",
+            "model returns the output",
         ),
     ],
 )

@@ -146,11 +146,11 @@ def test_those_that_save_most_are_named_first_and_the_others_counted() -> None:
     assert picture.get_size_inches()[0] == 8.0
     named = names_in(picture)
     assert "block.1" in named and not {"block.0", "block.2"} & set(named)
-    assert "Not named: 2 arrows" in words_of(picture)
+    assert "Without label: 2 arrows" in words_of(picture)
 
 
 def test_a_model_that_is_kept_has_the_roof_alone() -> None:
     picture = nothing().plot()
     assert not arrows_in(picture) and not picture.axes[0].collections
     text = words_of(picture)
-    assert "original kept" in text and "No rewrite was found." in text and "points:" not in text
+    assert "original kept" in text and "No rewrite found." in text and "points:" not in text

@@ -24,7 +24,7 @@ from roofline.substitution.blocks import (
     rejected_line,
     saving_of,
 )
-from roofline.substitution.costs import launches_on
+from roofline.substitution.costs import launch_times
 from roofline.substitution.result import Figures, Optimization, Substitution
 from tests.substitution.optimizations import (
     many_folds,
@@ -85,13 +85,13 @@ def grid_of(optimization: Optimization, title: str, view: View | None = None) ->
         ),
         (
             replace(nothing(), cost="predicted", statistics=statistics(ended="budget")),
-            "kept: original kept: no graph of lower predicted time found on example-2core; the"
-            " budget ended after 2,041 graphs",
+            "kept: original kept: no graph of lower predicted time found on example-2core; search"
+            " budget exhausted after 2,041 graphs",
         ),
         (
             replace(nothing(), cost="measured", statistics=statistics(ended="time", seconds=5.0)),
             "kept: original kept: no graph of lower sum of measured operator times found on"
-            " example-2core; the time limit ended the search after 5.0 s",
+            " example-2core; search time limit reached after 5.0 s",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_table_2_has_before_after_and_their_ratio() -> None:
     assert rows["kernel launches"] == ("37", "21", "0.568")
     # Unknown is never zero.
     assert rows["FLOP"] == ("1.64 GFLOP", "–", "–")
-    assert rows["share of the roof"] == ("23.6 %", "23.6 %", "1")
+    assert rows["share of roofline"] == ("23.6 %", "23.6 %", "1")
     assert "measured time" not in rows
 
 
@@ -164,9 +164,9 @@ def test_intervals_that_a_busy_machine_made_wide_stay_readable() -> None:
 
 def test_what_was_given_up_is_shown_as_such() -> None:
     headings = [column.heading for column in grid_of(refused(), "").columns]
-    assert headings == ["", "before", "given up", "after / before"]
+    assert headings == ["", "before", "candidate", "after / before"]
     assert [column.heading for column in grid_of(nothing(), "").columns] == ["", "original"]
-    assert grid_of(refused(), "Rewrites of the candidate that was given up").rows
+    assert grid_of(refused(), "Rewrites of the slower candidate").rows
     assert not refused().to_frame()["is_applied"].any()
 
 
@@ -226,7 +226,7 @@ def test_rejected_rewrites_stand_by_reason_the_nearest_to_paying_first() -> None
     assert [each[0].rule for each in groups] == ["enlarge-kernel", "merge-convolutions"]
     line = rejected_line(groups[0], 100e-6)
     assert line.startswith("enlarge-kernel: 3 × (features.3.squeeze … features.5.squeeze): ")
-    assert line.endswith("at best adds 1.00 µs, 1.0 % of a pass")
+    assert line.endswith("at best adds 1.00 µs (1.0 % of total)")
     assert rejected_line(groups[1], 1.0).endswith("their kernels differ: 1x1 and 3x3")
     # Of one reason they are counted, the most first; those that were applied give reasons once.
     refusal = Substitution(rule="y", where="a", why="two", is_applied=False)
@@ -236,7 +236,11 @@ def test_rejected_rewrites_stand_by_reason_the_nearest_to_paying_first() -> None
     first, second, third, *_ = predicted().substitutions
     mixed = (first, replace(second, rule="other", why="because"), third)
     blocks = replace(predicted(), substitutions=mixed).report().blocks
-    why = next(each for each in blocks if isinstance(each, Notes) and each.title == "Why")
+    why = next(
+        each
+        for each in blocks
+        if isinstance(each, Notes) and each.title == "Effects of the rewrites"
+    )
     assert [line.partition(":")[0] for line in why.lines] == [
         "1, 3 · enlarge-and-merge",
         "2 · other",
@@ -253,7 +257,7 @@ def test_outputs_that_differ_are_warned_of() -> None:
 
 def test_launches_of_unknown_cost_are_warned_of_and_known_ones_are_a_fact() -> None:
     for found, place in ((predicted(), KeyValueBlock), (nothing(), Notes)):
-        said = launches_on(found.before.hardware).said
+        said = launch_times(found.before.hardware).source
         warned = replace(found, warnings=(said,))
         blocks = warned.report().blocks
         facts = [line for each in blocks if isinstance(each, KeyValueBlock) for line in each.lines]
@@ -290,14 +294,14 @@ def test_the_end_of_the_search_is_shown() -> None:
 
     found = facts(predicted())
     assert found["Search"] == (
-        "733 graphs expanded · 2,041 evaluated · 1,310 duplicates · 12 pruned for their cost ·"
-        " 360 ms · ended: no graph left"
+        "733 graphs expanded · 2,041 evaluated · 1,310 duplicates · 12 pruned by cost ·"
+        " 360 ms · ended: search space exhausted"
     )
-    assert "every launch costs 8.0 µs (launch)" in found["Launches"]
+    assert "launch overhead 8.0 µs (launch)" in found["Launches"]
     assert "α 1.05 · budget 300 · 3 rules · captured by torch.export" in found["Settings"]
     pieces = replace(predicted(), statistics=statistics(pieces=4, ended="budget"))
     assert "expanded in 4 pieces" in facts(pieces)["Search"]
-    assert facts(pieces)["Search"].endswith("budget of 300 used up (--budget)")
+    assert facts(pieces)["Search"].endswith("budget of 300 exhausted (--budget)")
 
 
 @pytest.mark.parametrize("name", optimizations())
@@ -354,7 +358,7 @@ def test_frames_and_csv_have_a_row_for_each_rewrite() -> None:
 
 
 def test_without_a_module_none_is_saved_nor_anything_else(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no module is there"):
+    with pytest.raises(InputError, match="no module to save"):
         predicted().save(tmp_path / "a.md", tmp_path / "a.pt2")
     with pytest.raises(InputError, match=r"did you mean '\.pt2'"):
         predicted().save(tmp_path / "a.pt")
@@ -380,7 +384,7 @@ def test_modules_are_saved_for_torch_export(tmp_path: Path) -> None:
         assert torch.equal(one, other)
     # No graph holds it.
     chaotic = Model(lambda m, x: x if x.sum() > 0 else -x)
-    with pytest.raises(ModelError, match=r"torch\.export cannot save it") as caught:
+    with pytest.raises(ModelError, match=r"torch\.export failed") as caught:
         replace(found, module=chaotic, arguments=((x,), {})).save(tmp_path / "a.pt2")
     assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == [path]

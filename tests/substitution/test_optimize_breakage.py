@@ -17,7 +17,7 @@ import roofline
 from roofline.errors import InputError, ModelError, RooflineError
 from roofline.substitution.graphs.graph import Editor, Graph, Value
 from roofline.substitution.rules import rule as registry
-from roofline.substitution.rules.rule import Chain, Finds, Match, Rule, Step, guarded
+from roofline.substitution.rules.rule import Chain, FunctionPattern, Match, Rule, Step, guard_rule
 from tests.substitution.rewriting import Model
 
 _RELU = Chain(steps=(Step(role="relu", ops=frozenset({"aten.relu"})),))
@@ -103,7 +103,7 @@ def _rule(**changes: Any) -> Rule:
 @pytest.fixture
 def optimized_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rule], roofline.Optimization]:
     def run(rule: Rule) -> roofline.Optimization:
-        registry.known_rules()
+        registry.all_rules()
         monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
         registry.register_rule(rule)
         return _optimized(rules=rule.name)
@@ -120,7 +120,7 @@ def _leaving(*_: Any) -> Any:
 
 
 def _finds(find: Callable[[Graph], Any]) -> dict[str, Any]:
-    return {"pattern": Finds(find)}
+    return {"pattern": FunctionPattern(find)}
 
 
 def _at(*numbers: int) -> dict[str, Any]:
@@ -132,13 +132,13 @@ def _at(*numbers: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (_at(1), "matches more than 10000 times"),
-        (_at(12345), "operators that the graph does not have"),
-        (_at(), "operators that the graph does not have"),
+        (_at(1), "more than 10000 matches"),
+        (_at(12345), "operators that are not in the graph"),
+        (_at(), "operators that are not in the graph"),
         (_finds(_raising), "ValueError: one two"),
         ({"pattern": 5}, "AttributeError"),
         ({"refuses": _raising}, "ValueError: one two"),
-        ({"refuses": lambda graph, match: True}, "gives True, not a reason in words"),
+        ({"refuses": lambda graph, match: True}, "expected text, got True"),
         ({"refuses": None}, "not callable"),
         ({"rewrite": _raising}, "ValueError: one two"),
         ({"rewrite": _leaving}, "SystemExit"),
@@ -163,7 +163,7 @@ def test_a_rule_with_wrong_maths_is_rolled_back_and_named(
     assert [each.rule for each in result.rejected] == ["users-own"]
     assert "rolled back" in result.rejected[0].why
     # Reasons of users' rules are printable.
-    rule = guarded(_rule(refuses=lambda graph, match: "one\ntwo\x1b[31m"))
+    rule = guard_rule(_rule(refuses=lambda graph, match: "one\ntwo\x1b[31m"))
     reason = rule.refuses(Graph(nodes={}, outputs=()), Match(nodes=()))
     assert reason
     assert not {"\n", "\x1b"} & set(reason)

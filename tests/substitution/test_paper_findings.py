@@ -13,14 +13,14 @@ import torch
 
 from roofline.machine import catalog
 from roofline.placement import Roof
-from roofline.substitution.costs import BoundCosts, FusedCosts, launches_on
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import CapturedModel, captured
-from roofline.substitution.graphs.counting import Counted, records
+from roofline.substitution.costs import FusedCosts, MinimumTimeCosts, launch_times
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import CapturedModel, capture_graph
+from roofline.substitution.graphs.counting import Counted, count_records
 from roofline.substitution.graphs.graph import Graph
 from roofline.substitution.graphs.operators import Operators
-from roofline.substitution.rules.rule import rules_named
-from roofline.substitution.search import Found, search
+from roofline.substitution.rules.rule import select_rules
+from roofline.substitution.search import SearchResult, search
 from roofline.workload.models.libraries.availability import library_or_reason
 
 PROFILES = Path(__file__).parents[2] / "benchmarks" / "hardware"
@@ -46,12 +46,12 @@ class Squeezed:
         self.module = library.models.squeezenet1_0(weights=None).eval()
         self.image = torch.randn(1, 3, 224, 224)
         self.operators = Operators()
-        self.captured: CapturedModel = captured(
+        self.captured: CapturedModel = capture_graph(
             self.module, (self.image,), operators=self.operators
         )
 
-    def count(self, graph: Graph, /, *, around_bytes: int = 0) -> Counted:
-        return records(graph, self.operators, around_bytes=around_bytes)
+    def count(self, graph: Graph, /, *, rest_bytes: int = 0) -> Counted:
+        return count_records(graph, self.operators, rest_bytes=rest_bytes)
 
     def searched(
         self,
@@ -61,13 +61,13 @@ class Squeezed:
         alpha: float,
         fused: bool = True,
         threads: int = 1,
-    ) -> Found:
+    ) -> SearchResult:
         profile = catalog.load_hardware(PROFILES / f"{machine}.toml")
-        costs = (FusedCosts if fused else BoundCosts)(
-            self.count, Roof(profile, threads), launches_on(profile)
+        costs = (FusedCosts if fused else MinimumTimeCosts)(
+            self.count, Roof(profile, threads), launch_times(profile)
         )
         return search(
-            self.captured.graph, rules_named(rules), costs, self.operators.complete, alpha=alpha
+            self.captured.graph, select_rules(rules), costs, self.operators.complete, alpha=alpha
         )
 
 
@@ -77,7 +77,7 @@ def squeezenet() -> Squeezed:
 
 
 @pytest.fixture(scope="module")
-def relaxed(squeezenet: Squeezed) -> Found:
+def relaxed(squeezenet: Squeezed) -> SearchResult:
     return squeezenet.searched("v100-like", rules=NO_COMPOSITE, alpha=1.05)
 
 
@@ -87,7 +87,7 @@ def test_greedy_search_finds_nothing(squeezenet: Squeezed):
     assert found.statistics.ended == "exhausted"
 
 
-def test_relaxed_search_finds_the_rewrite_of_the_fire_modules(relaxed: Found):
+def test_relaxed_search_finds_the_rewrite_of_the_fire_modules(relaxed: SearchResult):
     before, after = relaxed.original.cost, relaxed.best.cost
     # The counts without the last pooling are 66.6 and 45.6 MB, 37 and 21 launches.
     assert before.traffic_bytes == pytest.approx(66.6e6, rel=0.03)
@@ -100,7 +100,7 @@ def test_relaxed_search_finds_the_rewrite_of_the_fire_modules(relaxed: Found):
     assert 1.5 < before.total_s / after.total_s < 1.7
 
 
-def test_what_the_rewrite_saves_is_what_it_saves_by_hand(relaxed: Found):
+def test_what_the_rewrite_saves_is_what_it_saves_by_hand(relaxed: SearchResult):
     """Each fire module: what is squeezed is read once less, the concatenation reads and writes
     nothing; eight more weights for each of the small kernel, which are products, too."""
     before, after = relaxed.original.cost, relaxed.best.cost
@@ -115,7 +115,7 @@ def test_what_the_rewrite_saves_is_what_it_saves_by_hand(relaxed: Found):
     assert after.flop - before.flop == flop
 
 
-def test_it_takes_a_worse_graph_on_the_way(relaxed: Found):
+def test_it_takes_a_worse_graph_on_the_way(relaxed: SearchResult):
     costs = [each.cost_before.total_s for each in relaxed.best.history]
     costs.append(relaxed.best.cost.total_s)
     assert max(costs) > costs[0]
@@ -125,18 +125,18 @@ def test_it_takes_a_worse_graph_on_the_way(relaxed: Found):
     assert {"enlarge-kernel", "merge-convolutions", "eliminate-split-concat"} <= rules
 
 
-def test_the_rewritten_network_computes_the_same(squeezenet: Squeezed, relaxed: Found):
-    result = built(squeezenet.captured, relaxed.best.graph)
+def test_the_rewritten_network_computes_the_same(squeezenet: Squeezed, relaxed: SearchResult):
+    result = build_module(squeezenet.captured, relaxed.best.graph)
     with torch.no_grad():
         before, after = squeezenet.module(squeezenet.image), result(squeezenet.image)
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
     profile = catalog.load_hardware(PROFILES / "v100-like.toml")
     (overhead,) = profile.overheads
     assert "assumed" in overhead.time.provenance.reference
-    assert launches_on(profile).usual_s == 8e-6
+    assert launch_times(profile).default_s == 8e-6
 
 
-def test_a_composite_rule_needs_no_tolerance(squeezenet: Squeezed, relaxed: Found):
+def test_a_composite_rule_needs_no_tolerance(squeezenet: Squeezed, relaxed: SearchResult):
     found = squeezenet.searched("v100-like", rules="all", alpha=1.0)
     before, after = found.original.cost, found.best.cost
     assert any(each.rule == "enlarge-and-merge" for each in found.best.history)

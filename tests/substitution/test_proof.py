@@ -15,9 +15,9 @@ from roofline.substitution.proof import (
     KINDS,
     LIMITS,
     Prover,
-    in_type,
+    cast_graph,
+    index_limits,
     largest_error,
-    most_indices,
     random_weights,
     same_argmax,
 )
@@ -133,7 +133,7 @@ def tokens() -> nn.Module:
 def test_indices_stay_within_their_tables() -> None:
     given = torch.zeros(6, dtype=torch.int64), torch.zeros(6, dtype=torch.int64), torch.ones(6, 1)
     capture = capture_of(tokens(), *given)
-    assert most_indices(capture.graph) == {0: 7, 1: 3}
+    assert index_limits(capture.graph) == {0: 7, 1: 3}
     proofs = Prover(tokens(), capture, Inputs("6:int64", "6:int64", "6x1")).prove(capture.graph)
     # Another model of random weights is another model, and it is only a matter of weights.
     assert {each.weights for each in proofs if not each.holds} == {"own"}
@@ -158,7 +158,7 @@ def test_random_weights_are_such_as_a_model_may_have() -> None:
 
 def test_a_graph_in_another_type_has_that_type_in_all_places() -> None:
     mixed = Model(lambda m, x: x.to(torch.float32) + torch.zeros(3, dtype=torch.float32))
-    nodes = in_type(graph_of(mixed, torch.randn(2, 3).half()), "float64").nodes.values()
+    nodes = cast_graph(graph_of(mixed, torch.randn(2, 3).half()), "float64").nodes.values()
     assert {each.dtype for node in nodes for each in node.outputs if each} == {"float64"}
     named = {each for node in nodes for _, each in node.arguments if isinstance(each, torch.dtype)}
     assert named <= {torch.float64}

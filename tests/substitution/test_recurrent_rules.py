@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from roofline.substitution.graphs.building import built
-from roofline.substitution.graphs.capturing import captured
+from roofline.substitution.graphs.building import build_module
+from roofline.substitution.graphs.capturing import capture_graph
 from roofline.substitution.graphs.graph import Graph
 from tests.substitution.rewriting import (
     OPERATORS,
@@ -116,7 +116,7 @@ def by(graph: Graph, role: str) -> Graph:
 def merged(module: nn.Module, inputs: tuple[torch.Tensor, ...], *roles: str) -> tuple[Graph, ...]:
     """The graph as it is, and with gates merged so and so, of which it checks what comes out."""
     before = in_float64(module)
-    capture = captured(before, tuple(each.double() for each in inputs), operators=OPERATORS)
+    capture = capture_graph(before, tuple(each.double() for each in inputs), operators=OPERATORS)
     graphs = tuple(by(capture.graph, role) for role in roles)
     for graph in graphs:
         found = Rewritten(
@@ -124,7 +124,7 @@ def merged(module: nn.Module, inputs: tuple[torch.Tensor, ...], *roles: str) -> 
             capture=capture,
             graph=graph,
             times=1,
-            after=built(capture, graph),
+            after=build_module(capture, graph),
         )
         assert_same_outputs(found, inputs)
     return capture.graph, *graphs
@@ -313,9 +313,9 @@ def test_an_lstm_hoists_what_does_not_wait() -> None:
 @pytest.mark.parametrize(
     ("takes", "why"),
     [
-        (lambda x: [x[:, 0], x[:, 1]], "it takes 2 of 3 steps of the sequence: all would add work"),
-        (lambda x: [x[:, 0], x[:, 0] * 1, x[:, 2]], "twice, or not at all"),
-        (lambda x: [x[:, 0], x[:, 1], x[:, 1], x[:, 2]], "twice, or not at all"),
+        (lambda x: [x[:, 0], x[:, 1]], "2 of 3 time steps are used: merging would add FLOP"),
+        (lambda x: [x[:, 0], x[:, 0] * 1, x[:, 2]], "twice or not at all"),
+        (lambda x: [x[:, 0], x[:, 1], x[:, 1], x[:, 2]], "twice or not at all"),
     ],
 )
 def test_hoisting_refuses(takes: Callable[[torch.Tensor], list[torch.Tensor]], why: str) -> None:

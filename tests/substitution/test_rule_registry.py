@@ -17,10 +17,10 @@ from roofline.substitution.rules.rule import (
     Match,
     Rule,
     Step,
-    constructor,
-    known_rules,
+    all_rules,
     register_rule,
-    rules_named,
+    select_rules,
+    weight_constructor,
 )
 from tests.substitution.rewriting import Model, assert_rewrites, ops, random
 
@@ -34,7 +34,7 @@ OWN = [
 
 @pytest.fixture(autouse=True)
 def _only_own_rules() -> Iterator[None]:
-    known_rules()
+    all_rules()
     rules, files = dict(registry._RULES), dict(registry._FILES)
     yield
     registry._RULES.clear()
@@ -44,11 +44,11 @@ def _only_own_rules() -> Iterator[None]:
 
 
 def names(selection: str | list[str]) -> list[str]:
-    return [rule.name for rule in rules_named(selection)]
+    return [rule.name for rule in select_rules(selection)]
 
 
 def test_all_rules_are_known_in_one_order() -> None:
-    assert names("all") == [rule.name for rule in known_rules()] == OWN
+    assert names("all") == [rule.name for rule in all_rules()] == OWN
 
 
 def test_names_are_selected_and_taken_out() -> None:
@@ -66,27 +66,27 @@ def test_names_are_selected_and_taken_out() -> None:
 @pytest.mark.parametrize(
     ("selection", "said"),
     [
-        ("fold-bach-norm", "no rule is called 'fold-bach-norm'; did you mean 'fold-batch-norm'?"),
-        ("-al", "no rule is called 'al'; did you mean 'all'?"),
-        ("merge\x1blinears", "no rule is called 'merge\\x1blinears'"),
-        ("", "no rule is selected"),
-        ("safe,-all", "no rule is selected"),
+        ("fold-bach-norm", "unknown rule 'fold-bach-norm'; did you mean 'fold-batch-norm'?"),
+        ("-al", "unknown rule 'al'; did you mean 'all'?"),
+        ("merge\x1blinears", "unknown rule 'merge\\x1blinears'"),
+        ("", "no rule selected"),
+        ("safe,-all", "no rule selected"),
         ("nowhere/my_rules.py", "rules 'nowhere/my_rules.py': No such file or directory"),
     ],
 )
 def test_what_cannot_be_selected_is_said_in_one_line(selection: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
-        rules_named(selection)
+        select_rules(selection)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_every_constructor_is_found_by_its_name() -> None:
-    for rule in known_rules():
+    for rule in all_rules():
         for name, function in rule.constructors.items():
-            assert constructor(name) is function
+            assert weight_constructor(name) is function
     with pytest.raises(InputError, match="did you mean 'concatenated'"):
-        constructor("concatenate")
+        weight_constructor("concatenate")
 
 
 # -- a rule of a user's own: twice a value times a weight is the value times twice the weight
@@ -130,7 +130,7 @@ SCALED = Model(lambda m, x: m.linear(x) * 2.5, linear=nn.Linear(3, 2, bias=False
 
 def test_a_rule_registered_in_python_is_used_like_any_other() -> None:
     rule = register_rule(own_rule())
-    assert known_rules()[-1] is rule
+    assert all_rules()[-1] is rule
     assert names("scale-weight") == ["scale-weight"]
     assert names("all") == [*OWN, "scale-weight"]
     found = assert_rewrites(SCALED, (random(4, 3),), "scale-weight")
@@ -140,18 +140,18 @@ def test_a_rule_registered_in_python_is_used_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (own_rule("merge-linears"), "'merge-linears' is registered already"),
+        (own_rule("merge-linears"), "'merge-linears' is already registered"),
         (own_rule(constructor_name="concatenated"), "weight constructor 'concatenated'"),
-        (own_rule("all"), "cannot be called 'all'"),
-        (own_rule("a,b"), "cannot be called 'a,b'"),
-        (own_rule("-a"), "cannot be called '-a'"),
-        (own_rule(""), "cannot be called ''"),
+        (own_rule("all"), "invalid rule name 'all'"),
+        (own_rule("a,b"), "invalid rule name 'a,b'"),
+        (own_rule("-a"), "invalid rule name '-a'"),
+        (own_rule(""), "invalid rule name ''"),
     ],
 )
 def test_a_rule_that_cannot_be_registered(rule: Rule, said: str) -> None:
     with pytest.raises(InputError, match=said):
         register_rule(rule)
-    assert [each.name for each in known_rules()] == OWN
+    assert [each.name for each in all_rules()] == OWN
 
 
 FILE = """
@@ -182,18 +182,18 @@ def test_rules_of_a_file_are_registered_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1", "it registers none"),
+        ("x = 1", "no rule registered"),
         ("import no_such_module_at_all", "ModuleNotFoundError: No module named"),
         ("def (", "SyntaxError"),
         ("raise SystemExit(3)", "SystemExit: 3"),
-        (FILE.format(names="one") + FILE.format(names="drop-dropout"), "registered already"),
+        (FILE.format(names="one") + FILE.format(names="drop-dropout"), "already registered"),
     ],
 )
 def test_a_file_that_fails_registers_nothing(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        rules_named(str(path))
+        select_rules(str(path))
     assert str(path) in str(refused.value)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)

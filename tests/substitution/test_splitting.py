@@ -19,7 +19,7 @@ from roofline.substitution.graphs.graph import (
     contiguous,
     values_in,
 )
-from roofline.substitution.pieces import Piece, band, cut, piece_of, split
+from roofline.substitution.partitioned_search import Piece, band, cut, partition, piece_of
 from roofline.substitution.rules.rule import Match
 from tests.substitution.toy_graphs import Builder, chain, random_graph
 
@@ -140,10 +140,10 @@ def test_a_match_that_spans_two_values_counts_once() -> None:
 def test_a_chain_is_cut_between_rewrites() -> None:
     graph = chain(*["conv", "norm", "relu"] * 4)
     matches = [Match(nodes=(("all", (n, n + 1, n + 2)),)) for n in range(1, 13, 3)]
-    assert split(graph, matches, 6) == (tuple(range(1, 7)), tuple(range(7, 13)))
-    assert split(chain(), [], 5) == ()
+    assert partition(graph, matches, 6) == (tuple(range(1, 7)), tuple(range(7, 13)))
+    assert partition(chain(), [], 5) == ()
     with pytest.raises(InputError, match="pieces of 0 operators"):
-        split(graph, [], 0)
+        partition(graph, [], 0)
 
 
 def joined_again(graph: Graph, pieces: list[Piece]) -> Graph:
@@ -168,7 +168,7 @@ def test_pieces_joined_again_are_the_whole(seed: int, size: int, draw: st.DataOb
         else []
     )
 
-    numbers = split(graph, matches, threshold)
+    numbers = partition(graph, matches, threshold)
 
     assert all(1 <= len(each) <= threshold for each in numbers)
     assert sorted(n for each in numbers for n in each) == sorted(operators(graph))
@@ -226,10 +226,10 @@ def test_long_graphs_are_split_into_pieces_of_some_size() -> None:
         value = builder.op("c", left, right, path=f"block{place}")
     graph = builder.graph(value)
 
-    pieces = split(graph, [], 200)
+    pieces = partition(graph, [], 200)
 
     assert len(pieces) <= 32
     assert all(200 // 3 <= len(each) <= 200 for each in pieces)
-    assert pieces == split(graph, [], 200)
+    assert pieces == partition(graph, [], 200)
     crossing = [len(piece_of(graph, each, 9000).origin) for each in pieces]
     assert crossing == [0, *[1] * (len(pieces) - 1)]

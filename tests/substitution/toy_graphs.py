@@ -77,8 +77,8 @@ class ToyCosts:
     def basis(self) -> CostBasis:
         return "bound"
 
-    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-        self.calls.append((graph, around_bytes))
+    def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
+        self.calls.append((graph, rest_bytes))
         self.after()
         ops = [node.op for node in graph.nodes.values() if node.op != INPUT]
         return Cost(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from roofline.substitution.graphs.counting import records as records_of
-from roofline.substitution.rules.rule import rules_named
+from roofline.substitution.graphs.counting import count_records as records_of
+from roofline.substitution.rules.rule import select_rules
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load_model
 from roofline.workload.operators import OperatorRecord, State
@@ -433,7 +433,7 @@ def rewritings_of(model: nn.Module, *inputs: Tensor) -> list[list[OperatorRecord
     found = [records_of(graph, OPERATORS).records]
     for names in RULES:
         changed = graph
-        for rule in rules_named(names):
+        for rule in select_rules(names):
             if rule.name != "channels-last":
                 changed, _ = applied_everywhere(changed, rule.name, most=40)
         found.append(records_of(changed, OPERATORS).records)

@@ -1,1 +1,1 @@
-"""Models as graphs of operators, without weights; how they are captured, counted and built."""
+"""Models as operator graphs without weights: capture, counting and module building."""

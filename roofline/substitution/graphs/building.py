@@ -1,4 +1,4 @@
-"""Makes a module of a graph: called like the model that was captured, with the model's weights."""
+"""Modules built from graphs: called like the captured model, with its weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from roofline.substitution.graphs.operators import (
     Outcome,
     Plan,
     function_of,
-    gives_one,
     places_of,
+    returns_tensor,
 )
 from roofline.workload.torch_dtypes import torch_dtype
 
@@ -41,11 +41,10 @@ _bindings: dict[tuple[Any, ...], Binding] = {}
 
 
 def _binding(plan: Plan, *, in_place: bool) -> Binding:
-    """How to call the operator of a node: by a plain function of torch where that is the same call.
+    """Return the fastest equivalent way to call a node's operator.
 
-    Calling an overload as an object costs a microsecond or two more than calling torch's function
-    of that name, which for small operators is as much as they take. A function is used only where
-    it leaves the very same records as the overload: the same operators with the same arguments.
+    Calling an overload object costs 1–2 µs more than torch's function, as much as a small operator.
+    A function is used only if its call leaves the same records as the overload.
     """
     node = plan.node
     places = places_of(plan.operands, plan.types)
@@ -55,7 +54,7 @@ def _binding(plan: Plan, *, in_place: bool) -> Binding:
             return binding.outcome(plan.arguments, places)
         except RooflineError:
             raise
-        # It does not take what the overload takes, and says so in one of many ways.
+        # Rejected arguments raise various exceptions.
         except Exception:
             return None
 
@@ -87,17 +86,15 @@ def _candidates(overload: Any) -> Iterator[Callable[..., Any] | str]:
 # -- weights ---------------------------------------------------------------------------------------
 
 
-class _Made:
-    """The tensors that weights stand for, each made once of the model's own, by name."""
+class _WeightTensors:
+    """Tensors of weights; derived ones are computed once."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
         self._made: dict[str, torch.Tensor] = {}
 
     def tensor(self, weight: Weight) -> torch.Tensor:
-        """What a weight stands for: the model's own tensor, or a new one of the declared type,
-        which takes gradients where one of those that it is made of does.
-        """
+        """Return the model's own tensor, or a derived one in its declared type."""
         if weight.name:
             if weight.name not in self._tensors:
                 raise ModelError(f"the model has no weight '{weight.name}'")
@@ -112,7 +109,7 @@ class _Made:
         return torch.nn.Parameter(made, requires_grad=takes_gradients)
 
     def _exact(self, weight: Weight) -> torch.Tensor:
-        """A weight in float64; integers as they are."""
+        """Return a weight in float64; integers unchanged."""
         # Iterative: rewrites of rewrites may be nested deeper than Python's stack.
         waiting = [weight]
         while waiting:
@@ -127,17 +124,17 @@ class _Made:
         return self._made[weight.key]
 
     def _computed(self, weight: Weight) -> torch.Tensor:
-        from roofline.substitution.rules.rule import constructor
+        from roofline.substitution.rules.rule import weight_constructor
 
         of: list[torch.Tensor] = []
         for each in weight.of:
-            # The model's own are cast each time: all of them in float64 at once may be too much.
+            # Cast on demand, to limit memory.
             own = self._made[each.key] if each.made_by else self.tensor(each).detach()
             of.append(own.to(torch.float64) if own.is_floating_point() and each.name else own)
         try:
             with torch.no_grad():
-                made: Any = constructor(weight.made_by)(*of, **dict(weight.options))
-        # A constructor is a user's, perhaps.
+                made: Any = weight_constructor(weight.made_by)(*of, **dict(weight.options))
+        # Constructors may be user code.
         except Exception as error:
             raise ModelError(
                 f"the weight constructor '{weight.made_by}' failed: {error_text(error)}"
@@ -145,18 +142,18 @@ class _Made:
         if not isinstance(made, torch.Tensor) or tuple(made.shape) != weight.type.shape:
             given = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
             raise ModelError(
-                f"the weight constructor '{weight.made_by}' gives {given}, where"
-                f" {weight.type.shape} is declared"
+                f"the weight constructor '{weight.made_by}' returned {given}, but declares"
+                f" {weight.type.shape}"
             )
         return made
 
 
 _TAKEN = frozenset(dir(fx.GraphModule)) | {"graph", "code", "recipe", "names", "casts"}
-"""Attributes that weights of a module cannot be called."""
+"""Attribute names that module weights cannot have."""
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:
-    """That name, or one like it that no other attribute, or submodule that it lies in, has."""
+    """Return the name, or a similar one that is no attribute or submodule yet."""
     first, dot, rest = name.partition(".")
     if first in _TAKEN or not first:
         name = f"{first}_{dot}{rest}"
@@ -177,33 +174,32 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
 _operators = Operators()
 
 
-def built(
+def build_module(
     captured: CapturedModel,
     graph: Graph,
     *,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> torch.nn.Module:
-    """A module in eval mode that computes `graph`, which is `captured`'s or was made of it.
+    """Return a module in eval mode that computes `graph`, captured or derived from `captured`.
 
-    It is called like the model, and returns what the model returns. The model's own weights
-    (`weights` may put others in their place, by name) are shared with it; those that rules make are
-    computed in float64, and cast. Arguments that are no tensors can only be what they were when the
-    model was captured.
+    It has the call signature and results of the model, and shares its weights; `weights` replaces
+    some by name. Derived weights are computed in float64, then cast. Arguments that are not tensors
+    are fixed to their values at capture.
     """
-    made = _Made({**captured.weights, **(weights or {})})
-    return _Building(captured.form, graph, made.tensor).module()
+    made = _WeightTensors({**captured.weights, **(weights or {})})
+    return _ModuleBuilder(captured.form, graph, made.tensor).module()
 
 
 class BuiltModule(fx.GraphModule):
-    """A module that was built of a graph of operators.
+    """Module built from a graph of operators.
 
-    It is copied and pickled as its graph and its weights, and when it is cast to another type, so
-    are the types that operators name.
+    It is copied and pickled as its graph and weights. Casting the module also casts the data types
+    among operator arguments.
     """
 
     recipe: tuple[CallForm, Graph]
     names: Mapping[str, str]
-    """Of its weights, by key."""
+    """Weight names, by key."""
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...] = ()
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
@@ -215,7 +211,7 @@ class BuiltModule(fx.GraphModule):
         return self
 
     def cast(self, types: Mapping[torch.dtype, torch.dtype]) -> None:
-        """Where operators name one of these types, they name the other from now on."""
+        """Replace data types among operator arguments."""
 
         def changed(each: Any) -> Any:
             return types.get(each, each) if isinstance(each, torch.dtype) else each
@@ -228,7 +224,7 @@ class BuiltModule(fx.GraphModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BuiltModule:
         recipe, *state = self.__reduce__()[1]
-        return _again(recipe, *copy.deepcopy(state, memo))
+        return _rebuild(recipe, *copy.deepcopy(state, memo))
 
     def __reduce__(self) -> Any:
         named = {
@@ -236,36 +232,37 @@ class BuiltModule(fx.GraphModule):
             **dict(self.named_buffers(remove_duplicate=False)),
         }
         tensors = {key: named[name] for key, name in self.names.items()}
-        return _again, (self.recipe, tensors, self.casts, self.training)
+        return _rebuild, (self.recipe, tensors, self.casts, self.training)
 
 
-def _again(
+def _rebuild(
     recipe: tuple[CallForm, Graph],
     tensors: Mapping[str, torch.Tensor],
     casts: tuple[Mapping[torch.dtype, torch.dtype], ...],
     training: bool,
 ) -> BuiltModule:
-    module = _Building(*recipe, lambda weight: tensors[weight.key]).module()
+    module = _ModuleBuilder(*recipe, lambda weight: tensors[weight.key]).module()
     for each in casts:
         module.cast(each)
     module.train(training)
     return module
 
 
-def same_argument(value: Any, expected: Any, name: str) -> None:
-    """Refuses an argument that is no tensor and is not what the model was captured with."""
+def check_argument(value: Any, expected: Any, name: str) -> None:
+    """Check a non-tensor argument against its value at capture; raise an InputError if it
+    differs.
+    """
     if value is not expected and (isinstance(value, torch.Tensor) or value != expected):
         raise InputError(
-            f"argument '{name}' was {expected!r} when this graph was captured, and can be nothing"
-            " else; capture the model with other arguments"
+            f"argument '{name}' is fixed to {expected!r}, its value at capture; capture the model"
+            " with other arguments"
         )
 
 
-def plain(module: torch.nn.Module) -> torch.nn.Module:
-    """A module that does the same, as torch.export should be given it.
+def as_plain_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Return an equivalent module for torch.export.
 
-    Graph modules it gives arguments by name in their order, whatever their names; any other module
-    gets them where they belong.
+    torch.export passes arguments to graph modules by order, and to other modules by name.
     """
     if not isinstance(module, BuiltModule):
         return module
@@ -274,29 +271,29 @@ def plain(module: torch.nn.Module) -> torch.nn.Module:
     return same
 
 
-def exported_program(
+def export_program(
     module: torch.nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], *, name: str
 ) -> bytes:
-    """What ``torch.export.load`` reads: the module with its weights, for inputs of these shapes."""
+    """Return the content of a ``.pt2`` file: module and weights, for inputs of these shapes."""
     positional, keywords = arguments
     content = io.BytesIO()
     with warnings.catch_warnings():
-        # It warns of its own deprecated parts, and of what it cannot tell apart in a graph.
+        # torch.export warns about its own deprecated parts.
         warnings.simplefilter("ignore")
         try:
             with torch.no_grad():
-                program = torch.export.export(plain(module), positional, keywords)
+                program = torch.export.export(as_plain_module(module), positional, keywords)
                 torch.export.save(program, content)
         except Exception as error:
             why = error_text(error)[:200]
             raise ModelError(
-                f"{name}: torch.export cannot save it ({type(error).__name__}: {why}); leave the"
-                " .pt2 file out, and pickle the module that roofline.optimize gives"
+                f"{name}: torch.export failed ({type(error).__name__}: {why}); omit the .pt2 file,"
+                " and pickle the module of roofline.optimize"
             ) from None
     return content.getvalue()
 
 
-class _Building:
+class _ModuleBuilder:
     def __init__(
         self, form: CallForm, graph: Graph, tensor: Callable[[Weight], torch.Tensor]
     ) -> None:
@@ -337,11 +334,11 @@ class _Building:
         structure: Structure | None,
         inputs: list[int],
     ) -> None:
-        """The graph's inputs, as they lie in what a parameter is given."""
+        """Add the graph inputs found in the argument of a parameter."""
         if structure is None:
             nothing: dict[Any, Any] = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}
             default = nothing.get(parameter.kind, _plain_default(parameter))
-            self._fx.call_function(same_argument, (node, default, parameter.name))
+            self._fx.call_function(check_argument, (node, default, parameter.name))
             return
         for path, part in structure.leaves():
             found = node
@@ -351,7 +348,7 @@ class _Building:
             if part.kind == "tensor":
                 self._found[Value(inputs[part.number])] = found
             elif part.constant is None or isinstance(part.constant, _PLAIN):
-                self._fx.call_function(same_argument, (found, part.constant, parameter.name))
+                self._fx.call_function(check_argument, (found, part.constant, parameter.name))
 
     def _call(self, number: int, node: Node) -> None:
         plan = self._storages.plans[number]
@@ -362,7 +359,7 @@ class _Building:
             called = self._fx.call_method(bound.target, args, kwargs)
         else:
             called = self._fx.call_function(bound.target, args, kwargs)
-        if gives_one(node.op, node.overload):
+        if returns_tensor(node.op, node.overload):
             self._found[Value(number)] = called
             return
         for output in range(len(node.outputs)):
@@ -385,7 +382,7 @@ class _Building:
     def _weight(self, weight: Weight, user: Node | None, argument: str) -> fx.Node:
         name = weight.name
         if not name:
-            # Which rule made it, and for what.
+            # Named after its constructor and user.
             parts = (weight.made_by, user.module_path if user else "", argument)
             name = re.sub(r"\W+", "_", "_".join(filter(None, parts))).strip("_")
         name = _free_name(name, self._attributes)
@@ -398,7 +395,7 @@ class _Building:
             return flat[structure.number]
         if structure.kind == "constant":
             if isinstance(structure.constant, torch.Size):
-                # Written down as it is it would be a plain tuple.
+                # A literal torch.Size would become a plain tuple.
                 return self._fx.call_function(torch.Size, (list(structure.constant),))
             return structure.constant
         items = [self._result(each, flat) for each in structure.items]
@@ -408,7 +405,7 @@ class _Building:
         if structure.kind == "dataclass":
             return self._fx.call_function(structure.type, (), dict(pairs))
         if structure.type is list:
-            # Called, for torch's own lists and dictionaries of arguments cannot be changed.
+            # torch.fx's lists and dictionaries of arguments are immutable.
             return self._fx.call_function(list, (items,))
         if structure.kind == "named tuple":
             return self._fx.call_function(structure.type, tuple(items))
@@ -419,7 +416,7 @@ _PLAIN = (bool, int, float, str)
 
 
 def _plain_default(parameter: inspect.Parameter) -> Any:
-    """The default of a parameter where it can be written down, else None."""
+    """Return the default of a parameter if it has a literal form, else None."""
     default: Any = parameter.default
     parts = cast("tuple[Any, ...]", default) if isinstance(default, tuple) else (default,)
     return default if all(isinstance(each, _PLAIN) for each in parts) else None

@@ -1,4 +1,4 @@
-"""Captures a model as a graph of operators, with torch.export or else torch.fx."""
+"""Capture of a model as a graph of operators, with torch.export, else torch.fx."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.fx._symbolic_trace import PH
 from roofline.core.progress import quiet
 from roofline.core.text import printable
 from roofline.errors import ModelError, RooflineError, error_text
-from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
+from roofline.substitution.graphs.conversion import Conversion, GraphConversionError
 from roofline.substitution.graphs.graph import Graph, RewriteError
 from roofline.substitution.graphs.operators import Operators
 from roofline.workload.capture.passes import capture_lock
@@ -35,10 +35,10 @@ Kind = Literal["tensor", "constant", "sequence", "named tuple", "mapping", "data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """A tensor, a constant, or a container.
+    """Tensor, constant, or container.
 
-    ``number`` is the tensor's; ``constant`` what is no tensor. Of containers, ``type`` is the
-    class, ``keys`` are positions, keys or names of fields, and ``items`` what is there.
+    ``number`` is that of a tensor, ``constant`` a non-tensor value. Containers have a class
+    (``type``), ``keys`` (positions, keys or field names), and ``items``.
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Structure:
     items: tuple[Structure, ...] = ()
 
     def filled(self, tensors: Sequence[Any]) -> Any:
-        """The same containers with other tensors."""
+        """Return the same containers with other tensors."""
         items = [each.filled(tensors) for each in self.items]
         match self.kind:
             case "tensor":
@@ -66,7 +66,7 @@ class Structure:
                 return self.type(**dict(zip(self.keys, items, strict=True)))
 
     def leaves(self) -> Iterator[tuple[tuple[tuple[Kind, Any], ...], Structure]]:
-        """What is no container, and the steps that lead to it: kinds of containers, and keys."""
+        """Yield tensors and constants with their paths: container kinds and keys."""
         if not self.keys and self.kind in ("tensor", "constant"):
             yield (), self
         for key, each in zip(self.keys, self.items, strict=True):
@@ -75,10 +75,10 @@ class Structure:
 
 
 def structure_of(value: Any, tensors: list[Any], where: str) -> Structure:
-    """What a value is made of; its tensors are added to `tensors`, one that is there again once
-    more.
+    """Return the structure of a value; its tensors are appended to `tensors`, with repetitions.
 
-    A ModelError, in which it is called `where`: a container that could not be made again.
+    Raises:
+        ModelError: a container that cannot be rebuilt; `where` names it.
     """
 
     def inside(keys: Sequence[Any], values: Sequence[Any], kind: Kind) -> Structure:
@@ -108,18 +108,18 @@ def structure_of(value: Any, tensors: list[Any], where: str) -> Structure:
     if value is None or isinstance(value, _CONSTANTS):
         return Structure(kind="constant", constant=value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise ModelError(f"{where} is a number that depends on the values in a tensor")
+        raise ModelError(f"{where} is a number that depends on tensor values")
     fix = "use tensors, numbers, and tuples, lists, dictionaries or dataclasses of them"
     if "Cache" in of.__name__:
         fix = "call it with use_cache=False"
-    raise ModelError(f"{where} is of type {of.__name__}, which cannot be made again; {fix}")
+    raise ModelError(f"{where} is of unsupported type {of.__name__}; {fix}")
 
 
 _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.Size)
 
 
-class Flat(torch.nn.Module):
-    """Takes tensors and gives tensors; what they are to the model is known here."""
+class FlatModule(torch.nn.Module):
+    """Wrapper of a model with flat lists of tensors as input and output."""
 
     def __init__(
         self,
@@ -134,22 +134,22 @@ class Flat(torch.nn.Module):
         self.inputs = inputs
         self.is_eager = True
         self._given = given
-        # A function, for torch.export puts back what the containers of a module hold.
+        # A function: torch.export restores the containers of a module.
         self._note = note
         self._called = name
 
     def forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         results: list[Any] = []
-        with _as_if_eager() if self.is_eager else contextlib.nullcontext():
+        with _hide_export() if self.is_eager else contextlib.nullcontext():
             given = self._given(tensors)
             result = self.model(*given.args, **given.kwargs)
-        self._note(structure_of(result, results, f"{self._called}: what it returns"))
+        self._note(structure_of(result, results, f"{self._called}: its result"))
         return tuple(results)
 
 
 @contextlib.contextmanager
-def _as_if_eager() -> Iterator[None]:
-    """Models that ask hear that nobody exports them, and do what they do when they just run."""
+def _hide_export() -> Iterator[None]:
+    """Hide torch.export from models, so that they run their eager code path."""
     home = torch.compiler
     before = home._is_compiling_flag, home._is_exporting_flag
     home._is_compiling_flag = home._is_exporting_flag = False
@@ -161,11 +161,10 @@ def _as_if_eager() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """How a model is called, and what it returns.
+    """Call signature and result structure of a model.
 
-    ``parameters`` are those of its ``forward``; ``arguments`` what each of them was given, by name;
-    tensors in it have the numbers of the graph's inputs. ``result`` is what it returns; tensors in
-    it have the numbers of the graph's outputs.
+    ``parameters`` are those of ``forward``; ``arguments`` the structures of their values by name,
+    with tensors numbered as graph inputs. ``result`` has tensors numbered as graph outputs.
     """
 
     parameters: tuple[inspect.Parameter, ...]
@@ -175,10 +174,10 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedModel:
-    """A model as a graph.
+    """Model as a graph.
 
-    ``weights`` are its own tensors that the graph takes, by name, not copied. ``notes`` say what
-    about the graph is otherwise than the model.
+    ``weights`` are the model's own tensors read by the graph, by name, not copied. ``notes``
+    describe differences between graph and model.
     """
 
     name: str
@@ -189,7 +188,7 @@ class CapturedModel:
     notes: tuple[str, ...] = ()
 
 
-def captured(
+def capture_graph(
     module: torch.nn.Module,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -197,17 +196,19 @@ def captured(
     name: str = "the model",
     operators: Operators | None = None,
 ) -> CapturedModel:
-    """The graph of what `module` computes in eval mode, for inputs of these sizes.
+    """Return the graph that `module` computes in eval mode for inputs of these sizes.
 
-    A ModelError says what of the model, called `name`, cannot be captured, and why. It is left as
-    it was.
+    The module stays unchanged.
+
+    Raises:
+        ModelError: `name` cannot be captured.
     """
     name = printable(name)
     try:
         signature = inspect.signature(module.forward)
         bound = signature.bind(*args, **(kwargs or {}))
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{name} is not called like that: {error_text(error)}") from None
+        raise ModelError(f"{name}: invalid arguments: {error_text(error)}") from None
     tensors: list[torch.Tensor] = []
     arguments = tuple(
         (each, structure_of(value, tensors, f"{name}: its argument '{each}'"))
@@ -225,10 +226,10 @@ def captured(
         for path, leaf in structure.leaves()
         if leaf.kind == "tensor"
     ]
-    flat = Flat(module, given, inputs, results.append, name)
-    with capture_lock, _undisturbed(module, [list(args), dict(kwargs or {})]):
+    flat = FlatModule(module, given, inputs, results.append, name)
+    with capture_lock, _preserve_state(module, [list(args), dict(kwargs or {})]):
         module.eval()
-        by, conversion, notes = _converted(flat, tensors, operators or Operators(), name)
+        by, conversion, notes = _convert(flat, tensors, operators or Operators(), name)
     return CapturedModel(
         name=name,
         graph=conversion.graph,
@@ -241,40 +242,40 @@ def captured(
             arguments=arguments,
             result=results[-1],
         ),
-        notes=(*notes, *conversion.notes, *_fast_path(module)),
+        notes=(*notes, *conversion.notes, *_fast_path_notes(module)),
     )
 
 
-def _converted(
-    flat: Flat, tensors: list[torch.Tensor], operators: Operators, name: str
+def _convert(
+    flat: FlatModule, tensors: list[torch.Tensor], operators: Operators, name: str
 ) -> tuple[Literal["torch.export", "torch.fx"], Conversion, tuple[str, ...]]:
     failures: list[_ExportError] = []
     for flat.is_eager in (True, False):
         try:
-            return "torch.export", *_exported(flat, flat, tensors, operators, name)
+            return "torch.export", *_export(flat, flat, tensors, operators, name)
         except _ExportError as error:
             failures.append(error)
     why = failures[-1]
     try:
-        with _buffers_kept(flat.model):
+        with _restore_buffers(flat.model):
             traced = fx.symbolic_trace(flat, {"tensors": (PH,) * len(tensors)})
-        conversion, notes = _exported(traced, flat, tensors, operators, name)
+        conversion, notes = _export(traced, flat, tensors, operators, name)
     except KeyboardInterrupt:
         raise
-    # What torch.export said is more of what is wrong with the model.
+    # The error of torch.export is more informative.
     except BaseException:
         raise ModelError(str(why)) from why.__cause__
-    said = str(why).removeprefix(f"{name} cannot be captured: ")
-    return "torch.fx", conversion, (f"torch.export failed, so torch.fx did it: {said}", *notes)
+    text = str(why).removeprefix(f"{name} cannot be captured: ")
+    return "torch.fx", conversion, (f"captured with torch.fx; torch.export failed: {text}", *notes)
 
 
 class _ExportError(ModelError):
-    """torch.export could not, where another way may."""
+    """Failure of torch.export; another method may succeed."""
 
 
 @contextlib.contextmanager
-def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Puts back what buffers held: torch.fx runs at once what takes no input."""
+def _restore_buffers(model: torch.nn.Module) -> Iterator[None]:
+    """Restore buffers afterwards: torch.fx executes operators without inputs at once."""
     before = [
         (each, each._version, each.detach().clone()) for each in model.buffers() if not each.is_meta
     ]
@@ -286,43 +287,43 @@ def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
                 each.copy_(content)
 
 
-def _exported(
+def _export(
     root: torch.nn.Module,
-    flat: Flat,
+    flat: FlatModule,
     tensors: list[torch.Tensor],
     operators: Operators,
     name: str,
 ) -> tuple[Conversion, tuple[str, ...]]:
-    """The graph by torch.export; once more with copies where the model writes parts of tensors."""
+    """Return the graph from torch.export, with copies if the model writes to parts of tensors."""
     try:
         program = torch.export.export(root, (tuple(tensors),), strict=False)
         try:
             return Conversion(program, flat.model, flat.inputs, operators), ()
-        except NotExpressibleError:
+        except GraphConversionError:
             program = program.run_decompositions({})
-            note = "what the model writes into parts of tensors is copied in the graph"
+            note = "writes to parts of tensors are copies in the graph"
             return Conversion(program, flat.model, flat.inputs, operators), (note,)
-    except (NotExpressibleError, RewriteError, RooflineError) as error:
-        said = str(error).removeprefix(f"{name}: ")
-        raise ModelError(f"{name} cannot be captured: {said}") from error
+    except (GraphConversionError, RewriteError, RooflineError) as error:
+        text = str(error).removeprefix(f"{name}: ")
+        raise ModelError(f"{name} cannot be captured: {text}") from error
     except KeyboardInterrupt:
         raise
-    # A model may raise anything, SystemExit too; none of it may end in a traceback.
+    # Models may raise anything, even SystemExit.
     except BaseException as error:
-        said = f"{_in_words(error)}{_where(error, flat.model)}"
-        raise _ExportError(f"{name} cannot be captured: {said}") from error
+        text = f"{_describe_error(error)}{_error_location(error, flat.model)}"
+        raise _ExportError(f"{name} cannot be captured: {text}") from error
 
 
-def _in_words(error: BaseException) -> str:
-    said = error_text(error)
-    if "data-dependent" in said:
-        return "what it does depends on the values in a tensor"
-    said = said.partition(" For more information")[0]
-    return f"{type(error).__name__}: {printable(said[:300])}"
+def _describe_error(error: BaseException) -> str:
+    text = error_text(error)
+    if "data-dependent" in text:
+        return "its control flow depends on tensor values"
+    text = text.partition(" For more information")[0]
+    return f"{type(error).__name__}: {printable(text[:300])}"
 
 
-def _where(error: BaseException, model: torch.nn.Module) -> str:
-    """The innermost module that was running."""
+def _error_location(error: BaseException, model: torch.nn.Module) -> str:
+    """Return the innermost running module."""
     paths = {id(module): path for path, module in model.named_modules()}
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     running = [each for frame in frames if id(each := frame.f_locals.get("self")) in paths]
@@ -332,20 +333,20 @@ def _where(error: BaseException, model: torch.nn.Module) -> str:
     return f", in {path or 'the model itself'} ({type(running[-1]).__name__})"
 
 
-def _fast_path(module: torch.nn.Module) -> Iterator[str]:
+def _fast_path_notes(module: torch.nn.Module) -> Iterator[str]:
     kinds = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
     if torch.backends.mha.get_fastpath_enabled() and any(
         isinstance(each, kinds) for each in module.modules()
     ):
         yield (
-            "the graph has attention as its parts; the model itself calls one operator for them"
-            " where torch's fast path for transformers takes it"
+            "the graph contains the parts of attention; in torch's fast path for transformers,"
+            " the model calls one operator instead"
         )
 
 
 @contextlib.contextmanager
-def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
-    """Leaves model and process as they were, and keeps what torch says on the way to itself."""
+def _preserve_state(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
+    """Preserve the state of model and process, and suppress torch's output."""
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),

@@ -1,4 +1,4 @@
-"""Turns an exported program into a graph in which no operator overwrites anything."""
+"""Conversion of an exported program into a graph without in-place operators."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from roofline.substitution.graphs.graph import (
     TensorType,
     Value,
     Weight,
-    needed,
-    type_among,
+    reachable,
+    type_in,
 )
-from roofline.substitution.graphs.operators import Operators, end_byte, gives_one
+from roofline.substitution.graphs.operators import Operators, end_byte, returns_tensor
 from roofline.substitution.graphs.operators import type_of as known_type
 from roofline.workload.fusion_kinds import aten
 
 _PREFIX = "model."
-"""What the names of the model's own weights and modules begin with in a program."""
+"""Prefix of the names of the model's own weights and modules in a program."""
 
 
-class NotExpressibleError(Exception):
-    """Says what a program does that a graph of these operators cannot."""
+class GraphConversionError(Exception):
+    """Operation of a program that a graph cannot express."""
 
 
 @functools.cache
 def _overload_that_gives(func: Any) -> Any:
-    """The operator that gives what `func` writes, with the same arguments; mostly so called."""
+    """Return the out-of-place overload of `func`, usually of the same name."""
 
     def takes(func: Any) -> list[tuple[str, str]]:
-        # The first may have another name where it is written.
+        # The first argument may have another name in the in-place form.
         first, *others = func._schema.arguments
         return [("", str(first.type)), *((each.name, str(each.type)) for each in others)]
 
@@ -48,7 +48,7 @@ def _overload_that_gives(func: Any) -> Any:
     names = packet.overloads() if packet is not None else ()
     found = [getattr(packet, each) for each in names if takes(getattr(packet, each)) == takes(func)]
     if not found:
-        raise NotExpressibleError(f"{func.namespace}.{func._opname} has no form that only gives")
+        raise GraphConversionError(f"{func.namespace}.{func._opname} has no out-of-place form")
     return next((each for each in found if each._overloadname == func._overloadname), found[0])
 
 
@@ -56,20 +56,20 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
     if not isinstance(tensor, torch.Tensor) or any(
         isinstance(size, torch.SymInt) for size in tensor.shape
     ):
-        raise ModelError("a size in it depends on the values in a tensor")
+        raise ModelError("a tensor size depends on tensor values")
     return known_type(tensor)
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies: the same for tied ones."""
+    """Return the memory location of a tensor; equal for tied ones."""
     if not tensor.numel():
         return (id(tensor),)
     storage = tensor.untyped_storage()
     return (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
-class Overwriting:
-    """The tensors of a program in their storages, and what stands for those written over."""
+class StorageTracker:
+    """Storages of the tensors of a program, and the current versions of overwritten tensors."""
 
     def __init__(self, type_of: Callable[[Value | Weight], TensorType]) -> None:
         self._type_of = type_of
@@ -80,23 +80,22 @@ class Overwriting:
     def put(
         self, tensor: Value | Weight, base: Value | Weight | None = None, offset_bytes: int = 0
     ) -> None:
-        """Puts a tensor so many bytes behind the beginning of `base`, or into a storage of its own;
-        one that is there stays."""
+        """Place a new tensor at an offset in the storage of `base`, or in its own storage."""
         storage, begin_byte = (len(self._places), 0) if base is None else self._places[base]
         self._places.setdefault(tensor, (storage, begin_byte + offset_bytes))
 
     def view(self, old: Value | Weight, new: Value) -> None:
-        """From now on, `new` stands for `old`, whose elements stay."""
+        """Replace `old` by `new`, a view of the same elements."""
         self._now[old] = new
         if self._places[new][0] != self._places[old][0]:
-            raise NotExpressibleError("it gives a tensor another storage")
+            raise GraphConversionError("a tensor gets another storage")
 
     def write(self, old: Value | Weight, new: Value) -> None:
-        """From now on, `new` stands for `old`; what else lies there cannot be taken."""
+        """Replace `old` by `new`; other tensors that overlap it become invalid."""
         before, after = self._type_of(old), self._type_of(new)
         self._now[old] = new
         if (before.shape, before.dtype) != (after.shape, after.dtype):
-            raise NotExpressibleError("it overwrites a tensor with another type")
+            raise GraphConversionError("a tensor is overwritten with another type")
         storage, begin_byte = self._places[old]
         end = end_byte(before, begin_byte)
         for other, (its_storage, its_begin) in self._places.items():
@@ -111,29 +110,29 @@ class Overwriting:
         self._places[new] = storage, begin_byte
 
     def current(self, tensor: Value | Weight) -> Value | Weight:
-        """What lies there by now."""
+        """Return the current version of a tensor."""
         while tensor in self._now:
             tensor = self._now[tensor]
         if tensor in self._stale:
-            raise NotExpressibleError("it overwrites a part of a tensor and then takes all of it")
+            raise GraphConversionError("a tensor is read after a part of it was overwritten")
         return tensor
 
 
 _NOTHING = aten("lift_fresh lift_fresh_copy lift alias detach_")
-"""Operators that give what they take; a model that runs eagerly does not call them."""
+"""Operators that return their operand; not called by an eager model."""
 
 _CHECKS = aten(
     "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range"
     " sym_constrain_range_for_size"
 )
-"""Operators that give nothing, and only check."""
+"""Operators without results, which only check."""
 
 _WRAPPERS: Mapping[str, int] = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
-"""Operators that run a part of a program, and how many arguments say in which mode."""
+"""Operators that run a subprogram, and the number of arguments that set its mode."""
 
 
 class Conversion:
-    """The graph of a program, the weights that it takes, and what is to be said of it."""
+    """Graph of a program, with its weights and notes."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class Conversion:
         self._inputs = iter(inputs)
         self._operators = operators
         self._names: dict[tuple[Any, ...], tuple[str, ...]] = {}
-        """The names of the model's tensors by where they lie, in its order."""
+        """Names of the model's tensors by memory location, in order."""
         for name, tensor in chain(
             model.named_parameters(remove_duplicate=False),
             model.named_buffers(remove_duplicate=False),
@@ -155,7 +154,7 @@ class Conversion:
             self._names[place] = (*self._names.get(place, ()), name)
         self._found: dict[Any, Any] = {}
         self._nodes: dict[int, Node] = {}
-        self._memory = Overwriting(self._type)
+        self._memory = StorageTracker(self._type)
         self._tied: set[str] = set()
         self._lifted: set[Weight] = set()
         self.weights: dict[str, torch.Tensor] = {}
@@ -181,16 +180,16 @@ class Conversion:
 
     def _refuse_changed(self, name: str) -> None:
         raise ModelError(
-            f"it changes its own '{name}' while it runs, which a graph of operators cannot keep"
+            f"it modifies its own '{name}' while running, which a graph cannot express"
         )
 
     def _note_input(self) -> None:
-        note = "the model overwrites what it is called with; the graph does not"
+        note = "the model overwrites its inputs; the graph does not"
         if note not in self.notes:
             self.notes.append(note)
 
     def _given(self, node: Any, spec: Any) -> Value | Weight:
-        """An input of the model, or one of its weights."""
+        """Return an input of the model, or one of its weights."""
         if spec.kind is InputKind.USER_INPUT:
             arguments = (("name", next(self._inputs)), ("role", "input"))
             return self._put(
@@ -200,7 +199,7 @@ class Conversion:
         known = program.state_dict if spec.target in program.state_dict else program.constants
         tensor = known[spec.target]
         if not isinstance(tensor, torch.Tensor):
-            raise ModelError(f"it keeps a {type(tensor).__name__} that is no tensor")
+            raise ModelError(f"it holds a {type(tensor).__name__} that is not a tensor")
         return self._weight(tensor, spec.target, is_parameter=spec.kind is InputKind.PARAMETER)
 
     def _weight(self, tensor: torch.Tensor, target: str, *, is_parameter: bool) -> Weight:
@@ -228,7 +227,7 @@ class Conversion:
         return value
 
     def _run(self, part: Any) -> tuple[Argument, ...]:
-        """Converts a program or a part of one, whose placeholders are known; gives its outputs."""
+        """Convert a program, or a subprogram with known placeholders, and return its outputs."""
         for node in part.graph.nodes:
             if node.op == "get_attr":
                 found = getattr(part, node.target)
@@ -242,7 +241,7 @@ class Conversion:
             elif node.op == "output":
                 given: Any = node.args[0]
                 return tuple(map(self._argument, given))
-        raise NotExpressibleError("it gives nothing")
+        raise GraphConversionError("it has no outputs")
 
     def _called(self, node: Any) -> Any:
         func = node.target
@@ -254,14 +253,14 @@ class Conversion:
         if func is torch._C._set_grad_enabled:
             return None
         if not isinstance(func, torch._ops.OpOverload):
-            raise ModelError(f"it calls '{name}', which is no operator that a graph can have")
+            raise ModelError(f"it calls '{name}', which is not supported in a graph")
         op = f"{func.namespace}.{func._opname}"
         if op in _CHECKS:
             return None
         if op in _NOTHING:
             return self._argument(node.args[0])
         if op == "aten._native_batch_norm_legit_no_training":
-            # As the model calls it, before what overwrites was taken out of the program.
+            # As the model calls it, before functionalization.
             *args, momentum, eps = map(self._argument, node.args)
             arguments = (*args, False, momentum, eps, False)
             return (self._operator(node, torch.ops.aten.batch_norm.default, arguments, {}),)
@@ -270,10 +269,10 @@ class Conversion:
         return self._operator(node, func, args, kwargs)
 
     def _part(self, name: str, given: Sequence[Any]) -> Any:
-        """A part of the program that runs in a mode of its own."""
+        """Convert a subprogram that runs in its own mode."""
         modes = _WRAPPERS[name]
         if name == "wrap_with_autocast" and given[2]:
-            raise ModelError("a part of it runs under torch.autocast, which a graph cannot")
+            raise ModelError("a part of it runs under torch.autocast, which a graph cannot express")
         part, *values = given[modes:]
         module = self._argument(part)
         placeholders = (each for each in module.graph.nodes if each.op == "placeholder")
@@ -288,7 +287,7 @@ class Conversion:
         written = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
         op = f"{func.namespace}.{func._opname}"
         if written and (written != [schema[0].name] or not op.endswith("_")):
-            raise NotExpressibleError(f"{op} writes several tensors at once")
+            raise GraphConversionError(f"{op} writes several tensors at once")
         moves_view = torch.Tag.inplace_view in func.tags
         giving = _overload_that_gives(func) if written else func
         names = [each.name for each in giving._schema.arguments]
@@ -307,7 +306,7 @@ class Conversion:
         for value, base, offset_bytes in zip(values, plan.bases, plan.offsets_bytes, strict=True):
             self._memory.put(value, None if base is None else plan.operands[base], offset_bytes)
         if written:
-            # What gives its operand as it is (dropout in eval mode) writes nothing.
+            # Operators that return their operand (dropout in eval mode) write nothing.
             is_view = moves_view or plan.bases[0] is not None
             old = cast("Value | Weight", args[0])
             if isinstance(old, Weight) and old not in self._lifted:
@@ -315,7 +314,7 @@ class Conversion:
             (self._memory.view if is_view else self._memory.write)(old, values[0])
             if not is_view and isinstance(old, Value) and self._nodes[old.node].op == INPUT:
                 self._note_input()
-        return values[0] if gives_one(plan.node.op, plan.node.overload) else values
+        return values[0] if returns_tensor(plan.node.op, plan.node.overload) else values
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
@@ -323,7 +322,7 @@ class Conversion:
         if isinstance(argument, (list, tuple)):
             return tuple(map(self._argument, cast("Sequence[Any]", argument)))
         if isinstance(argument, torch.SymInt):
-            raise ModelError("a size in it depends on the values in a tensor")
+            raise ModelError("a tensor size depends on tensor values")
         return argument
 
     def _current(self, found: Any) -> Any:
@@ -332,15 +331,15 @@ class Conversion:
         return self._memory.current(found) if isinstance(found, (Value, Weight)) else found
 
     def _type(self, value: Value | Weight) -> TensorType:
-        return type_among(self._nodes, value)
+        return type_in(self._nodes, value)
 
     def _without_dead(self, outputs: tuple[Value | Weight, ...]) -> Graph:
-        kept = needed(self._nodes, outputs)
+        kept = reachable(self._nodes, outputs)
         dead = sorted({node.op for each, node in self._nodes.items() if each not in kept})
         if dead:
             more = f" and {len(dead) - 5} more" if len(dead) > 5 else ""
             self.notes.append(
-                f"operators whose results nobody takes are left out: {', '.join(dead[:5])}{more}"
+                f"operators with unused results are omitted: {', '.join(dead[:5])}{more}"
             )
         nodes = {number: node for number, node in self._nodes.items() if number in kept}
         returned = [each for each in outputs if isinstance(each, Weight)]

@@ -1,4 +1,4 @@
-"""Where the values of a graph lie, and the records that it would leave in a capture."""
+"""Storages of the values of a graph, and the records of its capture."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from roofline.core.dtypes import dtype
 from roofline.latency.measuring.calls import Call
 from roofline.substitution.graphs.graph import INPUT, Graph, RewriteError, Value, Weight
 from roofline.substitution.graphs.operators import (
-    Nth,
     Operators,
     Outcome,
     Place,
     Plan,
+    TensorNumber,
     end_byte,
     function_of,
     is_trained,
@@ -25,16 +25,17 @@ from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
 
 _NEVER = 2**62
-"""The position of the last use of what outlives the pass."""
+"""Position of the last use of values that outlive the forward pass."""
 
 
 class Storages:
-    """Where the values of a graph lie when it runs in its order.
+    """Storages of a graph's values in execution order.
 
-    ``plans`` are the plans of its operators in their order, by the number of the node. ``places``
-    are the number of the storage and the byte where a value or weight begins in it; ``roles`` are
-    by storage, ``last_uses`` the position in the graph of the last node that needs it.
-    ``overwriting`` are the nodes that overwrite their first operand, and thus give what lies there.
+    Attributes:
+        plans: plans of the operators, by node number.
+        places: storage number and first byte of each value or weight.
+        roles: by storage, like ``last_uses``, the position of the last node that reads it.
+        overwriting: nodes that overwrite their first operand.
     """
 
     def __init__(self, graph: Graph, operators: Operators) -> None:
@@ -83,7 +84,7 @@ class Storages:
                 self._uses[storage].append((position, value))
 
     def _overwrite(self) -> None:
-        """Puts what operators write over their first operand where that lies."""
+        """Place the outputs of overwriting operators in the storage of their first operand."""
         joined: dict[int, tuple[int, int]] = {}
         for position, number in enumerate(self._graph.nodes):
             plan = self.plans.get(number)
@@ -101,7 +102,7 @@ class Storages:
                 self.places[value] = outer, begin_byte + more_bytes
 
     def _may_overwrite(self, plan: Plan, position: int) -> bool:
-        """Whether nobody needs what lies there any more once the operator has run."""
+        """Return whether the operand is not read again after the operator has run."""
         old = _first_operand(plan)
         if not isinstance(old, Value) or plan.bases[0] is not None:
             return False
@@ -126,32 +127,32 @@ class Storages:
         return True
 
     def _reach(self, value: Value | Weight) -> tuple[int, int]:
-        """The bytes of its storage from its first element to its last."""
+        """Return the first and the last byte of a value in its storage."""
         _, begin_byte = self.places[value]
         return begin_byte, end_byte(self._graph.type_of(value), begin_byte)
 
 
 def _first_operand(plan: Plan) -> Value | Weight:
     first = plan.arguments[0]
-    assert isinstance(first, Nth)
+    assert isinstance(first, TensorNumber)
     return plan.operands[first.number]
 
 
 # -- records ---------------------------------------------------------------------------------------
 
 _ALIGNMENT_BYTE = 64
-"""Of what torch's allocator gives: which part of a storage is called makes no other call."""
+"""Alignment of torch's allocator: aligned offsets do not change a call."""
 
-AROUND = "around"
-"""The operator of the record that stands for the rest of a model."""
+REST_OF_MODEL = "around"
+"""Operator of the record that represents the rest of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """The records of one pass of a graph, in their order, those that move nothing among them.
+    """Records of one forward pass of a graph, in order, including free operators.
 
-    ``node_of`` is the node that each comes from, -1 for what stands for the rest of the model;
-    ``calls`` are the calls as they can be timed on their own, None for that rest.
+    ``node_of``: node of each record, -1 for the rest of the model; ``calls``: calls to time in
+    isolation, None for that rest.
     """
 
     records: tuple[OperatorRecord, ...]
@@ -159,19 +160,18 @@ class Counted:
     calls: tuple[Call | None, ...]
 
 
-def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Counted:
-    """What a capture of the module that is built of `graph` would record.
+def count_records(graph: Graph, operators: Operators, *, rest_bytes: int = 0) -> Counted:
+    """Return the records that a capture of the module built from `graph` would have.
 
-    `around_bytes` are what the rest of the model touches between two passes of a piece: a last
-    record reads as much of what persists, so that what the piece finds in caches at its next pass
-    is what it finds there in the model; 0: there is no rest.
+    `rest_bytes`: bytes that the rest of the model touches between two passes of a subgraph. A last
+    record reads as many persistent bytes, so that cache contents match those in the model.
     """
     counting = _Counting(graph, operators)
     for position, (number, node) in enumerate(graph.nodes.items()):
         if node.op != INPUT:
             counting.add(number, position)
-    if around_bytes:
-        counting.add_rest(around_bytes)
+    if rest_bytes:
+        counting.add_rest(rest_bytes)
     return Counted(
         records=tuple(
             replace(like, index=index, freed=tuple(sorted(freed)), **changed)
@@ -183,8 +183,7 @@ def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Cou
 
 
 class _Counting:
-    """Records whose end is not known yet: what differs from a known one, and which storages go
-    before the next one."""
+    """Unfinished records: the differences from known ones, and the storages freed after each."""
 
     def __init__(self, graph: Graph, operators: Operators) -> None:
         self._operators = operators
@@ -198,7 +197,7 @@ class _Counting:
             self._ends.setdefault(last, []).append(storage)
 
     def add(self, number: int, position: int) -> None:
-        """The records of a node, after which goes what no other needs."""
+        """Append the records of a node, and free storages after their last use."""
         storages = self._storages
         plan = storages.plans[number]
         owners, shifts, key = self._called_with([storages.places[each] for each in plan.operands])
@@ -224,7 +223,7 @@ class _Counting:
     def _called_with(
         self, places: Sequence[tuple[int, int]]
     ) -> tuple[list[int], list[int], tuple[tuple[int, int, Role], ...]]:
-        """The storages of a call, where in each it begins, and what tells the call from others."""
+        """Return storages and start offsets of a call, and a key that identifies the call."""
         begins: dict[int, int] = {}
         for storage, begin_byte in places:
             begins[storage] = min(begins.get(storage, begin_byte), begin_byte)
@@ -253,7 +252,7 @@ class _Counting:
         return found
 
     def _number(self, table: dict[int, object], local: int) -> int:
-        # What is not in the table lives within the operator alone.
+        # Other storages are internal to the operator.
         owner = table.setdefault(local, object())
         return self._numbers.setdefault(owner, len(self._numbers))
 
@@ -269,25 +268,25 @@ class _Counting:
             for each in specs
         )
 
-    def add_rest(self, around_bytes: int) -> None:
-        """The record that stands for the rest of a model."""
+    def add_rest(self, rest_bytes: int) -> None:
+        """Append the record of the rest of the model."""
         spec = TensorSpec(
-            shape=(around_bytes,),
+            shape=(rest_bytes,),
             dtype=dtype("uint8"),
-            distinct_elements=around_bytes,
+            distinct_elements=rest_bytes,
             storage=len(self._numbers),
             role=Role.BUFFER,
         )
         record = OperatorRecord(
             index=0,
-            op=AROUND,
-            type=AROUND,
+            op=REST_OF_MODEL,
+            type=REST_OF_MODEL,
             module_path="",
             phase="forward",
             inputs=(spec,),
             outputs=(),
             state=State.COUNTED,
-            work=Work(parameter_bytes=around_bytes),
+            work=Work(parameter_bytes=rest_bytes),
         )
         self.pending.append((record, {}, []))
         self.node_of.append(-1)

@@ -1,6 +1,6 @@
-"""A model as a graph of operators in the order in which they run; it has no weights in it.
+"""Model as a graph of operators in execution order, without weights.
 
-Graphs are values: a rewrite gives a new one (see `Editor`), and shares the nodes that stay.
+Graphs are immutable values: an `Editor` returns a new one that shares unchanged nodes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorType:
-    """What is known of a tensor before it is there: sizes, strides in elements, and data type.
-
-    ``dtype`` is torch's name (``"float32"``).
-    """
+    """Sizes, strides (in elements) and data type (torch's name, ``"float32"``) of a tensor."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -28,19 +25,18 @@ class TensorType:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the last dimension varies fastest, with nothing in between."""
+        """Return whether the strides are those of a dense row-major tensor."""
         return self.stride == contiguous(self.shape, self.dtype).stride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weight:
-    """A tensor that is known before the model runs.
+    """Tensor that is known before the model runs: of the model (``name``), or derived by a rule.
 
-    One of the model's own has its qualified ``name``; one that a rule makes has the name of the
-    constructor that makes it (``made_by``), of which weights (``of``) and with which ``options``.
-    Equal descriptions are one tensor. ``is_parameter`` tells parameters from buffers, and
-    ``is_trained`` those that take gradients: products ask for it, also where none are computed.
-    What is made of weights none of which does, does not.
+    A derived weight has the name of its constructor (``made_by``), its source weights (``of``) and
+    ``options``. Equal descriptions are one tensor. ``is_parameter`` distinguishes parameters from
+    buffers. ``is_trained`` weights take gradients, which matrix products query even in inference; a
+    derived weight takes them if one of its sources does.
     """
 
     type: TensorType
@@ -54,7 +50,7 @@ class Weight:
 
     def __post_init__(self) -> None:
         if bool(self.name) == bool(self.made_by):
-            raise ValueError("a weight is either the model's own, or made by a constructor")
+            raise ValueError("a weight has either a name or a constructor")
         parts = (self.name, self.made_by, str(self.type), *(each.key for each in self.of))
         text = "\n".join((*parts, repr(self.options)))
         if self.of:
@@ -71,7 +67,7 @@ class Weight:
         return self.name or f"{self.made_by}({', '.join(map(str, self.of))})"
 
     def originals(self) -> Iterator[Weight]:
-        """The model's own weights that it is made of, each once."""
+        """Yield the model's own weights that this one is derived from, each once."""
         seen: set[str] = set()
         waiting: list[Weight] = [self]
         while waiting:
@@ -85,7 +81,7 @@ class Weight:
 
 
 def contiguous(shape: tuple[int, ...], dtype: str) -> TensorType:
-    """The type of a contiguous tensor."""
+    """Return the type of a contiguous tensor."""
     stride: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -95,32 +91,34 @@ def contiguous(shape: tuple[int, ...], dtype: str) -> TensorType:
 
 
 INPUT = "input"
-"""The operator of nodes that stand for what the model is given."""
+"""Operator of nodes that represent model inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a node gives: the number of the node, and which of its outputs."""
+    """Output of a node."""
 
     node: int
     output: int = 0
 
 
 Argument = Value | Weight | tuple["Argument", ...] | object
-"""A value, a weight, several arguments, or a number, a flag, a type or None as torch takes it."""
+"""Value, weight, tuple of arguments, or any other operator argument (number, flag, type, None)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One call of an operator.
+    """Call of one operator.
 
-    ``op`` is the name as torch.export has it (``"aten.conv2d"``), in-place operators by the name of
-    those that are not (``aten.relu``); ``overload`` which of its forms; ``arguments`` all arguments
-    by their names in the schema, in its order, those left out with their defaults, lists as tuples.
-    ``outputs`` are the types of what it gives, None for what is no tensor. ``in_place`` says that
-    it may overwrite its first argument: that nothing else uses it is checked where a graph is built
-    or counted. ``module_path`` is the module that it came from, ``rule`` the rule that made it,
-    ``""`` for the model's own.
+    Attributes:
+        op: name as in torch.export (``"aten.conv2d"``); out-of-place name of in-place operators.
+        overload: name of the overload.
+        arguments: all arguments by schema name, in schema order; defaults filled in, lists as
+            tuples.
+        outputs: types of the outputs; None: not a tensor.
+        in_place: may overwrite its first argument; checked when a graph is built or counted.
+        module_path: module that contains the call.
+        rule: rule that added the node; ``""``: part of the model.
     """
 
     op: str
@@ -133,7 +131,7 @@ class Node:
     _values: tuple[Value, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Asked for far more often than nodes are made.
+        # Cached: read far more often than nodes are made.
         found = tuple(value for _, each in self.arguments for value in values_in(each))
         object.__setattr__(self, "_values", found)
 
@@ -144,7 +142,7 @@ class Node:
         raise KeyError(f"{self.op} has no argument '{name}'")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The argument of that name; `default` where the operator has none."""
+        """Return the argument of that name; `default` if the operator has none."""
         for each, argument in self.arguments:
             if each == name:
                 return argument
@@ -152,23 +150,27 @@ class Node:
 
     @property
     def type(self) -> TensorType:
-        """The type of its only, or first, output; a ValueError where that is no tensor."""
+        """Type of the first output.
+
+        Raises:
+            ValueError: it is not a tensor.
+        """
         first = self.outputs[0] if self.outputs else None
         if first is None:
-            raise ValueError(f"{self.op} gives no tensor")
+            raise ValueError(f"the output of {self.op} is not a tensor")
         return first
 
     def values(self) -> Iterator[Value]:
-        """The values among its arguments, one that is there twice twice."""
+        """Yield the values among the arguments, with repetitions."""
         return iter(self._values)
 
     def weights(self) -> Iterator[Weight]:
-        """The weights among its arguments."""
+        """Yield the weights among the arguments."""
         for _, argument in self.arguments:
             yield from (each for each in parts_of(argument) if isinstance(each, Weight))
 
     def taking(self, now: Callable[[Value], Value | Weight]) -> Node:
-        """The node with other values; itself where they are the same."""
+        """Return the node with values replaced; the node itself if nothing changes."""
         if all(now(value) is value for value in self._values):
             return self
 
@@ -176,12 +178,13 @@ class Node:
             return now(part) if isinstance(part, Value) else part
 
         return replace(
-            self, arguments=tuple((name, mapped(each, changed)) for name, each in self.arguments)
+            self,
+            arguments=tuple((name, map_argument(each, changed)) for name, each in self.arguments),
         )
 
 
 def parts_of(argument: Argument) -> Iterator[Argument]:
-    """What is in an argument, however nested."""
+    """Yield the leaves of a nested argument."""
     if isinstance(argument, tuple):
         for each in cast("tuple[Argument, ...]", argument):
             yield from parts_of(each)
@@ -190,19 +193,19 @@ def parts_of(argument: Argument) -> Iterator[Argument]:
 
 
 def values_in(argument: Argument) -> Iterator[Value]:
-    """The values in an argument, however nested."""
+    """Return the values in a nested argument."""
     return (each for each in parts_of(argument) if isinstance(each, Value))
 
 
-def mapped(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
-    """An argument with all that is in it changed."""
+def map_argument(argument: Argument, change: Callable[[Argument], Argument]) -> Argument:
+    """Return an argument with `change` applied to its leaves."""
     if isinstance(argument, tuple):
-        return tuple(mapped(each, change) for each in cast("tuple[Argument, ...]", argument))
+        return tuple(map_argument(each, change) for each in cast("tuple[Argument, ...]", argument))
     return change(argument)
 
 
-def needed(nodes: Mapping[int, Node], outputs: Iterable[Value | Weight]) -> set[int]:
-    """The inputs, and the nodes that outputs come of."""
+def reachable(nodes: Mapping[int, Node], outputs: Iterable[Value | Weight]) -> set[int]:
+    """Return the inputs, and the nodes that outputs depend on."""
     found = {number for number, node in nodes.items() if node.op == INPUT}
     waiting = [each.node for each in outputs if isinstance(each, Value)]
     while waiting:
@@ -215,11 +218,11 @@ def needed(nodes: Mapping[int, Node], outputs: Iterable[Value | Weight]) -> set[
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Graph:
-    """Operators in the order in which they run.
+    """Operators in execution order.
 
-    ``nodes`` are by number, each after those whose values it takes; inputs are nodes, too.
-    ``outputs`` are what the model returns, flat; a weight that is returned as it is stands there
-    itself. ``tied`` are names of the model's weights that it has under several names.
+    ``nodes`` are by number, each after the nodes that it reads; they include inputs. ``outputs``
+    are the flattened results of the model; a returned weight is an output itself. ``tied`` are
+    weights of the model with several names.
     """
 
     nodes: Mapping[int, Node]
@@ -245,11 +248,11 @@ class Graph:
 
     @cached_property
     def position(self) -> Mapping[int, int]:
-        """When each node runs."""
+        """Execution order of the nodes, by number."""
         return {number: place for place, number in enumerate(self.nodes)}
 
     def users(self, of: int | Value) -> tuple[int, ...]:
-        """The nodes that take a value, or any value of a node; in order, each once."""
+        """Return the nodes that read a value, or any value of a node; in order, each once."""
         if isinstance(of, int):
             return self._users.get(of, ())
         return tuple(
@@ -259,19 +262,19 @@ class Graph:
         )
 
     def is_returned(self, of: int | Value) -> bool:
-        """Whether the model returns a value, or any value of a node."""
+        """Return whether the model returns a value, or any value of a node."""
         if isinstance(of, int):
             return any(value.node == of for value in self._returned)
         return of in self._returned
 
     def only_user(self, of: int | Value) -> int | None:
-        """The one node that takes it and that alone needs it; None: there is no such node."""
+        """Return the only reader, if the value is not returned; None: there is none."""
         users = self.users(of)
         return users[0] if len(users) == 1 and not self.is_returned(of) else None
 
     def type_of(self, value: Value | Weight) -> TensorType:
-        """The type of a value or weight; a RewriteError where it is no tensor."""
-        return type_among(self.nodes, value)
+        """Return the type of a value or weight; raise a RewriteError if it is not a tensor."""
+        return type_in(self.nodes, value)
 
     @cached_property
     def _weight_users(self) -> dict[str, tuple[int, ...]]:
@@ -285,7 +288,7 @@ class Graph:
         return {key: tuple(each) for key, each in users.items()}
 
     def weight_users(self, weight: Weight) -> tuple[int, ...]:
-        """The nodes that take a weight of the model, or any of those that one is made of; in their
+        """Return the nodes that read a weight, or weights derived from the same originals; in
         order.
         """
         found = {
@@ -297,82 +300,82 @@ class Graph:
 
     @cached_property
     def digests(self) -> Mapping[int, str]:
-        """What each node computes, from the model's inputs on: equal computations are equal."""
+        """Hash of each node's computation from the model inputs on, equal for equal
+        computations.
+        """
         found: dict[int, str] = {}
         for number, node in self.nodes.items():
-            said = [node.op, node.overload, str(node.in_place)]
+            text = [node.op, node.overload, str(node.in_place)]
             if node.op == INPUT:
-                said += [str(node.arguments), *map(str, node.outputs)]
+                text += [str(node.arguments), *map(str, node.outputs)]
             else:
-                said += [f"{name}={_said(each, found)}" for name, each in node.arguments]
-            found[number] = hashlib.sha1("\n".join(said).encode()).hexdigest()
+                text += [f"{name}={_argument_text(each, found)}" for name, each in node.arguments]
+            found[number] = hashlib.sha1("\n".join(text).encode()).hexdigest()
         return found
 
     @cached_property
     def digest(self) -> str:
-        """The same for graphs of the same operators, however they came about."""
+        """Hash of the graph, independent of its history."""
         digests = self.digests
         if len(set(digests.values())) < len(digests):
             digests = self._digests_with_users()
-        outputs = ",".join(_said(each, digests) for each in self.outputs)
+        outputs = ",".join(_argument_text(each, digests) for each in self.outputs)
         parts = "\n".join((*sorted(digests.values()), outputs))
         return hashlib.sha1(parts.encode()).hexdigest()
 
     def _digests_with_users(self) -> dict[int, str]:
-        """Tells nodes that compute the same by what becomes of it."""
+        """Return hashes that distinguish equal computations by their users."""
         becomes: dict[int, list[str]] = {number: [] for number in self.nodes}
         for place, each in enumerate(self.outputs):
             if isinstance(each, Value):
                 becomes[each.node].append(f"returned {place} {each.output}")
         found: dict[int, str] = {}
         for number, node in reversed(tuple(self.nodes.items())):
-            said = "\n".join((self.digests[number], *sorted(becomes[number])))
-            found[number] = hashlib.sha1(said.encode()).hexdigest()
+            text = "\n".join((self.digests[number], *sorted(becomes[number])))
+            found[number] = hashlib.sha1(text.encode()).hexdigest()
             for place, value in enumerate(node.values()):
                 becomes[value.node].append(f"{found[number]} {place} {value.output}")
         return found
 
 
-def _said(argument: Argument, digests: Mapping[int, str]) -> str:
+def _argument_text(argument: Argument, digests: Mapping[int, str]) -> str:
     if isinstance(argument, Value):
         return f"{digests[argument.node]}.{argument.output}"
     if isinstance(argument, Weight):
         return argument.key
     if isinstance(argument, tuple):
         inside = cast("tuple[Argument, ...]", argument)
-        return f"({','.join(_said(each, digests) for each in inside)})"
+        return f"({','.join(_argument_text(each, digests) for each in inside)})"
     return f"{type(argument).__name__}:{argument}"
 
 
 # -- editing ---------------------------------------------------------------------------------------
 
 Complete = Callable[[Node, Callable[[Value], TensorType]], Node]
-"""Gives a node its missing arguments (the defaults of its schema, in its order) and the types of
-its outputs; takes the types of the values among its arguments.
+"""Add missing arguments (schema defaults, in schema order) and output types to a node, from the
+types of the values among its arguments.
 
 Raises:
-    RewriteError: the operator does not take these.
+    RewriteError: the operator does not accept these arguments.
 """
 
 
 class RewriteError(Exception):
-    """A rewrite that cannot be made: rules' preconditions should have refused it."""
+    """Rewrite that is impossible; preconditions of rules should have excluded it."""
 
 
-def type_among(nodes: Mapping[int, Node], value: Value | Weight) -> TensorType:
-    """The type of a weight, or of a value of one of these nodes."""
+def type_in(nodes: Mapping[int, Node], value: Value | Weight) -> TensorType:
+    """Return the type of a weight, or of a value of these nodes."""
     if isinstance(value, Weight):
         return value.type
     found = nodes[value.node].outputs[value.output]
     if found is None:
-        raise RewriteError(f"{nodes[value.node].op} gives no tensor there")
+        raise RewriteError(f"output {value.output} of {nodes[value.node].op} is not a tensor")
     return found
 
 
 class Editor:
-    """A graph that is being rewritten by `rule`; `complete` gives new nodes their arguments and
-    types.
-    """
+    """Graph under modification by `rule`; `complete` adds arguments and types to new nodes."""
 
     def __init__(self, graph: Graph, complete: Complete, rule: str = "") -> None:
         self.graph = graph
@@ -392,12 +395,12 @@ class Editor:
         in_place: bool = False,
         **arguments: Argument,
     ) -> int:
-        """A new node, by number; arguments that are left out have their defaults.
+        """Add a node and return its number; omitted arguments get their defaults.
 
-        It runs as late as its first user lets it.
+        It runs as late as its first user allows.
 
         Raises:
-            RewriteError: the operator does not take these.
+            RewriteError: the operator does not accept these arguments.
         """
         node = Node(
             op=op,
@@ -410,7 +413,7 @@ class Editor:
         return self._put(node)
 
     def add_like(self, node: Node, /, **arguments: Argument) -> int:
-        """A new node like another one, with some arguments changed."""
+        """Add a copy of a node with some arguments changed, and return its number."""
         unknown = set(arguments) - {name for name, _ in node.arguments}
         if unknown:
             raise KeyError(f"{node.op} has no argument {', '.join(sorted(unknown))}")
@@ -424,18 +427,18 @@ class Editor:
         return number
 
     def type_of(self, value: Value | Weight) -> TensorType:
-        """The type of a value of the graph or of a new node, or of a weight."""
-        return type_among(self._nodes, value)
+        """Return the type of a value of the graph or of a new node, or of a weight."""
+        return type_in(self._nodes, value)
 
     def node(self, number: int) -> Node:
-        """A node of the graph, or a new one."""
+        """Return a node of the graph, or a new one."""
         return self._nodes[number]
 
     def replace(self, old: Value, new: Value | Weight) -> None:
-        """From now on, whoever takes `old` takes `new`.
+        """Replace a value by another one in all its users.
 
         Raises:
-            RewriteError: they have other sizes or data types.
+            RewriteError: sizes or data types differ.
         """
         before, after = self.type_of(old), self.type_of(new)
         if (before.shape, before.dtype) != (after.shape, after.dtype):
@@ -443,10 +446,12 @@ class Editor:
         self._replaced[old] = new
 
     def finished(self) -> Graph:
-        """The graph with all of that done, and without what is not needed any more.
+        """Return the modified graph without dead nodes.
 
-        New nodes run just before the first that takes what they give. A RewriteError: a value would
-        depend on itself, or an operator not take what is given.
+        New nodes run just before their first user.
+
+        Raises:
+            RewriteError: a value depends on itself, or an operator does not accept its arguments.
         """
         graph = self.graph
         outputs = tuple(map(self._resolved, graph.outputs))
@@ -455,7 +460,7 @@ class Editor:
             *(user for value in self._replaced for user in graph.users(value.node)),
         }
         now = {**self._nodes, **{n: self._nodes[n].taking(self._resolved) for n in changed}}
-        kept = needed(now, outputs)
+        kept = reachable(now, outputs)
         nodes: dict[int, Node] = {}
         retyped: set[int] = set()
         for root in (*graph.nodes, *(each.node for each in outputs if isinstance(each, Value))):
@@ -482,15 +487,15 @@ class Editor:
             value = self._replaced[value]
             steps += 1
             if steps > len(self._replaced):
-                raise RewriteError("values replace each other in a circle")
+                raise RewriteError("cyclic replacement of values")
         return value
 
     def _typed(self, number: int, node: Node, done: dict[int, Node], retyped: set[int]) -> Node:
-        """The node, with other types where strides of what it takes are others than before."""
+        """Return the node, with new output types if strides of its operands have changed."""
         old = self._nodes[number]
         if node is old and not (retyped and any(each.node in retyped for each in node.values())):
             return node
-        typed = self._complete(node, lambda value: type_among(done, value))
+        typed = self._complete(node, lambda value: type_in(done, value))
         if typed.outputs != old.outputs:
             retyped.add(number)
         return typed

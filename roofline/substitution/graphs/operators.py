@@ -1,4 +1,4 @@
-"""Operators by name, called on fake tensors: what they give, and what they do to storages."""
+"""Operators by name, called on fake tensors: outputs, records and storages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roofline.substitution.graphs.graph import (
     TensorType,
     Value,
     Weight,
-    mapped,
+    map_argument,
 )
 from roofline.workload.capture.fake_tensors import FakeTensors, silence_fake_tensor_log
 from roofline.workload.capture.module_stack import ModuleStack
@@ -36,15 +36,15 @@ from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.torch_dtypes import torch_dtype
 
-# -- what a call gives -----------------------------------------------------------------------------
+# -- outcomes of calls -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor that an operator is called with: its type, and where it lies.
+    """Operand of a call: type and position in memory.
 
-    ``storage`` numbers the storages of the call by first appearance; ``role`` is the storage's.
-    ``is_trained`` says of a parameter that it takes gradients.
+    ``storage`` numbers the storages of the call by first appearance; ``role`` is that of the
+    storage. ``is_trained``: a parameter takes gradients.
     """
 
     type: TensorType
@@ -55,17 +55,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Nth:
-    """Stands among arguments for the tensor of that number."""
+class TensorNumber:
+    """Placeholder for the tensor of that number among arguments."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A tensor that an operator gives: its type, and the number of the storage that it lies in.
+    """Output tensor: type and storage number.
 
-    Storages of the tensors that it was given come first; the others are its own.
+    Storages of operands come first, followed by new ones.
     """
 
     type: TensorType
@@ -75,10 +75,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a call of an operator gives, and what it leaves in a capture.
+    """Outputs of a call, and its records in a capture.
 
-    In records, storages are numbered as in `Place`, and those that appear in between follow.
-    ``calls`` are one for each record.
+    Records number storages as in `Place`, followed by internal ones. ``calls`` has one entry per
+    record.
     """
 
     outputs: tuple[Output | None, ...]
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
-    """What `call` gives for tensors in these places, and the records that it leaves."""
+    """Return outputs and records of `call` for tensors in these places."""
     fakes = FakeTensors(Run())
     calls: list[Call] = []
 
@@ -111,8 +111,8 @@ def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) 
 
 
 def with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
-    """An argument as torch takes it, with tensors in the place of `Nth`."""
-    if isinstance(argument, Nth):
+    """Return an argument for torch, with tensors in place of `TensorNumber`."""
+    if isinstance(argument, TensorNumber):
         return tensors[argument.number]
     if isinstance(argument, tuple):
         return [with_tensors(each, tensors) for each in cast("tuple[Argument, ...]", argument)]
@@ -120,7 +120,7 @@ def with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
 
 
 def end_byte(type: TensorType, offset_bytes: int = 0) -> int:
-    """Where in its storage a tensor's last element ends."""
+    """Return the offset of the end of a tensor in its storage, in bytes."""
     if 0 in type.shape:
         return offset_bytes
     reach = sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
@@ -167,7 +167,7 @@ def _output(value: Any, operands: Operands) -> Output | None:
 
 
 def type_of(tensor: torch.Tensor) -> TensorType:
-    """The type of a tensor whose sizes are numbers."""
+    """Return the type of a tensor with static sizes."""
     return TensorType(
         shape=tuple(map(int, tensor.shape)),
         stride=tuple(map(int, tensor.stride())),
@@ -180,12 +180,14 @@ def type_of(tensor: torch.Tensor) -> TensorType:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """A node with all that is known of it once its operator was called.
+    """Node with the properties of its operator call.
 
-    ``operands`` are the values and weights that it takes, each once, ``types`` theirs;
-    ``arguments`` have `Nth` in their place. ``bases`` say for each output in the storage of which
-    operand it lies, None: in one of its own; ``offsets_bytes`` where in it, from where the operand
-    begins on. ``outcomes`` are those of calls whose operands share storages or have other roles.
+    Attributes:
+        operands: values and weights, each once; ``types`` are theirs.
+        arguments: with `TensorNumber` in place of operands.
+        bases: number of the operand that shares its storage with the output; None: own storage.
+        offsets_bytes: offset of the output from the start of that operand.
+        outcomes: results for operands that share storages or have other roles.
     """
 
     node: Node
@@ -197,7 +199,7 @@ class Plan:
     outcomes: dict[tuple[Any, ...], Outcome]
 
     def is_for(self, type_of: Callable[[Value], TensorType]) -> bool:
-        """Whether the operands have these types; in another graph the node may take others."""
+        """Return whether the operands have these types in a graph."""
         for operand, expected in zip(self.operands, self.types, strict=True):
             if isinstance(operand, Value):
                 found = type_of(operand)
@@ -208,7 +210,7 @@ class Plan:
 
 @functools.cache
 def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
-    """The overload that a node calls."""
+    """Return the overload that a node calls."""
     space, _, name = op.partition(".")
     name += "_" * in_place
     found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
@@ -224,10 +226,7 @@ def _schema(overload: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A function, or a method by name, and which of the arguments of the schema it is given.
-
-    ``positional`` are positions in the schema, ``named`` those that it takes by name.
-    """
+    """Function, or method name, and its arguments as schema positions: positional and by name."""
 
     target: Callable[..., Any] | str
     positional: tuple[int, ...]
@@ -237,8 +236,9 @@ class Binding:
     def of(
         cls, target: Callable[..., Any] | str, overload: Any, given: Mapping[str, Argument]
     ) -> Binding:
-        """The target bound as the overload is; defaults in `given` are left out: behind the last
-        other position, and by name."""
+        """Return the target bound like the overload, without trailing and keyword defaults in
+        `given`.
+        """
         arguments = _schema(overload)
         positional = [number for number, each in enumerate(arguments) if not each.kwarg_only]
         while positional and _is_default(arguments[positional[-1]], given):
@@ -251,12 +251,12 @@ class Binding:
         return cls(target=target, positional=tuple(positional), named=named)
 
     def taken(self, arguments: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What it takes of all arguments, by position and by name."""
+        """Return the positional and keyword arguments, from all arguments of the schema."""
         args = tuple(arguments[each] for each in self.positional)
         return args, {name: arguments[each] for name, each in self.named}
 
     def outcome(self, arguments: Sequence[Argument], places: tuple[Place, ...]) -> Outcome:
-        """What it gives for tensors in these places."""
+        """Return outputs and records for tensors in these places."""
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = self.taken([with_tensors(each, tensors) for each in arguments])
@@ -275,14 +275,14 @@ def _is_default(each: Any, given: Mapping[str, Argument]) -> bool:
 
 
 @functools.cache
-def gives_one(op: str, overload: str) -> bool:
-    """Whether an operator gives a tensor, and no list or tuple of them."""
+def returns_tensor(op: str, overload: str) -> bool:
+    """Return whether an operator returns a single tensor, not a list or tuple."""
     returns = function_of(op, overload)._schema.returns
     return len(returns) == 1 and str(returns[0].type) == "Tensor"
 
 
 class Operators:
-    """Calls operators on fake tensors, the same call once."""
+    """Cached calls of operators on fake tensors."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Outcome | str] = {}
@@ -290,11 +290,11 @@ class Operators:
         self._specs: dict[tuple[int, int, int], tuple[TensorSpec, TensorSpec]] = {}
 
     def complete(self, node: Node, type_of: Callable[[Value], TensorType]) -> Node:
-        """The node with all arguments of its operator, and the types of what it gives."""
+        """Return the node with all arguments and output types."""
         return node if node.op == INPUT else self.plan(node, type_of).node
 
     def plan(self, node: Node, type_of: Callable[[Value], TensorType]) -> Plan:
-        """The same, with what the operator does to storages."""
+        """Return the completed node with storages of its outputs."""
         known = self._plans.get(id(node))
         if known is not None and known.node is node and known.is_for(type_of):
             return known
@@ -302,11 +302,11 @@ class Operators:
 
         def numbered(part: Argument) -> Argument:
             if isinstance(part, (Value, Weight)):
-                return Nth(numbers.setdefault(part, len(numbers)))
+                return TensorNumber(numbers.setdefault(part, len(numbers)))
             return part
 
         arguments = _all_arguments(node)
-        given = tuple(mapped(each, numbered) for _, each in arguments)
+        given = tuple(map_argument(each, numbered) for _, each in arguments)
         operands = tuple(numbers)
         types = tuple(each.type if isinstance(each, Weight) else type_of(each) for each in operands)
         outcome = self.outcome(node.op, node.overload, given, places_of(operands, types))
@@ -327,7 +327,7 @@ class Operators:
         )
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        # The plan keeps the node, so that no other gets its identity.
+        # The plan keeps the node, so that its id is not reused.
         self._plans[id(node)] = plan
         return plan
 
@@ -340,16 +340,19 @@ class Operators:
         *,
         in_place: bool = False,
     ) -> Outcome:
-        """What a call gives, which may overwrite the first of its tensors; `arguments` are all of
-        them in the order of the schema, with `Nth` for tensors.
+        """Return the outcome of a call, which may overwrite its first tensor.
+
+        `arguments` are all of them in schema order, with `TensorNumber` for tensors.
         """
-        # 1, 1.0 and True are equal, and give other types.
-        typed = mapped(arguments, lambda x: (type(x), x) if isinstance(x, (bool, float)) else x)
+        # 1, 1.0 and True are equal, but result in different types.
+        typed = map_argument(
+            arguments, lambda x: (type(x), x) if isinstance(x, (bool, float)) else x
+        )
         key = (op, overload, in_place, typed, places)
         known = self._known.get(key)
         if known is None:
             try:
-                known = _called(function_of(op, overload, in_place=in_place), arguments, places)
+                known = _call(function_of(op, overload, in_place=in_place), arguments, places)
             except RewriteError as refused:
                 known = str(refused)
             self._known[key] = known
@@ -358,7 +361,7 @@ class Operators:
         return known
 
     def moved(self, spec: TensorSpec, storage: int, shift_bytes: int) -> TensorSpec:
-        """The spec of an outcome, as it is in another storage and further on in it."""
+        """Return a spec with another storage, at a byte offset."""
         key = (id(spec), storage, shift_bytes)
         found = self._specs.get(key)
         if found is None:
@@ -366,19 +369,19 @@ class Operators:
                 self._specs.clear()
             offset_bytes = spec.offset_bytes + shift_bytes
             made = replace(spec, storage=storage, offset_bytes=offset_bytes)
-            # The spec is kept, so that no other gets its identity.
+            # Keep the spec, so that its id is not reused.
             found = self._specs[key] = spec, made
         return found[1]
 
 
 _MOST_PLANS = 200_000
-"""Nodes that are remembered; a search makes thousands of graphs that share most of theirs."""
+"""Maximum number of cached nodes; the thousands of graphs of a search share most of theirs."""
 
 
 def places_of(
     operands: tuple[Value | Weight, ...], types: tuple[TensorType, ...]
 ) -> tuple[Place, ...]:
-    """Tensors that lie in storages of their own, those that are no weights activations."""
+    """Return operands in storages of their own; values are activations."""
     return tuple(
         Place(type, number, 0, role_of(each), is_trained(each))
         for number, (each, type) in enumerate(zip(operands, types, strict=True))
@@ -386,12 +389,12 @@ def places_of(
 
 
 def is_trained(operand: Value | Weight) -> bool:
-    """Whether an operand takes gradients, if it is a parameter."""
+    """Return whether an operand takes gradients, if it is a parameter."""
     return not isinstance(operand, Weight) or operand.is_trained
 
 
 def role_of(operand: Value | Weight) -> Role:
-    """What an operand is to the model, if its place says nothing else."""
+    """Return the default role of an operand."""
     if not isinstance(operand, Weight):
         return Role.ACTIVATION
     return Role.PARAMETER if operand.is_parameter else Role.BUFFER
@@ -404,7 +407,7 @@ def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
         name, length = each.name, each.N
         if name not in given:
             if not each.has_default_value():
-                raise RewriteError(f"{node.op} lacks its argument '{name}'")
+                raise RewriteError(f"{node.op}: missing argument '{name}'")
             arguments.append((name, _plain(each.default_value)))
             continue
         value: Any = _plain(given.pop(name))
@@ -423,7 +426,7 @@ def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
 
 @functools.cache
 def _typed_schema(op: str, overload: str) -> tuple[tuple[Any, bool], ...]:
-    """The arguments of an operator, each with whether it is a float."""
+    """Return the arguments of an operator, each with whether it is a float."""
     return tuple((each, str(each.type) == "float") for each in _schema(function_of(op, overload)))
 
 
@@ -433,15 +436,14 @@ def _plain(argument: Any) -> Argument:
     return argument
 
 
-def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
-    """What an overload gives."""
+def _call(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
+    """Return the outcome of an overload."""
     try:
         return Binding.of(func, func, {}).outcome(arguments, places)
-    # Operators refuse in many ways, and all of them are told in words.
+    # Operators raise various exceptions for rejected arguments.
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise RewriteError(
-            f"what {getattr(error.func, '_name', error.func)} gives depends on the values in a"
-            " tensor"
+            f"the output of {getattr(error.func, '_name', error.func)} depends on tensor values"
         ) from None
     except Exception as error:
         raise RewriteError(f"{func.namespace}.{func._opname}: {error_text(error)}") from None

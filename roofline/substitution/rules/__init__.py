@@ -1,1 +1,1 @@
-"""What may be rewritten: rules as data, each a pattern, a precondition, a rewrite, and weights."""
+"""Rewrite rules as data: pattern, precondition, rewrite, and weights."""

@@ -1,4 +1,4 @@
-"""Parallel convolutions that meet in additions, batch norms and the value itself become one."""
+"""Rules that merge added parallel convolutions, batch norms and identity into one convolution."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from roofline.substitution.rules.convolutions import (
     kernel_size,
     not_in_evaluation,
     not_plain,
-    sizes_said,
+    sizes_text,
 )
 from roofline.substitution.rules.matching import (
-    called,
+    builtin_rule,
     first_reason,
     is_activation,
-    own_rule,
+    node_name,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Finds, Match
-from roofline.substitution.rules.weights import enlarged, identity_kernel, normed, summed
+from roofline.substitution.rules.rule import FunctionPattern, Match
+from roofline.substitution.rules.weights import add_weights, enlarge, fold_norm, identity_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Term:
-    """What is added: a convolution, a batch norm, one behind the other, or the value itself.
+    """Addend: a convolution, a batch norm, both in sequence, or the input itself.
 
-    ``activation`` stands behind them: such a term is not linear.
+    With an ``activation`` at its end, the term is not linear.
     """
 
     convolution: int | None = None
@@ -48,10 +48,9 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sum:
-    """Additions of whole tensors, the last one first, and what they add: ``terms`` are convolutions
-    or norms of one value, or that itself, ``rest`` all else.
+    """Additions, last one first: ``terms`` of one input, and the ``rest`` of the addends.
 
-    All additions but the first have no other user than the next.
+    All additions but the first are read by the next one only.
     """
 
     adds: tuple[int, ...]
@@ -78,19 +77,19 @@ class _Sum:
 
 
 def _not_whole(graph: Graph, node: Node) -> str:
-    """Why it is not ``a + b`` of two tensors of one size and data type; ``""``: it is."""
+    """Return the reason why it is not ``a + b`` of equal sizes and data types; ``""``: it is."""
     if node["alpha"] != 1:
-        return f"an addition multiplies by alpha={node['alpha']}"
+        return f"an addition has alpha={node['alpha']}"
     types = [node.type, *map(graph.type_of, node.values())]
     if len({each.dtype for each in types}) > 1:
-        return "an addition adds different data types"
+        return "an addition has mixed data types"
     if len({each.shape for each in types}) > 1:
-        return "an addition repeats a smaller tensor"
+        return "an addition broadcasts a smaller tensor"
     return ""
 
 
 def _sums(graph: Graph, of: int | None = None) -> Iterator[_Sum]:
-    """All sums with a convolution of a value and another term of it, or those that end in `of`."""
+    """Yield sums of a convolution and another term of its input; only those that end in `of`."""
     for number in graph.nodes if of is None else (of,):
         if _adds_values(graph.nodes[number]) and not _is_added_on(graph, number):
             yield from _by_source(graph, *_flattened(graph, number))
@@ -101,18 +100,18 @@ def _adds_values(node: Node) -> bool:
 
 
 def _is_added_on(graph: Graph, number: int) -> bool:
-    """Whether it is only an addend of a whole addition, and a whole addition itself."""
+    """Return whether an addition is only an addend of another one."""
     user = graph.only_user(number)
     if user is None or not _adds_values(graph.nodes[user]):
         return False
     if len({value.node for value in graph.nodes[user].values()}) == 1:
-        # Each of such additions would double what is added.
+        # x + x doubles its operand.
         return False
     return not any(_not_whole(graph, graph.nodes[each]) for each in (user, number))
 
 
 def _flattened(graph: Graph, root: int) -> tuple[tuple[int, ...], tuple[Value, ...]]:
-    """The additions, and what they add."""
+    """Return the additions, and their addends."""
     adds: list[int] = []
     added: list[Value] = []
     waiting = [Value(root)]
@@ -131,7 +130,7 @@ def _by_source(graph: Graph, adds: tuple[int, ...], added: tuple[Value, ...]) ->
     sources: dict[Value, dict[int, _Term]] = {}
     for place, value in enumerate(added):
         for source, term in _terms(graph, value):
-            # A convolution with a norm behind it is more than that norm of what it gives.
+            # Prefer convolution with norm over norm alone.
             sources.setdefault(source, {}).setdefault(place, term)
     for found in sources.values():
         linear = {place: term for place, term in found.items() if term.activation is None}
@@ -144,7 +143,7 @@ def _by_source(graph: Graph, adds: tuple[int, ...], added: tuple[Value, ...]) ->
 
 
 def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, _Term]]:
-    """All ways to see an addend as a term of some value; first those with the most nodes."""
+    """Yield the possible terms of an addend, with the input of each; most nodes first."""
     node, activation, norm, inner = graph.nodes[value.node], None, None, value
     if is_activation(node):
         activation, inner = inner.node, next(node.values())
@@ -161,10 +160,10 @@ def _terms(graph: Graph, value: Value) -> Iterator[tuple[Value, _Term]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spatial:
-    """How the terms of a sum lie in one dimension.
+    """Alignment of the terms of a sum in one dimension.
 
-    ``offsets`` are twice the places of the kernels' centers at the first output, from the first
-    input on; the value itself has 0. ``dilations`` are of kernels of more than one element.
+    ``offsets`` are twice the offsets of kernel centers from the first input, at the first output; 0
+    for the identity. ``dilations`` are of kernels of more than one element.
     """
 
     size: int
@@ -199,7 +198,7 @@ def _spatials(graph: Graph, added: _Sum) -> list[_Spatial]:
 
 
 def _cannot_add(graph: Graph, found: _Sum) -> str:
-    """Why the kernels cannot be added up; ``""``: they can."""
+    """Return the reason why kernels cannot be added; ``""``: none."""
     nodes = [graph.nodes[number] for number in found.convolutions]
     for name in ("stride", "groups"):
         settings = dict.fromkeys(str(node[name]) for node in nodes)
@@ -213,20 +212,20 @@ def _cannot_add(graph: Graph, found: _Sum) -> str:
     kernels = [kernel_size(graph, node) for node in nodes]
     size = tuple(each.size for each in spatials)
     if any((new - old) % 2 for kernel in kernels for new, old in zip(size, kernel, strict=True)):
-        return f"kernels of {sizes_said(kernels)} have no common center"
+        return f"kernels of {sizes_text(kernels)} have no common center"
     if any(len(each.offsets) > 1 for each in spatials):
-        return f"kernels of {sizes_said(kernels)} lie at different places of what they take"
+        return f"kernels of {sizes_text(kernels)} are not aligned"
     called_once = [graph.nodes[number] for number in dict.fromkeys(found.convolutions)]
     if prod(size) > sum(prod(kernel_size(graph, node)) for node in called_once):
-        return f"one kernel of {sizes_said([size])} has more work than {sizes_said(kernels)}"
+        return f"one kernel of {sizes_text([size])} has more FLOP than {sizes_text(kernels)}"
     if all(term.convolution is not None for term in found.terms):
         return ""
-    # It must give the value itself. That channels and sizes stay is known: it is added to that.
+    # The identity term requires unchanged positions; sizes are equal, as they are added.
     stride = nodes[0]["stride"]
     if any(each != 1 for each in stride):
-        return f"a stride of {sizes_said([stride])} leaves elements out"
+        return f"a stride of {sizes_text([stride])} skips elements"
     if any(each % 2 == 0 for each in size):
-        return f"a kernel of {sizes_said([size])} moves what it takes"
+        return f"an even kernel size {sizes_text([size])} shifts its input"
     return ""
 
 
@@ -240,12 +239,12 @@ def _refuses(graph: Graph, match: Match) -> str:
 
     def reason(term: _Term) -> str:
         if term.activation is not None:
-            return f"{called(graph, term.activation)} stands before the addition"
+            return f"{node_name(graph, term.activation)} precedes the addition"
         why = "" if term.convolution is None else not_plain(graph, term.convolution)
         if why or term.norm is None:
             return why
         if has_other_channels(graph, graph.nodes[term.norm], spatial):
-            return f"{called(graph, term.norm)} takes other channels than the convolutions give"
+            return f"{node_name(graph, term.norm)} takes other channels than the convolutions give"
         return not_in_evaluation(graph, term.norm)
 
     inside = (number for term in found.terms for number in term.numbers)
@@ -258,16 +257,16 @@ def _refuses(graph: Graph, match: Match) -> str:
     )
 
 
-@own_rule(
+@builtin_rule(
     "sum-convolutions",
-    "convolutions, batch norms and identity of one value that are added become one convolution",
-    Finds(lambda graph: (each.match for each in _sums(graph) if each.branches > 1)),
+    "merge added parallel convolutions, batch norms and identity into one convolution",
+    FunctionPattern(lambda graph: (each.match for each in _sums(graph) if each.branches > 1)),
     _refuses,
 )
-@own_rule(
+@builtin_rule(
     "absorb-residual",
-    "a value that is added to its own convolution becomes part of the kernel",
-    Finds(lambda graph: (each.match for each in _sums(graph) if each.branches == 1)),
+    "absorb the residual connection of a convolution into its kernel",
+    FunctionPattern(lambda graph: (each.match for each in _sums(graph) if each.branches == 1)),
     _refuses,
 )
 def _rewrite(editor: Editor, match: Match) -> None:
@@ -279,8 +278,8 @@ def _rewrite(editor: Editor, match: Match) -> None:
     biases = [bias for _, bias in made if bias is not None]
     new = editor.add_like(
         graph.nodes[found.convolutions[0]],
-        weight=summed([kernel for kernel, _ in made]),
-        bias=summed(biases) if biases else None,
+        weight=add_weights([kernel for kernel, _ in made]),
+        bias=add_weights(biases) if biases else None,
         padding=tuple(each.padding for each in spatials),
         dilation=tuple(each.dilation for each in spatials),
     )
@@ -292,7 +291,7 @@ def _rewrite(editor: Editor, match: Match) -> None:
 def _made(
     graph: Graph, found: _Sum, term: _Term, size: tuple[int, ...]
 ) -> tuple[Weight, Weight | None]:
-    """The kernel and bias of a term, in the sum's size."""
+    """Return kernel and bias of a term, in the size of the sum."""
     if term.convolution is None:
         first = graph.nodes[found.convolutions[0]]
         channels = first["weight"].type
@@ -301,5 +300,5 @@ def _made(
     else:
         kernel, bias = (graph.nodes[term.convolution][name] for name in ("weight", "bias"))
     if term.norm is not None:
-        kernel, bias = normed(kernel, bias, graph.nodes[term.norm])
-    return enlarged(kernel, size), bias
+        kernel, bias = fold_norm(kernel, bias, graph.nodes[term.norm])
+    return enlarge(kernel, size), bias

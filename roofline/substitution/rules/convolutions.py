@@ -1,6 +1,6 @@
-"""Rules of convolutions: batch norms folded into them, and those of one value made one.
+"""Rules of convolutions: batch-norm folding, and merging of parallel convolutions.
 
-Kernels of other sizes get zeros around them, so that convolutions of one value get equal ones.
+Kernels of different sizes are padded with zeros to a common size.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weigh
 from roofline.substitution.rules.matching import (
     SIBLINGS,
     Siblings,
-    called,
+    builtin_rule,
+    node_name,
     not_floating,
     not_weights,
     other_activations,
-    own_rule,
-    split_again,
+    split_merged,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Chain, Finds, Match, Step
-from roofline.substitution.rules.weights import biases, concatenated, enlarged, normed
+from roofline.substitution.rules.rule import Chain, FunctionPattern, Match, Step
+from roofline.substitution.rules.weights import concatenate, concatenate_biases, enlarge, fold_norm
 
 CONVOLUTIONS = frozenset({"aten.conv1d", "aten.conv2d", "aten.conv3d"})
 TRANSPOSED = frozenset({"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"})
@@ -29,29 +29,29 @@ NORM = "aten.batch_norm"
 
 
 def kernel_size(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The spatial sizes of a convolution's kernel."""
+    """Return the spatial size of a convolution's kernel."""
     return graph.type_of(node["weight"]).shape[2:]
 
 
-def sizes_said(sizes: Sequence[tuple[int, ...]]) -> str:
-    """Sizes for a sentence: ``"1x3, 3x1"``, each once."""
+def sizes_text(sizes: Sequence[tuple[int, ...]]) -> str:
+    """Return distinct sizes: ``"1x3, 3x1"``."""
     return ", ".join(dict.fromkeys("x".join(map(str, each)) for each in sizes))
 
 
 def not_foldable(graph: Graph, number: int) -> str:
-    """Why nothing can be folded into its kernel; ``""``: something can."""
+    """Return the reason why nothing can be folded into the kernel; ``""``: none."""
     node = graph.nodes[number]
     if node.op in TRANSPOSED:
-        return f"{called(graph, number)} is a transposed convolution"
+        return f"{node_name(graph, number)} is a transposed convolution"
     return not_weights(graph, number, ("weight", "bias")) or not_floating(node.weights())
 
 
 def not_plain(graph: Graph, number: int) -> str:
-    """Why its kernel cannot be changed in size or joined with another; ``""``: it can."""
+    """Return the reason why the kernel cannot be resized or merged; ``""``: none."""
     found = not_foldable(graph, number)
     padding = graph.nodes[number]["padding"]
     if not found and isinstance(padding, str):
-        return f"the padding of {called(graph, number)} is '{padding}', not numbers"
+        return f"{node_name(graph, number)} has padding '{padding}' instead of numbers"
     return found
 
 
@@ -59,26 +59,28 @@ def not_plain(graph: Graph, number: int) -> str:
 
 
 def not_in_evaluation(graph: Graph, number: int) -> str:
-    """Why a batch norm is not the same scale and shift at every pass; ``""``: it is."""
+    """Return the reason why a batch norm is not a constant scale and shift; ``""``: it is."""
     node = graph.nodes[number]
     if node["training"]:
-        return f"{called(graph, number)} takes its statistics from what it is given"
+        return f"{node_name(graph, number)} computes statistics from its input"
     if node["running_mean"] is None or node["running_var"] is None:
-        return f"{called(graph, number)} has no running statistics"
+        return f"{node_name(graph, number)} has no running statistics"
     return not_weights(
         graph, number, ("weight", "bias", "running_mean", "running_var")
     ) or not_floating(node.weights())
 
 
 def has_other_channels(graph: Graph, node: Node, spatial: int) -> bool:
-    """Whether the second dimension of what a norm takes is not the channels before it."""
+    """Return whether a norm applies to another dimension than the channels of its producer."""
     return len(graph.type_of(node["input"]).shape) != spatial + 2
 
 
 def _fold_refuses(graph: Graph, match: Match) -> str:
     number, norm = match["product"], match["norm"]
     if has_other_channels(graph, graph.nodes[norm], len(kernel_size(graph, graph.nodes[number]))):
-        return f"{called(graph, norm)} takes other channels than {called(graph, number)} gives"
+        return (
+            f"{node_name(graph, norm)} takes other channels than {node_name(graph, number)} gives"
+        )
     return (
         not_foldable(graph, number)
         or not_in_evaluation(graph, norm)
@@ -96,26 +98,26 @@ def _product_and_norm(ops: frozenset[str]) -> Chain:
     )
 
 
-@own_rule(
+@builtin_rule(
     "fold-batch-norm",
-    "batch norm in evaluation is folded into the convolution before it",
+    "fold batch norm (eval mode) into the preceding convolution",
     _product_and_norm(CONVOLUTIONS | TRANSPOSED),
     _fold_refuses,
 )
-@own_rule(
+@builtin_rule(
     "fold-linear-batch-norm",
-    "batch norm in evaluation is folded into the linear before it",
+    "fold batch norm (eval mode) into the preceding linear layer",
     _product_and_norm(frozenset({"aten.linear"})),
     _fold_refuses,
 )
 def _fold(editor: Editor, match: Match) -> None:
     node, norm = (editor.node(match[role]) for role in ("product", "norm"))
-    kernel, bias = normed(node["weight"], node["bias"], norm)
+    kernel, bias = fold_norm(node["weight"], node["bias"], norm)
     new = editor.add_like(node, weight=kernel, bias=bias)
     editor.replace(Value(match["norm"]), Value(new))
 
 
-# -- convolutions of one value ---------------------------------------------------------------------
+# -- parallel convolutions -------------------------------------------------------------------------
 
 
 def _agree(graph: Graph, node: Node) -> Hashable:
@@ -125,7 +127,7 @@ def _agree(graph: Graph, node: Node) -> Hashable:
 
 
 def _aligned(graph: Graph, node: Node) -> Hashable:
-    """Equal for convolutions whose kernels have their centers at the same places."""
+    """Return a key that is equal for convolutions with aligned kernel centers."""
     if isinstance(node["padding"], str) or any(each != 1 for each in node["dilation"]):
         return None
     kernel = kernel_size(graph, node)
@@ -139,10 +141,10 @@ def _common_kernel(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
 
 
 def _grown(graph: Graph, node: Node, size: tuple[int, ...]) -> tuple[Weight, tuple[int, ...]]:
-    """Its kernel and its padding at another size, which leaves what it gives as it is."""
+    """Return kernel and padding at another size, with unchanged results."""
     padding = zip(node["padding"], kernel_size(graph, node), size, strict=True)
     grown = tuple(before + (new - old) // 2 for before, old, new in padding)
-    return enlarged(node["weight"], size), grown
+    return enlarge(node["weight"], size), grown
 
 
 _SIMILAR = Siblings(
@@ -154,9 +156,9 @@ _SIMILAR = Siblings(
 
 
 def _smaller(graph: Graph) -> Iterator[Match]:
-    """Convolutions with smaller kernels than siblings that they could merge with.
+    """Yield convolutions with smaller kernels than siblings that they could merge with.
 
-    Each convolution once for each size to which it may grow: with the siblings that ask for it.
+    One match per convolution and target size, with the siblings that require it.
     """
     for family in _SIMILAR.families(graph):
         for number in family:
@@ -171,24 +173,24 @@ def _smaller(graph: Graph) -> Iterator[Match]:
 
 
 def _cannot_join(graph: Graph, numbers: Sequence[int]) -> str:
-    """Why convolutions of one value must not become one; ``""``: they may."""
+    """Return the reason why parallel convolutions cannot be merged; ``""``: none."""
     for number in numbers:
         if found := not_plain(graph, number):
             return found
         if graph.nodes[number]["groups"] != 1:
-            return f"{called(graph, number)} has groups: a merged one would mix them up"
+            return f"{node_name(graph, number)} has groups"
     return other_activations(graph, numbers) or tied(graph, numbers)
 
 
-@own_rule(
+@builtin_rule(
     "merge-convolutions",
-    "convolutions of one value with equal kernels become one, split behind it",
+    "merge parallel convolutions with kernels of equal size",
     Siblings(ops=CONVOLUTIONS | TRANSPOSED, shared="input", agree=_agree),
     lambda graph, match: _cannot_join(graph, match.all(SIBLINGS)),
 )
-@own_rule(
+@builtin_rule(
     "enlarge-and-merge",
-    "convolutions of one value with different kernels get equal ones and become one",
+    "pad the kernels of parallel convolutions to equal size and merge them",
     _SIMILAR,
     lambda graph, match: _cannot_join(graph, match.all(SIBLINGS)),
     "adds work",
@@ -201,13 +203,13 @@ def _merge(editor: Editor, match: Match) -> None:
     sizes = [kernel.type.shape[0] for kernel in kernels]
     merged = editor.add_like(
         nodes[0],
-        weight=concatenated(kernels),
-        bias=biases([node["bias"] for node in nodes], sizes, kernels[0].type.dtype),
+        weight=concatenate(kernels),
+        bias=concatenate_biases([node["bias"] for node in nodes], sizes, kernels[0].type.dtype),
         padding=grown[0][1],
     )
-    # Channels are the first dimension where it takes no batch.
+    # Unbatched inputs have channels as dimension 0.
     channel_dim = len(nodes[0].type.shape) - len(kernel_size(graph, nodes[0])) - 1
-    split_again(editor, match, merged, sizes, channel_dim)
+    split_merged(editor, match, merged, sizes, channel_dim)
 
 
 def _enlarge_refuses(graph: Graph, match: Match) -> str:
@@ -216,10 +218,10 @@ def _enlarge_refuses(graph: Graph, match: Match) -> str:
     return "" if "" in reasons else reasons[0]
 
 
-@own_rule(
+@builtin_rule(
     "enlarge-kernel",
-    "a kernel gets zeros around it, to the size of a sibling's",
-    Finds(_smaller),
+    "pad a kernel with zeros to the size of that of a parallel convolution",
+    FunctionPattern(_smaller),
     _enlarge_refuses,
     "adds work",
 )

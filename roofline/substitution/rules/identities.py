@@ -1,6 +1,4 @@
-"""Rules that take operators away: those that give what they are given, and splits of what was
-several with concatenations of what was one.
-"""
+"""Rules that remove identity operators, and splits and concatenations that cancel."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ from roofline.substitution.graphs.graph import (
     parts_of,
 )
 from roofline.substitution.rules.matching import (
-    called,
+    builtin_rule,
     first_reason,
-    own_rule,
-    piece,
+    node_name,
+    slice_of,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Finds, Match
+from roofline.substitution.rules.rule import FunctionPattern, Match
 from roofline.workload.fusion_kinds import aten
 
 _DROPOUTS = aten("dropout feature_dropout alpha_dropout feature_alpha_dropout native_dropout")
@@ -33,13 +31,13 @@ _CONVERSIONS = aten("contiguous clone")
 
 
 def _source(node: Node) -> Value | Weight | None:
-    """The first tensor among a node's arguments; None: it takes none."""
+    """Return the first tensor among a node's arguments; None: there is none."""
     first = (next(parts_of(argument), None) for _, argument in node.arguments)
     return next((each for each in first if isinstance(each, (Value, Weight))), None)
 
 
 def _same(graph: Graph, number: int) -> Value | Weight:
-    """What a node gives if it gives what it takes; of conversions there and back what was there."""
+    """Return the operand of an identity; for a pair of conversions, the operand of the first."""
     node = graph.nodes[number]
     given = _source(node)
     assert given is not None
@@ -52,25 +50,25 @@ def _same(graph: Graph, number: int) -> Value | Weight:
 
 
 def _same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
-    """Says, as a refusal, that the model would return a tensor that is not its own any more.
+    """Return a refusal if the model would return a tensor that shares memory with another one.
 
-    Whoever writes to what a model returns must not write to its inputs, its weights or its other
-    results, where he did not before.
+    Callers may write to results of the model, which must not change its inputs, weights or other
+    results.
     """
     if not graph.is_returned(old):
         return ""
     if isinstance(new, Weight):
-        return f"the model would return its weight {new} itself"
+        return f"the model would return its weight {new}"
     if graph.nodes[new.node].op == INPUT:
-        return "the model would return its input itself"
+        return "the model would return its input"
     if graph.is_returned(new):
         return "the model would return the same tensor twice"
     if graph.type_of(old).stride != graph.type_of(new).stride:
-        return "the model would return it with other strides"
+        return "the strides of a result would change"
     return ""
 
 
-# -- operators that give what they are given -------------------------------------------------------
+# -- identity operators ----------------------------------------------------------------------------
 
 
 def _is_number(argument: object, number: float) -> bool:
@@ -91,28 +89,28 @@ _FRESH = {
         ),
         ("pow", lambda node: _is_number(node["exponent"], 1)),
         ("pad constant_pad_nd", lambda node: not any(node["pad"])),
-        # An average or maximum over windows of one element each.
+        # Pooling with windows of one element.
         ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d clone _to_copy", bool),
     ),
     **dict.fromkeys(_CATS, lambda node: len(node["tensors"]) == 1),
     **dict.fromkeys(_DROPOUTS, lambda node: _is_number(node["p"], 0)),
 }
-"""Operators that give a tensor of their own, and when its values are those of what they take."""
+"""Operators with an output of their own, and the condition for equality with the operand."""
 
 _ALIASES = _holding(
     ("reshape view view_as _unsafe_view flatten unflatten squeeze expand expand_as", bool),
     ("contiguous permute transpose t alias detach movedim swapaxes ravel to", bool),
-    # A piece that is as long as the whole starts where it starts.
+    # A slice of full length starts at 0.
     (
         "slice narrow split split_with_sizes chunk tensor_split",
         lambda node: len(node.outputs) == 1 and node.get("step", 1) == 1,
     ),
 )
-"""Operators that give what they take itself, or another view of it, and when that is the same."""
+"""Operators that return their operand or a view, and the condition for equality."""
 
 
 def _is_identity(graph: Graph, number: int) -> bool:
-    """Whether its result has the values, sizes, strides and data type of what it takes."""
+    """Return whether the result has the values, sizes, strides and data type of the operand."""
     node = graph.nodes[number]
     holds = _FRESH.get(node.op) or _ALIASES.get(node.op)
     if holds is None or _source(node) is None or not holds(node):
@@ -123,18 +121,18 @@ def _is_identity(graph: Graph, number: int) -> bool:
 def _needs_mask(graph: Graph, number: int) -> str:
     mask = Value(number, 1)
     is_needed = graph.users(mask) or graph.is_returned(mask)
-    return "the mask of what it drops is used" if is_needed else ""
+    return "its dropout mask is used" if is_needed else ""
 
 
 def _identity_stays(graph: Graph, number: int) -> str:
     node, given = graph.nodes[number], _same(graph, number)
     if reason := _needs_mask(graph, number):
         return reason
-    # Both say where tensors lie, and a graph does not.
+    # Graphs contain no devices.
     if node.get("device") is not None or node.overload == "other":
         return "it may move the tensor to another device"
     if node.get("layout") is not None:
-        return "it may give the tensor another layout"
+        return "it may change the tensor's layout"
     if node.op in _FRESH or node.get("copy") or given != _source(node):
         return _same_tensor_twice(graph, Value(number), given)
     return ""
@@ -142,7 +140,7 @@ def _identity_stays(graph: Graph, number: int) -> str:
 
 def _dropout_stays(graph: Graph, number: int) -> str:
     if graph.nodes[number]["train"] is not False:
-        return "training mode: it drops values"
+        return "dropout is active (training mode)"
     return _needs_mask(graph, number)
 
 
@@ -152,9 +150,9 @@ def _register(
     is_wanted: Callable[[Graph, int], bool],
     stays: Callable[[Graph, int], str],
 ) -> None:
-    """Registers a rule for what is wanted: at once where nothing is against it, else one by one.
+    """Register a rule that removes operators: all safe ones in one match, others separately.
 
-    One by one, each of them would be a graph of its own to a search, with and without each other.
+    Separate matches would multiply the number of graphs in a search.
     """
     role = name.removeprefix("drop-")
 
@@ -169,7 +167,7 @@ def _register(
     def refuses(graph: Graph, match: Match) -> str:
         return first_reason(stays(graph, number) for number in match.all(role))
 
-    @own_rule(name, summary, Finds(matches), refuses)
+    @builtin_rule(name, summary, FunctionPattern(matches), refuses)
     def drop(editor: Editor, match: Match) -> None:
         for number in match.numbers:
             editor.replace(Value(number), _same(editor.graph, number))
@@ -177,14 +175,14 @@ def _register(
 
 _register(
     "drop-dropout",
-    "takes away dropout that drops nothing, since the model is in eval mode",
+    "remove inactive dropout (eval mode)",
     lambda graph, number: graph.nodes[number].op in _DROPOUTS,
     _dropout_stays,
 )
 _register(
     "drop-identity",
-    "takes away operators that give what they take: + 0, * 1, a reshape to the same shape, a whole"
-    " slice, a concatenation of one",
+    "remove identity operators: + 0, * 1, reshape to the same shape, full slice, concatenation of"
+    " one",
     _is_identity,
     _identity_stays,
 )
@@ -198,16 +196,15 @@ def _parts(node: Node) -> tuple[Value | Weight, ...]:
 
 
 def _dim(node: Node) -> int:
-    """The dimension of the result along which it joins."""
+    """Return the dimension of a concatenation."""
     return cast(int, node["dim"]) % len(node.type.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbors among the parts of a concatenation that lie side by side in one tensor.
+    """Adjacent parts of a concatenation that are adjacent in one tensor.
 
-    They are the parts from number `first` on to `last`, without that, and its elements from `start`
-    to `end`.
+    They are the parts `first` to `last` (exclusive), elements `start` to `end`.
     """
 
     first: int
@@ -221,12 +218,14 @@ class _Run:
 
 
 def _covers(graph: Graph, node: Node) -> list[_Run]:
-    """The longest runs of two or more parts that are all of a tensor, or all that is concatenated:
-    only these save something."""
+    """Return the longest runs of two or more parts that span a whole tensor, or all parts.
+
+    Only these save an operator.
+    """
     dim, is_stack, parts = _dim(node), node.op == "aten.stack", _parts(node)
     found: list[_Run] = []
     for place, part in enumerate(parts):
-        now = piece(graph, part)
+        now = slice_of(graph, part)
         if now is None or now.dim != dim or now.is_one != is_stack:
             continue
         run = _Run(place, place + 1, now.of, now.start, now.start + now.length)
@@ -244,7 +243,7 @@ def _covers(graph: Graph, node: Node) -> list[_Run]:
 
 
 def _inner(graph: Graph, number: int) -> tuple[int, ...]:
-    """Concatenations along the same dimension among the parts of one."""
+    """Return concatenations along the same dimension among the parts of one."""
     node = graph.nodes[number]
     if node.op == "aten.stack":
         return ()
@@ -257,7 +256,7 @@ def _inner(graph: Graph, number: int) -> tuple[int, ...]:
 
 
 def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
-    """What is cut from a concatenation, and which of its parts that is; empty: not only parts."""
+    """Return slices of a concatenation with their parts; empty if not all are whole parts."""
     node = graph.nodes[number]
     dim, is_stack = _dim(node), node.op == "aten.stack"
     lengths = [1 if is_stack else graph.type_of(part).shape[dim] for part in _parts(node)]
@@ -267,11 +266,11 @@ def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
     for user in graph.users(Value(number)):
         for output, type in enumerate(graph.nodes[user].outputs):
             value = Value(user, output)
-            cut = piece(graph, value) if type is not None else None
+            cut = slice_of(graph, value) if type is not None else None
             if cut is None or (cut.of, cut.dim, cut.is_one) != (Value(number), dim, is_stack):
                 return []
             end = cut.start + cut.length
-            # An empty part begins where its neighbor does.
+            # Empty parts are ambiguous.
             if not {cut.start, end} <= set(bounds) or cut.length == 0 or 0 in lengths:
                 return []
             found.append((value, bounds.index(cut.start), bounds.index(end)))
@@ -279,9 +278,9 @@ def _cuts(graph: Graph, number: int) -> list[tuple[Value, int, int]]:
 
 
 def _splits_and_concatenations(graph: Graph) -> Iterator[Match]:
-    """Concatenations of pieces that lie side by side or of concatenations, and pieces of those.
+    """Yield concatenations of adjacent slices or of concatenations, and slices of concatenations.
 
-    The roles are ``join`` and ``pieces``, ``join`` and ``inner``, or ``cut`` and ``pieces``.
+    Roles: ``join`` and ``pieces``, ``join`` and ``inner``, or ``cut`` and ``pieces``.
     """
     for number, node in graph.nodes.items():
         if node.op not in _CATS | {"aten.stack"}:
@@ -317,21 +316,21 @@ def _join_refuses(graph: Graph, number: int) -> str:
 
 def _cut_refuses(graph: Graph, number: int) -> str:
     if graph.is_returned(number):
-        return f"the model returns what {called(graph, number)} gives"
+        return f"the model returns the output of {node_name(graph, number)}"
     parts = _parts(graph.nodes[number])
     for value, first, last in _cuts(graph, number):
         if last - first == 1:
             if reason := _same_tensor_twice(graph, value, parts[first]):
                 return reason
         elif graph.is_returned(value) and not graph.type_of(value).is_contiguous:
-            return "the model would return it with other strides"
+            return "the strides of a result would change"
     return ""
 
 
-@own_rule(
+@builtin_rule(
     "eliminate-split-concat",
-    "takes away a concatenation of the pieces of a split, and a split into what was concatenated",
-    Finds(_splits_and_concatenations),
+    "remove concatenations of split parts, and splits of concatenated parts",
+    FunctionPattern(_splits_and_concatenations),
     _refuses,
 )
 def _rewrite(editor: Editor, match: Match) -> None:
@@ -355,7 +354,7 @@ def _flatten(editor: Editor, number: int, inner: tuple[int, ...]) -> None:
 
 
 def _join(editor: Editor, number: int) -> None:
-    """Takes what the pieces are of in their place; of part of a tensor, one piece."""
+    """Replace adjacent slices by their tensor, or by one slice of it."""
     graph = editor.graph
     node = graph.nodes[number]
     dim, parts = _dim(node), _parts(node)

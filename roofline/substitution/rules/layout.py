@@ -1,4 +1,4 @@
-"""Rule that lets regions of a model compute with channels last in memory (NHWC)."""
+"""Rule for channels-last (NHWC) memory layout in regions of a model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from roofline.substitution.graphs.graph import (
 from roofline.substitution.rules.matching import (
     ACTIVATIONS,
     FLOATING,
-    called,
+    builtin_rule,
     first_reason,
-    own_rule,
+    node_name,
     shared,
 )
-from roofline.substitution.rules.rule import Finds, Match
+from roofline.substitution.rules.rule import FunctionPattern, Match
 from roofline.substitution.rules.weights import in_channels_last
 from roofline.workload.fusion_kinds import aten
 
@@ -35,7 +35,7 @@ _CONVOLUTIONS = aten("conv2d conv_transpose2d")
 _ANCHORS = _CONVOLUTIONS | aten(
     "max_pool2d max_pool2d_with_indices avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d"
 )
-"""For these the layout decides how fast they are: a region has one at least."""
+"""Operators whose speed depends on the layout; every region contains one."""
 
 _CUTS = aten("split split_with_sizes chunk slice narrow")
 _KEEPS = (
@@ -46,19 +46,19 @@ _KEEPS = (
     | aten("add sub mul div maximum minimum clamp clamp_min clamp_max abs neg exp sqrt rsqrt pow")
     | aten("upsample_nearest2d upsample_bilinear2d upsample_bicubic2d")
 )
-"""Operators that give channels last where they are given that; checked on what they really give."""
+"""Operators that preserve channels-last layout; verified on their actual outputs."""
 
 _REDUCTIONS = aten("mean sum amax amin")
 _RESHAPES = aten("flatten reshape view squeeze")
 _NORMALIZING = aten("layer_norm linear reshape flatten contiguous")
-"""Operators that give the same strides, whatever those of what they take."""
+"""Operators whose output strides do not depend on the input strides."""
 
 
 # -- layouts ---------------------------------------------------------------------------------------
 
 
 def is_channels_last(type: TensorType) -> bool:
-    """Whether channels vary fastest, then columns, then rows; sizes of one do not matter."""
+    """Return whether channels vary fastest, then columns, then rows; sizes of one do not count."""
     step = 1
     for dim in (1, 3, 2, 0):
         if type.shape[dim] > 1:
@@ -69,7 +69,7 @@ def is_channels_last(type: TensorType) -> bool:
 
 
 def _is_dense_channels_last(type: TensorType) -> bool:
-    """Whether it lies like that with nothing in between."""
+    """Return whether the layout is channels-last and dense."""
     expected = _channels_last(type).stride
     return all(
         size == 1 or stride == wanted
@@ -78,7 +78,7 @@ def _is_dense_channels_last(type: TensorType) -> bool:
 
 
 def _channels_last(type: TensorType) -> TensorType:
-    """The type of such a tensor [N, C, H, W] that lies densely, channels fastest."""
+    """Return the dense channels-last type of a tensor [N, C, H, W]."""
     n, c, h, w = type.shape
     step = contiguous((n, h, w, c), type.dtype).stride
     stride = (step[0], step[3], step[1], step[2])
@@ -86,7 +86,7 @@ def _channels_last(type: TensorType) -> TensorType:
 
 
 def _has_no_area(type: TensorType) -> bool:
-    """Whether it is [N, C, 1, 1]."""
+    """Return whether the shape is [N, C, 1, 1]."""
     return type.shape[2:] == (1, 1)
 
 
@@ -99,10 +99,9 @@ def _is_image(type: TensorType | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Region:
-    """Operators that keep a layout, and what goes in and out.
+    """Operators that keep a layout, with the values at its border.
 
-    ``entries`` are values that are converted first, ``exits`` those that others than these
-    operators need in the layout that they had.
+    ``entries`` are converted on entry; ``exits`` are read outside, in their former layout.
     """
 
     nodes: tuple[int, ...]
@@ -111,7 +110,7 @@ class _Region:
 
 
 def _keeps(graph: Graph, node: Node) -> bool:
-    """Whether it is one that can be in a region."""
+    """Return whether a node can be in a region."""
     if not _is_image(node.outputs[0] if node.outputs else None):
         return False
     if node.op in _REDUCTIONS:
@@ -125,7 +124,7 @@ def _keeps(graph: Graph, node: Node) -> bool:
         len(each.type.shape) == 4 and not _has_no_area(each.type) for each in node.weights()
     ):
         return False
-    # What is larger in more than channels would be taken apart along other dimensions.
+    # Operands with more than four dimensions would broadcast differently.
     return all(len(graph.type_of(value).shape) <= 4 for value in node.values())
 
 
@@ -138,9 +137,9 @@ def _is_over_area(node: Node) -> bool:
 
 @lru_cache(maxsize=8)
 def _regions(graph: Graph) -> tuple[Match, ...]:
-    """The largest regions in which an operator does not compute with channels last yet.
+    """Return the largest regions with an operator that is not channels-last yet.
 
-    One match is one whole region, in the order of their first operators; the role is so called.
+    One match per region, in order of the first operators.
     """
     kept = dict.fromkeys(number for number, node in graph.nodes.items() if _keeps(graph, node))
     links: nx.Graph[int] = nx.Graph()
@@ -162,15 +161,15 @@ def _regions(graph: Graph) -> tuple[Match, ...]:
 
 
 def _is_anchor(node: Node) -> bool:
-    """Whether the layout decides how fast it is, and it can tell which one it has."""
+    """Return whether speed depends on the layout, and the layout is unambiguous."""
     if node.op not in _ANCHORS:
         return False
-    # Neither what it takes nor its kernel [K, 1, 1, 1] has a layout to tell.
+    # A kernel [K, 1, 1, 1] has no unambiguous layout.
     return not any(each.type.shape[1:] == (1, 1, 1) for each in node.weights())
 
 
 def _region(graph: Graph, match: Match) -> _Region:
-    # What was a whole region in a piece of a model may be a part of one in all of it.
+    # A region of a subgraph may be a part of a larger one in the model.
     numbers = match.all("region")
     inside = set(numbers)
     entries: dict[Value, None] = {}
@@ -193,7 +192,7 @@ def _region(graph: Graph, match: Match) -> _Region:
 
 
 def _takes_any(graph: Graph, number: int, type: TensorType | None) -> bool:
-    """Whether an operator outside gives the same, in the same layout, for any layout."""
+    """Return whether an outside operator has the same result for any input layout."""
     user = graph.nodes[number]
     if type is None or len(type.shape) != 4:
         return False
@@ -218,16 +217,18 @@ def _refuses(graph: Graph, match: Match) -> str:
         type = graph.type_of(value)
         is_piece = graph.nodes[value.node].op in _CUTS and not graph.is_returned(value)
         if not (is_piece or type.is_contiguous or _is_dense_channels_last(type)):
-            return f"what {called(graph, value.node)} gives has strides of its own where it leaves"
+            return (
+                f"what {node_name(graph, value.node)} gives has strides of its own where it leaves"
+            )
     convolutions = (graph.nodes[number] for number in region.nodes)
     weights = (node["weight"] for node in convolutions if node.op in _CONVOLUTIONS)
     return first_reason(shared(graph, weight, region.nodes) for weight in weights)
 
 
-@own_rule(
+@builtin_rule(
     "channels-last",
-    "a region of convolutions, pooling and what stands between them computes with channels last",
-    Finds(lambda graph: iter(_regions(graph))),
+    "use channels-last layout in a region of convolutions and pooling",
+    FunctionPattern(lambda graph: iter(_regions(graph))),
     _refuses,
     "changes layout",
 )
@@ -260,9 +261,9 @@ def _converted(editor: Editor, value: Value, path: str) -> Value:
 
 
 def _made_last(editor: Editor, node: Node, value: Value, type: TensorType | None) -> Value:
-    """What a node of the region gives, converted where it does not keep channels last.
+    """Return the output of a node, converted if it is not channels-last.
 
-    That is so where the first thing that it takes has one channel, and no layout to tell.
+    This happens if its first operand has one channel, and thus an ambiguous layout.
     """
     if not _is_image(type) or is_channels_last(editor.type_of(value)):
         return value
@@ -272,13 +273,13 @@ def _made_last(editor: Editor, node: Node, value: Value, type: TensorType | None
 
 
 def _leave(editor: Editor, old: Value, new: Value | Weight, is_exit: bool) -> None:
-    """Gives others what they need: the layout of before, where they cannot take any."""
+    """Pass an output to outside users, in its former layout where they require it."""
     before, now = editor.type_of(old), editor.type_of(new)
     path = editor.graph.nodes[old.node].module_path
     was_last = _is_dense_channels_last(before) and not before.is_contiguous
     if is_exit and before.stride != now.stride and not was_last:
         op, wanted = "aten.contiguous", torch.contiguous_format
-        # Sizes of one make it contiguous as it is, whatever its strides say.
+        # With sizes of one, any strides count as contiguous.
         if _has_no_area(before) or before.shape[1] == 1:
             op = "aten.clone"
         new = Value(editor.add(op, module_path=path, self=new, memory_format=wanted))
@@ -286,7 +287,7 @@ def _leave(editor: Editor, old: Value, new: Value | Weight, is_exit: bool) -> No
 
 
 def _weight_last(weight: Weight) -> Weight:
-    """A kernel with channels last; itself where that is the same, and cannot be mistaken."""
+    """Return a kernel in channels-last layout; itself if equal and unambiguous."""
     to = _channels_last(weight.type)
     if _has_no_area(to) or weight.type.stride == to.stride:
         return weight

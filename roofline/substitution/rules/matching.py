@@ -1,4 +1,4 @@
-"""What rules share: reasons to refuse, activations behind operators, siblings, and pieces."""
+"""Shared parts of rules: refusals, activations after operators, siblings, and slices."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from roofline.workload.fusion_kinds import aten
 Rewrite = Callable[[Editor, Match], None]
 
 
-# -- reasons, in words, for which rules refuse; "" is none -----------------------------------------
+# -- refusals: reasons as text; "" is none ---------------------------------------------------------
 
 
 def first_reason(reasons: Iterable[str]) -> str:
-    """The first reason that there is."""
+    """Return the first reason that is not empty."""
     return next(filter(None, reasons), "")
 
 
-def own_rule(
+def builtin_rule(
     name: str,
     summary: str,
     pattern: Pattern,
     refuses: Callable[[Graph, Match], str],
     safety: Safety = "safe",
 ) -> Callable[[Rewrite], Rewrite]:
-    """Registers what is decorated as the rewrite of a rule of ours."""
+    """Register the decorated function as the rewrite of a built-in rule."""
 
     def registered(rewrite: Rewrite) -> Rewrite:
         register_rule(
@@ -49,47 +49,49 @@ def own_rule(
     return registered
 
 
-def called(graph: Graph, number: int) -> str:
-    """What to call a node: its module, or its operator."""
+def node_name(graph: Graph, number: int) -> str:
+    """Return the name of a node in reports: its module, or its operator."""
     node = graph.nodes[number]
     return node.module_path or node.op.removeprefix("aten.")
 
 
 def used_elsewhere(graph: Graph, number: int, inside: Iterable[int]) -> str:
-    """What a node gives would vanish, but others than the nodes `inside` need it."""
+    """Return a refusal if the output of a node, which would vanish, has readers other than
+    `inside`.
+    """
     if graph.is_returned(number):
-        return f"the model returns what {called(graph, number)} gives"
+        return f"the model returns the output of {node_name(graph, number)}"
     known = frozenset(inside)
     others = [user for user in graph.users(number) if user not in known]
     if others:
-        return f"{called(graph, others[0])} takes what {called(graph, number)} gives, too"
+        return f"{node_name(graph, others[0])} also reads the output of {node_name(graph, number)}"
     return ""
 
 
 def tied(graph: Graph, numbers: Sequence[int]) -> str:
-    """A weight of these nodes has several names, or is used by others: it would be doubled."""
+    """Return a refusal if a weight of these nodes is tied, or shared with other nodes."""
     for number in numbers:
         for weight in graph.nodes[number].weights():
             for original in weight.originals():
                 if original.name in graph.tied:
-                    return f"weight {original.name} is tied: it has several names"
+                    return f"weight {original.name} is tied"
             if reason := shared(graph, weight, numbers):
                 return reason
     return ""
 
 
 def shared(graph: Graph, weight: Weight, numbers: Iterable[int]) -> str:
-    """A weight is used by others than these nodes."""
+    """Return a refusal if a weight is shared with other nodes."""
     known = frozenset(numbers)
     others = [user for user in graph.weight_users(weight) if user not in known]
-    return f"weight {weight} is shared with {called(graph, others[0])}" if others else ""
+    return f"weight {weight} is shared with {node_name(graph, others[0])}" if others else ""
 
 
 def not_weights(graph: Graph, number: int, names: Sequence[str]) -> str:
-    """One of these arguments is computed when the model runs; None is as good as a weight."""
+    """Return a refusal if one of these arguments is computed at run time."""
     for name in names:
         if isinstance(graph.nodes[number].get(name), Value):
-            return f"the {name} of {called(graph, number)} is computed when the model runs"
+            return f"the {name} of {node_name(graph, number)} is computed at run time"
     return ""
 
 
@@ -97,59 +99,59 @@ FLOATING = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def not_floating(weights: Iterable[Weight]) -> str:
-    """A weight has a data type in which nothing can be folded."""
+    """Return a refusal if a weight is not floating-point, so that nothing can be folded."""
     for weight in weights:
         if weight.type.dtype not in FLOATING:
             return f"weight {weight} has data type {weight.type.dtype}"
     return ""
 
 
-# -- activations behind operators: which they are, and when they are the same one ------------------
+# -- activations after operators -------------------------------------------------------------------
 
 
 ACTIVATIONS = aten(
     "relu relu6 leaky_relu elu selu celu gelu silu mish sigmoid log_sigmoid tanh softplus softsign"
     " hardtanh hardsigmoid hardswish softshrink hardshrink threshold"
 )
-"""Operators that take each element on its own, and no weights."""
+"""Elementwise operators without weights."""
 
 
 def is_activation(node: Node) -> bool:
-    """Whether it is an activation of one value."""
+    """Return whether a node is an activation of one value."""
     return node.op in ACTIVATIONS and len(tuple(node.values())) == 1
 
 
 def same_activations(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
-    """The activations behind nodes, where all have one and the same one; empty: they do not."""
+    """Return the activations after nodes if all are equal, else nothing."""
     found = _activations(graph, numbers)
     return found if found and _are_same(graph, found) else ()
 
 
 def other_activations(graph: Graph, numbers: Sequence[int]) -> str:
-    """Says, as a refusal, that all nodes have activations, but not the same; ``""``: not so."""
+    """Return a refusal if all nodes have activations, but different ones."""
     found = _activations(graph, numbers)
     if not found or _are_same(graph, found):
         return ""
-    names = dict.fromkeys(_said(graph.nodes[number]) for number in found)
-    return f"their activations are different: {', '.join(names)}"
+    names = dict.fromkeys(_activation_text(graph.nodes[number]) for number in found)
+    return f"activations differ: {', '.join(names)}"
 
 
-def activated(editor: Editor, activations: Sequence[int], value: Value) -> Value:
-    """One of equal activations, of another value; in place only where all are."""
+def apply_activation(editor: Editor, activations: Sequence[int], value: Value) -> Value:
+    """Apply one of equal activations to another value; in place only if all are."""
     nodes = [editor.graph.nodes[number] for number in activations]
     node = min(nodes, key=lambda each: each.in_place)
     return Value(editor.add_like(node, **{node.arguments[0][0]: value}))
 
 
 def _activations(graph: Graph, numbers: Sequence[int]) -> tuple[int, ...]:
-    """The activations that alone take what nodes give; empty: one has none."""
+    """Return the activations that alone read each node; empty if one has none."""
     users = [graph.only_user(number) for number in numbers]
     found = [each for each in users if each is not None and is_activation(graph.nodes[each])]
     return tuple(found) if len(found) == len(users) else ()
 
 
 def _are_same(graph: Graph, activations: Sequence[int]) -> bool:
-    """Whether everything that decides what they compute is; in place or not is the same."""
+    """Return whether activations compute the same, in place or not."""
 
     def kind(node: Node) -> tuple[object, ...]:
         settings = tuple(
@@ -162,35 +164,35 @@ def _are_same(graph: Graph, activations: Sequence[int]) -> bool:
     return len({kind(graph.nodes[number]) for number in activations}) == 1
 
 
-def _said(node: Node) -> str:
+def _activation_text(node: Node) -> str:
     settings = [f"{name}={each}" for name, each in node.arguments if not isinstance(each, Value)]
     name = node.op.removeprefix("aten.")
     return f"{name}({', '.join(settings)})" if settings else name
 
 
-# -- siblings: operators that read the same value, so that one can do for all ----------------------
+# -- siblings: operators with the same input -------------------------------------------------------
 
 SIBLINGS = "siblings"
 _BEHIND = "activations"
-"""Roles in a match of siblings: the activations stand there only where all have the same one."""
+"""Roles in a match of siblings; activations only if all are equal."""
 
 _MOST_WITH_SUBSETS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
-    """Finds operators that take the same value and agree in all that matters.
+    """Pattern of operators with the same input and equal settings, which one can replace.
 
-    All sets of two or more of up to four siblings, the largest first; of more than four only all
-    of them. A match has the role `SIBLINGS`, and ``activations`` in the same order where all
-    have the same activation behind them. Siblings that meet in one concatenation come in its order
-    (so that the split behind them and the concatenation can go), others as they run.
+    Up to four siblings match in all subsets of two or more, largest first; more siblings only as a
+    whole. A match has the role `SIBLINGS`, and ``activations`` in the same order if all are equal.
+    Siblings read by one concatenation are in its order, so that split and concatenation cancel;
+    others are in execution order.
 
     Attributes:
-        ops: the operators' names; only equal operators are siblings.
-        shared: the argument by which they take the value.
-        agree: what must be equal, besides operator, overload and value; None: it has no siblings.
-        wanted: whether a set is one that is looked for.
+        ops: names of the operators; only equal ones are siblings.
+        shared: argument with the common input.
+        agree: key that must be equal, besides operator, overload and input; None: no siblings.
+        wanted: filter of sets.
     """
 
     ops: frozenset[str]
@@ -199,7 +201,7 @@ class Siblings:
     wanted: Callable[[Graph, tuple[int, ...]], bool] = lambda _graph, _numbers: True
 
     def families(self, graph: Graph) -> Iterator[tuple[int, ...]]:
-        """All siblings of each kind, two or more."""
+        """Yield maximal sets of two or more siblings."""
         found: dict[Hashable, list[int]] = {}
         for number, node in graph.nodes.items():
             value = node.get(self.shared) if node.op in self.ops else None
@@ -210,7 +212,7 @@ class Siblings:
         yield from (tuple(each) for each in found.values() if len(each) > 1)
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
-        """The sets of siblings, in the order of the families' first operators."""
+        """Yield sets of siblings, in order of the first operators of their families."""
         for family in self.families(graph):
             least = 2 if len(family) <= _MOST_WITH_SUBSETS else len(family)
             for size in range(len(family), least - 1, -1):
@@ -227,7 +229,7 @@ def _matched(graph: Graph, numbers: tuple[int, ...]) -> Match:
 
 
 def _order_of_use(graph: Graph, numbers: tuple[int, ...]) -> list[int]:
-    """The places in `numbers`, in the order in which one concatenation takes them all."""
+    """Return the order in which one concatenation reads all `numbers`."""
     for user in graph.users(numbers[0]):
         taken = [value.node for value in graph.nodes[user].values()]
         if graph.nodes[user].op == "aten.cat" and set(numbers) <= set(taken):
@@ -235,10 +237,10 @@ def _order_of_use(graph: Graph, numbers: tuple[int, ...]) -> list[int]:
     return list(range(len(numbers)))
 
 
-def split(
+def add_split(
     editor: Editor, value: Value, sizes: Sequence[int], *, dim: int | None = None, path: str
 ) -> list[Value]:
-    """Pieces of these sizes of a value, along its last dimension or another one."""
+    """Split a value into pieces of these sizes, along its last or another dimension."""
     number = editor.add(
         "aten.split_with_sizes",
         module_path=path,
@@ -249,32 +251,31 @@ def split(
     return [Value(number, place) for place in range(len(sizes))]
 
 
-def split_again(editor: Editor, match: Match, merged: int, sizes: Sequence[int], dim: int) -> None:
-    """Gives each sibling's users their part of what one operator, `merged`, gives for all of them
-    along `dim`: so much each, in the order of the match.
+def split_merged(editor: Editor, match: Match, merged: int, sizes: Sequence[int], dim: int) -> None:
+    """Split the output of a merged operator along `dim`, and pass each sibling's part to its users.
 
-    Activations that are in the match are applied once, before the split.
+    Activations in the match are applied once, before the split.
     """
     path = editor.graph.nodes[match[SIBLINGS]].module_path
     value, activations = Value(merged), match.all(_BEHIND)
     if activations:
-        value = activated(editor, activations, value)
-    pieces = split(editor, value, sizes, dim=dim, path=path)
+        value = apply_activation(editor, activations, value)
+    pieces = add_split(editor, value, sizes, dim=dim, path=path)
     for end, piece in zip(activations or match.all(SIBLINGS), pieces, strict=True):
         editor.replace(Value(end), piece)
 
 
-# -- pieces: views of a part of a tensor along one dimension ---------------------------------------
+# -- slices ----------------------------------------------------------------------------------------
 
 _SPLITS = aten("split split_with_sizes chunk tensor_split")
 _CUTS = aten("slice narrow")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a tensor: `length` elements from `start` on along dimension `dim` (0 or more).
+class Slice:
+    """Part of a tensor: `length` elements from `start` along dimension `dim` (0 or more).
 
-    ``is_one`` says that it has that dimension no more (``aten.select``, ``aten.unbind``).
+    ``is_one``: the dimension is removed (``aten.select``, ``aten.unbind``).
     """
 
     of: Value | Weight
@@ -284,8 +285,8 @@ class Piece:
     is_one: bool = False
 
 
-def piece(graph: Graph, value: Value | Weight) -> Piece | None:
-    """What a value is a part of; None: of nothing."""
+def slice_of(graph: Graph, value: Value | Weight) -> Slice | None:
+    """Return the slice that a value is; None: it is not one."""
     if isinstance(value, Weight):
         return None
     node = graph.nodes[value.node]
@@ -299,15 +300,15 @@ def piece(graph: Graph, value: Value | Weight) -> Piece | None:
     size = whole.shape[dim]
     if node.op in _SPLITS:
         lengths = [each.shape[dim] for each in node.outputs if each is not None]
-        return Piece(of, dim, sum(lengths[: value.output]), lengths[value.output])
+        return Slice(of, dim, sum(lengths[: value.output]), lengths[value.output])
     if node.op in _CUTS and node.get("step", 1) == 1:
         start: Any = node["start"] or 0
         if not isinstance(start, int):
             return None
         start = max(0, start + size if start < 0 else start)
-        return Piece(of, dim, min(start, size), graph.type_of(value).shape[dim])
+        return Slice(of, dim, min(start, size), graph.type_of(value).shape[dim])
     if node.op == "aten.select":
-        return Piece(of, dim, node["index"] % size, 1, is_one=True)
+        return Slice(of, dim, node["index"] % size, 1, is_one=True)
     if node.op == "aten.unbind":
-        return Piece(of, dim, value.output, 1, is_one=True)
+        return Slice(of, dim, value.output, 1, is_one=True)
     return None

@@ -1,4 +1,4 @@
-"""Rules of matrix products: those of one value are joined, and do the activation behind them."""
+"""Rules of matrix products: merging of products with one operand, and fused activations."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from roofline.substitution.graphs.graph import Argument, Editor, Graph, Node, Va
 from roofline.substitution.rules.matching import (
     SIBLINGS,
     Siblings,
-    called,
+    builtin_rule,
     first_reason,
+    node_name,
     not_weights,
     other_activations,
-    own_rule,
-    split_again,
+    split_merged,
     tied,
     used_elsewhere,
 )
-from roofline.substitution.rules.rule import Chain, Finds, Match, Step
-from roofline.substitution.rules.weights import biases, concatenated, side_by_side, transposed
+from roofline.substitution.rules.rule import Chain, FunctionPattern, Match, Step
+from roofline.substitution.rules.weights import (
+    concatenate,
+    concatenate_biases,
+    concatenate_columns,
+    transpose,
+)
 
 _OPERANDS = {
     "aten.linear": ("input", "weight"),
@@ -29,15 +34,15 @@ _OPERANDS = {
     "aten.bmm": ("self", "mat2"),
     "aten.addmm": ("mat1", "mat2"),
 }
-"""The arguments on the left and on the right of products."""
+"""Left and right operand names of matrix products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """What node `number` computes: a value [..., K] times a weight, plus a bias.
+    """Product of a value [..., K] and a weight, plus a bias, computed by node `number`.
 
-    ``weight`` is [N, K] where ``has_rows``, as ``aten.linear`` takes it, else [K, N]. ``bias`` is
-    [N], or None. ``inside`` is the transposition of the weight where it is a node, else empty.
+    ``weight`` is [N, K] with ``has_rows`` (as in ``aten.linear``), else [K, N]. ``bias`` is [N] or
+    None. ``inside`` is the node that transposes the weight, if any.
     """
 
     number: int
@@ -49,17 +54,17 @@ class Product:
 
     @property
     def width(self) -> int:
-        """N, how many outputs it has."""
+        """Number of outputs N."""
         return self.weight.type.shape[0 if self.has_rows else 1]
 
     @property
     def rows(self) -> Weight:
-        """The weight as [N, K]."""
-        return self.weight if self.has_rows else transposed(self.weight)
+        """Weight as [N, K]."""
+        return self.weight if self.has_rows else transpose(self.weight)
 
 
 def product(graph: Graph, number: int) -> Product | None:
-    """The product that a node computes; None: of no weight, or with factors before it."""
+    """Return the product that a node computes; None: without a weight, or with scale factors."""
     node = graph.nodes[number]
     if node.op not in _OPERANDS or node.op == "aten.bmm" or node.overload != "default":
         return None
@@ -80,19 +85,19 @@ def product(graph: Graph, number: int) -> Product | None:
 
 
 def products(graph: Graph, numbers: Sequence[int]) -> list[Product]:
-    """Those that nodes compute."""
+    """Return the products that nodes compute."""
     found = [product(graph, number) for number in numbers]
     return [each for each in found if each is not None]
 
 
 def biases_of(found: Sequence[Product]) -> Weight | None:
-    """The biases of products one behind the other, zeros where one has none; None: none has."""
+    """Return the concatenated biases of products; None: all are missing."""
     sizes = [each.width for each in found]
-    return biases([each.bias for each in found], sizes, found[0].weight.type.dtype)
+    return concatenate_biases([each.bias for each in found], sizes, found[0].weight.type.dtype)
 
 
 def _matrix_of(graph: Graph, node: Node) -> tuple[Weight, bool, tuple[int, ...]] | None:
-    """The matrix on the right of a product: a weight, if it is [N, K], and what transposes it."""
+    """Return the right-hand weight, whether it is [N, K], and its transposing node."""
     right = _right(node)
     is_linear = node.op == "aten.linear"
     if isinstance(right, Weight):
@@ -111,7 +116,7 @@ def _right(node: Node) -> Value | Weight:
 
 
 def _transposes(node: Node) -> bool:
-    """Whether it swaps the two dimensions of a matrix."""
+    """Return whether a node transposes a matrix."""
     if node.op in ("aten.t", "aten.numpy_T"):
         return True
     if node.op in ("aten.transpose", "aten.swapaxes"):
@@ -120,13 +125,13 @@ def _transposes(node: Node) -> bool:
     return node.op == "aten.permute" and tuple(each % 2 for each in node["dims"]) == (1, 0)
 
 
-# -- linears of one value --------------------------------------------------------------------------
+# -- parallel linear layers ------------------------------------------------------------------------
 
 
 def _is_twice(weights: list[Weight]) -> str:
     for place, weight in enumerate(weights):
         if weight in weights[:place]:
-            return f"weight {weight} is taken twice: it would be doubled"
+            return f"weight {weight} is used twice: it would be duplicated"
     return ""
 
 
@@ -147,9 +152,9 @@ def _linears_refuse(graph: Graph, match: Match) -> str:
     )
 
 
-@own_rule(
+@builtin_rule(
     "merge-linears",
-    "linears of one value become one, split behind it (queries, keys and values)",
+    "merge parallel linear layers (query, key, value)",
     Siblings(ops=frozenset({"aten.linear"}), shared="input", agree=_agree_linears),
     _linears_refuse,
 )
@@ -157,16 +162,16 @@ def _merge_linears(editor: Editor, match: Match) -> None:
     found = products(editor.graph, match.all(SIBLINGS))
     node = editor.node(found[0].number)
     merged = editor.add_like(
-        node, weight=concatenated([each.weight for each in found]), bias=biases_of(found)
+        node, weight=concatenate([each.weight for each in found]), bias=biases_of(found)
     )
-    split_again(editor, match, merged, [each.width for each in found], len(node.type.shape) - 1)
+    split_merged(editor, match, merged, [each.width for each in found], len(node.type.shape) - 1)
 
 
 # -- products with one left operand ----------------------------------------------------------------
 
 
 def _agree_matmuls(graph: Graph, node: Node) -> Hashable:
-    """What the right operands must have in common to lie side by side."""
+    """Return a key that is equal for right operands that can be concatenated."""
     type = graph.type_of(_right(node))
     left = graph.type_of(node[_OPERANDS[node.op][0]])
     if len(type.shape) < 2 or len(left.shape) < 2:
@@ -180,7 +185,7 @@ def _agree_matmuls(graph: Graph, node: Node) -> Hashable:
 
 
 def _kind(graph: Graph, node: Node) -> str:
-    """What is on the right: a weight, one that is transposed there, or what is computed."""
+    """Return the kind of right operand: weight, transposed weight, or value."""
     if isinstance(_right(node), Weight):
         return "weight"
     return "value" if _matrix_of(graph, node) is None else "transposed weight"
@@ -205,23 +210,23 @@ def _matmuls_refuse(graph: Graph, match: Match) -> str:
 
 
 def _needs_another(graph: Graph, numbers: tuple[int, ...], waiting: list[int]) -> str:
-    """One sibling multiplies by what is computed of another: they cannot be one."""
+    """Return a refusal if one sibling depends on another one."""
     earliest = min(map(graph.position.__getitem__, numbers))
     seen: set[int] = set()
     while waiting:
         number = waiting.pop()
         if number in numbers:
-            return f"what {called(graph, number)} gives is a factor of another one"
+            return f"the output of {node_name(graph, number)} is an operand of another one"
         if number not in seen and graph.position[number] > earliest:
             seen.add(number)
             waiting += [value.node for value in graph.nodes[number].values()]
     return ""
 
 
-@own_rule(
+@builtin_rule(
     "merge-matmuls",
-    "matrix products with the same left operand become one, split behind it",
-    Finds(lambda graph: chain(*(each.matches(graph) for each in _MATMULS))),
+    "merge matrix products with the same left operand",
+    FunctionPattern(lambda graph: chain(*(each.matches(graph) for each in _MATMULS))),
     _matmuls_refuse,
 )
 def _merge_matmuls(editor: Editor, match: Match) -> None:
@@ -235,54 +240,53 @@ def _merge_matmuls(editor: Editor, match: Match) -> None:
             "aten.linear",
             module_path=node.module_path,
             input=node[left],
-            weight=concatenated([each.weight for each in found]),
+            weight=concatenate([each.weight for each in found]),
             bias=biases_of(found),
         )
     else:
         changed: dict[str, Argument] = {}
         rights = [each[right] for each in nodes]
         if kind == "weight":
-            changed[right] = side_by_side(rights)
+            changed[right] = concatenate_columns(rights)
         else:
             dim, path = len(graph.type_of(rights[0]).shape) - 1, node.module_path
             joined = editor.add("aten.cat", module_path=path, tensors=tuple(rights), dim=dim)
             changed[right] = Value(joined)
         if node.op == "aten.addmm":
-            changed["self"] = concatenated([each["self"] for each in nodes])
+            changed["self"] = concatenate([each["self"] for each in nodes])
         merged = editor.add_like(node, **changed)
     sizes = [each.type.shape[-1] for each in nodes]
-    split_again(editor, match, merged, sizes, len(node.type.shape) - 1)
+    split_merged(editor, match, merged, sizes, len(node.type.shape) - 1)
 
 
-# -- the activation behind a product ---------------------------------------------------------------
+# -- fused activations -----------------------------------------------------------------------------
 #
-# Of what torch has for this, `aten._addmm_activation` is used: a product with a bias, then ReLU or
-# GELU, as one operator. On a CPU it writes the activation over the product, and computes GELU by
-# the error function; on CUDA it computes GELU by tanh, so that there the rule would be wrong for
-# GELU. For sigmoid, tanh and others, for products without a bias, and for convolutions `aten` has
-# no such operator (those of oneDNN in `torch.ops.mkldnn` are the compiler's own).
+# `aten._addmm_activation` computes a product with bias, then ReLU or GELU. On a CPU, it uses the
+# error function for GELU; on CUDA it uses tanh, where the rule would be wrong. `aten` has no such
+# operator for other activations, for products without bias, or for convolutions (those of oneDNN
+# in `torch.ops.mkldnn` belong to the compiler).
 
 
 def _fuse_refuses(graph: Graph, match: Match) -> str:
     number = match["product"]
     found, activation = product(graph, number), graph.nodes[match["activation"]]
-    name = called(graph, number)
+    name = node_name(graph, number)
     if found is None:
-        return f"{name} multiplies by what is computed when the model runs, or adds with factors"
+        return f"{name} has an operand computed at run time, or scale factors"
     if found.bias is None:
-        return f"{name} has no bias, and the fused operator wants one"
+        return f"{name} has no bias, which the fused operator requires"
     approximate = activation.get("approximate", "none")
     if approximate != "none":
-        return f"gelu is approximated by {approximate}: the fused operator does not do that"
+        return f"the fused operator does not support gelu with approximate='{approximate}'"
     type = graph.type_of(found.value)
     if len(type.shape) != 2 and not type.is_contiguous:
-        return f"what {name} takes is not contiguous, and no matrix can be made of it"
+        return f"the input of {name} is not contiguous"
     return used_elsewhere(graph, number, (match["activation"],))
 
 
-@own_rule(
+@builtin_rule(
     "fuse-activation",
-    "a product with a bias and the ReLU or GELU behind it become one operator",
+    "fuse ReLU or GELU into the preceding matrix product with bias",
     Chain(
         steps=(
             Step(role="product", ops=frozenset(_OPERANDS) - {"aten.bmm"}),

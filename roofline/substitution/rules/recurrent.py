@@ -1,4 +1,4 @@
-"""Rules of recurrent cells that are written out: gates joined, and sequences multiplied at once."""
+"""Rules of unrolled recurrent cells: merged gates, and products hoisted out of the sequence."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from itertools import groupby
 
 from roofline.substitution.graphs.graph import Editor, Graph, Node, Value, Weight
 from roofline.substitution.rules.matching import (
-    Piece,
-    activated,
-    own_rule,
-    piece,
+    Slice,
+    add_split,
+    apply_activation,
+    builtin_rule,
     same_activations,
     shared,
-    split,
+    slice_of,
 )
 from roofline.substitution.rules.products import Product, product, products
-from roofline.substitution.rules.rule import Finds, Match
+from roofline.substitution.rules.rule import FunctionPattern, Match
 from roofline.substitution.rules.weights import (
-    biases,
-    concatenated,
-    side_by_side,
-    summed,
-    transposed,
+    add_weights,
+    concatenate,
+    concatenate_biases,
+    concatenate_columns,
+    transpose,
 )
 
-# -- products of all steps of a sequence with one weight -------------------------------------------
+# -- products of all time steps with one weight ----------------------------------------------------
 
 
 def _weights(graph: Graph, found: Product) -> tuple[str, ...]:
-    """What must be equal for products to be one."""
+    """Return a key that is equal for products with the same weights."""
     bias = found.bias.key if found.bias else ""
     return (graph.nodes[found.number].op, found.weight.key, bias)
 
@@ -40,10 +40,10 @@ def _weights(graph: Graph, found: Product) -> tuple[str, ...]:
 def _families_of_steps(
     graph: Graph,
 ) -> dict[tuple[tuple[str, ...], Value | Weight, int], tuple[int, ...]]:
-    """Products by their weights and bias, by the sequence, and by the dimension of its steps."""
+    """Return products by weights, sequence, and dimension of its time steps."""
     found: dict[tuple[tuple[str, ...], Value | Weight, int], list[int]] = {}
     for one in products(graph, tuple(graph.nodes)):
-        taken = piece(graph, one.value)
+        taken = slice_of(graph, one.value)
         if taken is None or isinstance(taken.of, Weight):
             continue
         if taken.dim < len(graph.type_of(taken.of).shape) - 1:
@@ -53,7 +53,7 @@ def _families_of_steps(
 
 
 def _step_products(graph: Graph) -> Iterator[Match]:
-    """Products of one weight with pieces of one sequence, and of all weights with all of it."""
+    """Yield products of one weight with slices of a sequence, or of all weights with all slices."""
     by_sequence: dict[tuple[Value | Weight, int], list[tuple[int, ...]]] = {}
     for (_, of, dim), numbers in _families_of_steps(graph).items():
         by_sequence.setdefault((of, dim), []).append(numbers)
@@ -66,29 +66,29 @@ def _step_products(graph: Graph) -> Iterator[Match]:
                 yield Match(nodes=(("products", family),))
 
 
-def _pieces(graph: Graph, numbers: Sequence[int]) -> list[Piece]:
-    found = [piece(graph, each.value) for each in products(graph, numbers)]
+def _pieces(graph: Graph, numbers: Sequence[int]) -> list[Slice]:
+    found = [slice_of(graph, each.value) for each in products(graph, numbers)]
     return [each for each in found if each is not None]
 
 
 def _missing(graph: Graph, numbers: Sequence[int]) -> str:
-    """Why pieces are not all of a sequence, each once; ``""``: they are."""
+    """Return the reason why slices do not cover a sequence once; ``""``: they do."""
     taken = [each for each in _pieces(graph, numbers) if each.length]
     end = 0
     for each in sorted(taken, key=lambda each: each.start):
         if each.start != end:
-            return "it takes some steps of the sequence twice, or not at all: all would add work"
+            return "some time steps are used twice or not at all: merging would add FLOP"
         end += each.length
     size = graph.type_of(taken[0].of).shape[taken[0].dim]
     if end != size:
-        return f"it takes {end} of {size} steps of the sequence: all would add work"
+        return f"{end} of {size} time steps are used: merging would add FLOP"
     if len({each.is_one for each in taken}) > 1 or len(taken) < len(numbers):
-        return "its steps have different numbers of dimensions"
+        return "the time steps have different numbers of dimensions"
     return ""
 
 
 def _of_each_weight(graph: Graph, match: Match) -> list[list[int]]:
-    """The products of a match, those of one weight and bias together."""
+    """Return the products of a match, grouped by weight and bias."""
     found: dict[tuple[str, ...], list[int]] = {}
     for each in products(graph, match.all("products")):
         found.setdefault(_weights(graph, each), []).append(each.number)
@@ -96,7 +96,7 @@ def _of_each_weight(graph: Graph, match: Match) -> list[list[int]]:
 
 
 def _is_turned(found: Product) -> bool:
-    """Whether the product of the whole sequence needs the weight the other way round."""
+    """Return whether the product of the whole sequence needs the transposed weight."""
     return found.bias is not None and not found.has_rows
 
 
@@ -111,10 +111,10 @@ def _hoist_refuses(graph: Graph, match: Match) -> str:
     return ""
 
 
-@own_rule(
+@builtin_rule(
     "hoist-product",
-    "products of all steps of a sequence with one weight become one product of the sequence",
-    Finds(_step_products),
+    "merge the products of all time steps with one weight",
+    FunctionPattern(_step_products),
     _hoist_refuses,
 )
 def _hoist(editor: Editor, match: Match) -> None:
@@ -125,7 +125,7 @@ def _hoist(editor: Editor, match: Match) -> None:
         one, of, dim = products(graph, numbers)[0], taken[0].of, taken[0].dim
         path = graph.nodes[numbers[0]].module_path
         if one.has_rows or one.bias is not None:
-            weight = transposed(one.weight) if _is_turned(one) else one.weight
+            weight = transpose(one.weight) if _is_turned(one) else one.weight
             whole = editor.add(
                 "aten.linear", module_path=path, input=of, weight=weight, bias=one.bias
             )
@@ -138,7 +138,7 @@ def _hoist(editor: Editor, match: Match) -> None:
             parts = [Value(number, place) for place in range(len(order))]
         else:
             sizes = [taken[place].length for place in order]
-            parts = split(editor, Value(whole), sizes, dim=dim, path=path)
+            parts = add_split(editor, Value(whole), sizes, dim=dim, path=path)
         for part, place in zip(parts, order, strict=True):
             editor.replace(Value(numbers[place]), part)
 
@@ -146,12 +146,12 @@ def _hoist(editor: Editor, match: Match) -> None:
 # -- gates: sums of products, at all time steps ----------------------------------------------------
 
 _Steps = tuple[Value, ...]
-"""The value that a gate multiplies, at each time step."""
+"""Operand of a gate at each time step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sum:
-    """Products and biases that are added up, and nothing else; `root` gives the sum."""
+    """Sum of products and biases only, at node `root`."""
 
     root: int
     products: tuple[Product, ...]
@@ -168,9 +168,11 @@ class _Sum:
 class _Gate:
     """One gate at all time steps.
 
-    ``roots`` give what it is before its activation, at each step; ``activations`` stand behind
-    them, empty where there are none or different ones. ``matrices`` are its weights [N, K] by the
-    steps of what they multiply. ``numbers`` are its products and additions.
+    Attributes:
+        roots: nodes of the pre-activation, by time step.
+        activations: their activations; empty if missing or different.
+        matrices: weights [N, K] by operand.
+        numbers: products and additions.
     """
 
     roots: tuple[int, ...]
@@ -190,11 +192,7 @@ class _Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """Gates that multiply the same values at every step.
-
-    They are in such an order that those that multiply the same values stand side by side, and
-    among them those with the same activation.
-    """
+    """Gates with the same operands at every time step, grouped by operands, then by activation."""
 
     gates: tuple[_Gate, ...]
 
@@ -215,16 +213,16 @@ class _Cell:
 
 
 def _classes(gates: Sequence[_Gate]) -> list[tuple[_Gate, ...]]:
-    """Neighbors that multiply the same values."""
+    """Return adjacent gates with the same operands."""
     return [tuple(each) for _, each in groupby(gates, key=lambda gate: gate.matrices.keys())]
 
 
 @lru_cache(maxsize=8)
 def _cells(graph: Graph) -> tuple[_Cell, ...]:
-    """All cells of two gates or more, or with gates of two products or more; as they run."""
+    """Return cells of two or more gates, or with gates of two or more products, in order."""
     families: list[list[_Gate]] = []
     for gate in _gates(graph):
-        # Gates that share something that they multiply.
+        # Merge families that share an operand.
         own = [each for each in families if any(g.matrices.keys() & gate.matrices for g in each)]
         joined = [g for each in own for g in each] + [gate]
         families = [each for each in families if each not in own] + [joined]
@@ -238,7 +236,7 @@ def _cells(graph: Graph) -> tuple[_Cell, ...]:
 
 
 def _gates(graph: Graph) -> Iterator[_Gate]:
-    # What a gate is a sum with is equal at all steps.
+    # A gate has the same weights at all time steps.
     by_weights: dict[frozenset[str], list[_Sum]] = {}
     for each in _sums(graph):
         weights = (*(one.weight for one in each.products), *each.all_biases)
@@ -271,7 +269,7 @@ def _gates(graph: Graph) -> Iterator[_Gate]:
 
 
 def _sums(graph: Graph) -> list[_Sum]:
-    """All that are no part of a larger one."""
+    """Return the sums that are no part of a larger one."""
     found: dict[int, _Sum] = {}
     for number, node in graph.nodes.items():
         one = product(graph, number)
@@ -299,7 +297,7 @@ def _sums(graph: Graph) -> list[_Sum]:
 def _added(
     graph: Graph, number: int, node: Node, found: dict[int, _Sum]
 ) -> list[_Sum | Weight] | None:
-    """The two parts of an addition, where both are sums or biases."""
+    """Return the two operands of an addition, if both are sums or biases."""
     if node.op != "aten.add" or node.overload != "Tensor" or node["alpha"] != 1:
         return None
     parts: list[_Sum | Weight] = []
@@ -331,24 +329,23 @@ def _ordered(graph: Graph, family: list[_Gate]) -> Iterator[_Gate]:
 
 
 def _are_same(graph: Graph, *gates: _Gate) -> bool:
-    """Whether all have one and the same activation at all steps."""
+    """Return whether all gates have the same activation at all time steps."""
     if not all(gate.activations for gate in gates):
         return False
     return bool(same_activations(graph, [root for gate in gates for root in gate.roots]))
 
 
 def _joinable(graph: Graph) -> Iterator[Match]:
-    """Cells whose gates can be joined.
+    """Yield cells with mergeable gates.
 
-    A match has all products and additions of all time steps in the role ``by input``, where the
-    products of each value become one, or ``by gate``, where those of a gate do; and in
-    ``activations`` those that are taken in.
+    A match has the products and additions of all time steps in the role ``by input`` (merge the
+    products of each operand) or ``by gate`` (merge those of each gate), and ``activations``.
     """
     for cell in _cells(graph):
         activations = tuple(number for gate in cell.gates for number in gate.activations)
         is_summed = any(len(gate.matrices) > 1 for gate in cell.gates)
         has_siblings = any(len(cell.of(steps)) > 1 for steps in cell.inputs)
-        # One step of plain siblings is what merge-linears and merge-matmuls are for.
+        # Single steps of siblings belong to merge-linears and merge-matmuls.
         if has_siblings and (is_summed or cell.steps > 1):
             yield Match(nodes=(("by input", cell.numbers), ("activations", activations)))
         if is_summed:
@@ -363,12 +360,12 @@ def _cell(graph: Graph, match: Match) -> _Cell:
 def _gates_refuse(graph: Graph, match: Match) -> str:
     cell = _cell(graph, match)
     if len({gate.first.weight.type.dtype for gate in cell.gates}) > 1:
-        return "its weights have different data types"
+        return "the weights have different data types"
     taken: set[str] = set()
     for gate in cell.gates:
         for weight in (*(each.weight for each in gate.matrices.values()), *gate.biases):
             if weight.key in taken:
-                return f"weight {weight} is shared by several gates: it would be doubled"
+                return f"weight {weight} is shared by several gates: it would be duplicated"
             taken.add(weight.key)
             returned = f"the model returns weight {weight}" if weight in graph.outputs else ""
             if reason := shared(graph, weight, cell.numbers) or returned:
@@ -376,10 +373,10 @@ def _gates_refuse(graph: Graph, match: Match) -> str:
     return ""
 
 
-@own_rule(
+@builtin_rule(
     "merge-gates",
-    "products of a recurrent cell's gates become one at every time step",
-    Finds(_joinable),
+    "merge the products of a recurrent cell's gates at every time step",
+    FunctionPattern(_joinable),
     _gates_refuse,
 )
 def _merge_gates(editor: Editor, match: Match) -> None:
@@ -391,11 +388,11 @@ def _merge_gates(editor: Editor, match: Match) -> None:
 
 
 _Joined = Iterator[tuple[tuple[_Gate, ...], Value]]
-"""Gates that stand side by side in a value, before their activations."""
+"""Adjacent gates in a value, before their activations."""
 
 
 def _by_input(editor: Editor, cell: _Cell, step: int) -> _Joined:
-    """One product of each value for all gates that take it, then one sum for those of several."""
+    """Yield one product per operand for all its gates, added up for gates with several operands."""
     parts: dict[tuple[int, ...], tuple[tuple[_Gate, ...], list[Value]]] = {}
     inputs = cell.inputs
     for steps in inputs:
@@ -404,8 +401,8 @@ def _by_input(editor: Editor, cell: _Cell, step: int) -> _Joined:
             "aten.linear",
             module_path=_path(editor, gates, step),
             input=steps[step],
-            weight=concatenated([gate.matrices[steps].rows for gate in gates]),
-            # Once for each gate: with the first value that it takes.
+            weight=concatenate([gate.matrices[steps].rows for gate in gates]),
+            # Add each gate's bias once, with its first operand.
             bias=_bias(
                 gates, [next(each for each in inputs if each in g.matrices) == steps for g in gates]
             ),
@@ -426,7 +423,7 @@ def _by_input(editor: Editor, cell: _Cell, step: int) -> _Joined:
 
 
 def _by_gate(editor: Editor, cell: _Cell, step: int) -> _Joined:
-    """One product of all values that gates take side by side, for all gates that take the same."""
+    """Yield one product of concatenated operands for all gates that use the same operands."""
     for gates in _classes(cell.gates):
         inputs, path = tuple(gates[0].matrices), _path(editor, gates, step)
         taken = inputs[0][step]
@@ -434,12 +431,14 @@ def _by_gate(editor: Editor, cell: _Cell, step: int) -> _Joined:
             dim = len(editor.type_of(taken).shape) - 1
             values = tuple(steps[step] for steps in inputs)
             taken = Value(editor.add("aten.cat", module_path=path, tensors=values, dim=dim))
-        matrices = [side_by_side([gate.matrices[each].rows for each in inputs]) for gate in gates]
+        matrices = [
+            concatenate_columns([gate.matrices[each].rows for each in inputs]) for gate in gates
+        ]
         merged = editor.add(
             "aten.linear",
             module_path=path,
             input=taken,
-            weight=concatenated(matrices),
+            weight=concatenate(matrices),
             bias=_bias(gates, [True for _ in gates]),
         )
         yield gates, Value(merged)
@@ -447,8 +446,10 @@ def _by_gate(editor: Editor, cell: _Cell, step: int) -> _Joined:
 
 def _bias(gates: Sequence[_Gate], has_it: Sequence[bool]) -> Weight | None:
     pairs = zip(gates, has_it, strict=True)
-    found = [summed(gate.biases) if has and gate.biases else None for gate, has in pairs]
-    return biases(found, [gate.width for gate in gates], gates[0].first.weight.type.dtype)
+    found = [add_weights(gate.biases) if has and gate.biases else None for gate, has in pairs]
+    return concatenate_biases(
+        found, [gate.width for gate in gates], gates[0].first.weight.type.dtype
+    )
 
 
 def _width(gates: Sequence[_Gate]) -> int:
@@ -462,14 +463,14 @@ def _path(editor: Editor, gates: Sequence[_Gate], step: int) -> str:
 def _split(
     editor: Editor, value: Value, sizes: Sequence[int], gates: Sequence[_Gate], step: int
 ) -> list[Value]:
-    """Pieces of these sizes; the value itself where it is one piece."""
+    """Return pieces of these sizes; a single piece is the value itself."""
     if len(sizes) == 1:
         return [value]
-    return split(editor, value, sizes, path=_path(editor, gates, step))
+    return add_split(editor, value, sizes, path=_path(editor, gates, step))
 
 
 def _separate(editor: Editor, gates: tuple[_Gate, ...], value: Value, step: int) -> None:
-    """Gives each gate's users their part; equal activations of neighbors are applied at once."""
+    """Pass each gate's part to its users; equal activations of adjacent gates are applied once."""
     groups: list[list[_Gate]] = []
     for gate in gates:
         if groups and _are_same(editor.graph, groups[-1][0], gate):
@@ -481,7 +482,7 @@ def _separate(editor: Editor, gates: tuple[_Gate, ...], value: Value, step: int)
         ends = [gate.roots[step] for gate in group]
         if len(group) > 1:
             ends = [gate.activations[step] for gate in group]
-            part = activated(editor, ends, part)
+            part = apply_activation(editor, ends, part)
         pieces = _split(editor, part, [gate.width for gate in group], group, step)
         for end, each in zip(ends, pieces, strict=True):
             editor.replace(Value(end), each)

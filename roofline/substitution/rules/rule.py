@@ -1,4 +1,4 @@
-"""What a rule is: a pattern, a precondition, a rewrite, and weights; and which rules there are."""
+"""Rules (pattern, precondition, rewrite, and weights) and their registry."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ from roofline.substitution.graphs.graph import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where a pattern was found: the nodes by their roles in it.
+    """Location of a pattern: node numbers by role, in the order of the pattern.
 
-    ``nodes`` are pairs of a role and the numbers of its nodes, in the order of the pattern: one
-    number for most roles, several where a pattern takes any number (siblings).
+    Most roles have one node; several where a pattern accepts any number (siblings).
     """
 
     nodes: tuple[tuple[str, tuple[int, ...]], ...]
 
     def __getitem__(self, role: str) -> int:
-        """The first node of a role."""
+        """Return the first node of a role."""
         return self.all(role)[0]
 
     def all(self, role: str) -> tuple[int, ...]:
-        """All nodes of a role; none where the match has no such role."""
+        """Return all nodes of a role; none if the match has no such role."""
         return next((numbers for name, numbers in self.nodes if name == role), ())
 
     @property
@@ -49,42 +48,42 @@ class Match:
 
 
 class Pattern(Protocol):
-    """Finds places in a graph that look right; whether they are is the precondition's to say."""
+    """Search of candidate locations in a graph; the precondition of the rule decides on them."""
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
-        """The places, in the order in which they run; the same graph gives the same ones."""
+        """Yield the matches in execution order; deterministic."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Finds:
-    """A pattern that is a function."""
+class FunctionPattern:
+    """Pattern defined by a function."""
 
     find: Callable[[Graph], Iterator[Match]]
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
-        """What the function gives."""
         return self.find(graph)
 
 
 Safety = Literal["safe", "adds work", "changes layout"]
-"""``safe`` rules take operators away or join them, and never add FLOP; those that add work (padding
-kernels with zeros) or change layouts pay on some machines only."""
+"""``safe`` rules remove or merge operators, and never add FLOP. Rules that add work (zero padding
+of kernels) or change layouts pay on some machines only.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rewrite that keeps what a model computes.
+    """Rewrite that preserves the function of a model.
 
     Attributes:
-        name: in lower case with hyphens, as ``--rules`` takes it: ``"fold-batch-norm"``.
-        summary: what it does, in a line.
-        safety: what it may cost.
-        pattern: finds places.
-        refuses: says why a place must not be rewritten; ``""``: it may be.
-        rewrite: makes the change in an editor.
-        constructors: makes of weights those that the rewrite asks for, by name; each takes the
-            tensors of ``Weight.of`` as float64 (integers as they are) and the options as keywords.
+        name: lower case with hyphens, as in ``--rules``: ``"fold-batch-norm"``.
+        summary: its effect, in one line.
+        safety: its possible cost.
+        pattern: finds matches.
+        refuses: returns the reason why a match must not be rewritten; ``""``: it may be.
+        rewrite: applies the change in an editor.
+        constructors: functions that create derived weights, by name; each takes the tensors of
+            ``Weight.of`` as float64 (integers unchanged) and the options as keywords.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Rule:
     constructors: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any])
 
     def applied(self, graph: Graph, match: Match, complete: Complete) -> Graph:
-        """The graph after the change was made at a place."""
+        """Return the graph after rewriting a match."""
         editor = Editor(graph, complete, self.name)
         self.rewrite(editor, match)
         return editor.finished()
@@ -104,10 +103,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One operator of a chain.
+    """Operator of a chain.
 
-    ``ops`` are the names that it may have. It takes, as the argument called ``at`` (None: as any
-    argument), what the step with the role ``after`` gives; the first step has neither.
+    ``ops`` are its possible names. It reads, in the argument ``at`` (None: any), the output of the
+    step with the role ``after``; the first step has neither.
     """
 
     role: str
@@ -116,19 +115,19 @@ class Step:
     at: str | None = None
 
     def fits(self, node: Node, producer: int) -> bool:
-        """Whether a node is one, of what its producer gives."""
+        """Return whether a node is this step, as a reader of `producer`."""
         taken = node.values() if self.at is None else values_in(node.get(self.at))
         return node.op in self.ops and any(value.node == producer for value in taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Operators that take what others before them give, each role by one node."""
+    """Pattern of operators that read each other's outputs, one node per role."""
 
     steps: tuple[Step, ...]
 
     def matches(self, graph: Graph, /) -> Iterator[Match]:
-        """All of them, in the order of their first steps."""
+        """Yield all matches, in order of their first steps."""
         first, *rest = self.steps
         for number, node in graph.nodes.items():
             if node.op in first.ops:
@@ -145,15 +144,15 @@ class Chain:
                 yield from self._completed(graph, {**found, step.role: number}, others)
 
 
-# -- rules of anybody ------------------------------------------------------------------------------
+# -- user rules ------------------------------------------------------------------------------------
 
 _MOST_MATCHES = 10_000
 _MATCHES_OF_A_NODE = 100
-"""A rule that matches more often, in all and for each operator of a graph, never ends."""
+"""Maximum number of matches, in total and per operator; more would never end."""
 
 
-def guarded(rule: Rule) -> Rule:
-    """The rule, whose own mistakes are said in a line that names it."""
+def guard_rule(rule: Rule) -> Rule:
+    """Return the rule with its errors reported in one line with its name."""
 
     @contextmanager
     def named(*known: type[Exception]) -> Iterator[None]:
@@ -162,37 +161,37 @@ def guarded(rule: Rule) -> Rule:
         except known:
             raise
         except (Exception, SystemExit) as error:
-            said = ": ".join(filter(None, (type(error).__name__, printable(error_text(error)))))
-            raise RooflineError(f"rule '{rule.name}' failed: {said}") from error
+            text = ": ".join(filter(None, (type(error).__name__, printable(error_text(error)))))
+            raise RooflineError(f"rule '{rule.name}' failed: {text}") from error
 
     def matches(graph: Graph) -> Iterator[Match]:
         most = max(_MOST_MATCHES, _MATCHES_OF_A_NODE * len(graph.nodes))
         with named():
             for count, match in enumerate(rule.pattern.matches(graph)):
                 if count >= most:
-                    raise ValueError(f"it matches more than {most} times in one graph")
+                    raise ValueError(f"more than {most} matches in one graph")
                 if not match.numbers or not graph.nodes.keys() >= set(match.numbers):
-                    raise ValueError("it matches operators that the graph does not have")
+                    raise ValueError("match of operators that are not in the graph")
                 yield match
 
     def refuses(graph: Graph, match: Match) -> str:
         with named():
             reason: object = rule.refuses(graph, match)
             if not isinstance(reason, (str, type(None))):
-                raise TypeError(f"its precondition gives {reason!r:.40}, not a reason in words")
+                raise TypeError(f"refuses: expected text, got {reason!r:.40}")
             return printable(reason or "")
 
     def rewrite(editor: Editor, match: Match) -> None:
         with named(RewriteError, RooflineError):
             rule.rewrite(editor, match)
 
-    return replace(rule, pattern=Finds(matches), refuses=refuses, rewrite=rewrite)
+    return replace(rule, pattern=FunctionPattern(matches), refuses=refuses, rewrite=rewrite)
 
 
 # -- the registry ----------------------------------------------------------------------------------
 
 _MODULES = ("identities", "convolutions", "convolution_sum", "products", "recurrent", "layout")
-"""The modules of our own rules."""
+"""Modules of the built-in rules."""
 
 
 _ORDER = (
@@ -201,41 +200,40 @@ _ORDER = (
     *("enlarge-and-merge", "sum-convolutions", "absorb-residual", "merge-linears", "merge-matmuls"),
     *("hoist-product", "merge-gates", "fuse-activation", "channels-last"),
 )
-"""The order in which our own rules stand, whichever module was imported first."""
+"""Order of the built-in rules, independent of the import order."""
 
 
 _RULES: dict[str, Rule] = {}
 _FILES: dict[Path, tuple[bytes, tuple[str, ...]]] = {}
-"""Of each file of a user's rules what it said, and the names that it registered."""
+"""Content of each user rule file, and the names that it registers."""
 
 
 def register_rule(rule: Rule) -> Rule:
-    """Makes a rule known under its name, and its constructors under theirs.
+    """Register a rule and its constructors under their names.
 
     Raises:
-        InputError: the name is not one that can be selected, another rule has it, or one of its
-            constructors has another's name.
+        InputError: the name is invalid or taken, or a constructor has the name of another one.
     """
     words = rule.name.split("-")
     if not all(word.isascii() and word.isalnum() for word in words) or rule.name in _GROUPS:
         raise InputError(
-            f"a rule cannot be called '{printable(rule.name)}';"
-            " take letters, digits and single hyphens, and neither 'all' nor 'safe'"
+            f"invalid rule name '{printable(rule.name)}';"
+            " use letters, digits and single hyphens, and neither 'all' nor 'safe'"
         )
     if rule.name in _RULES:
-        raise InputError(f"rule '{rule.name}' is registered already; give yours another name")
+        raise InputError(f"rule '{rule.name}' is already registered; use another name")
     known = _constructors()
     for name, function in rule.constructors.items():
         if known.get(name, function) is not function:
             raise InputError(
-                f"rule '{rule.name}': another rule has a weight constructor '{name}'; rename yours"
+                f"rule '{rule.name}': weight constructor '{name}' is already registered; rename it"
             )
     _RULES[rule.name] = rule
     return rule
 
 
-def known_rules() -> tuple[Rule, ...]:
-    """All rules: our own in a fixed order, then those that users registered, in theirs."""
+def all_rules() -> tuple[Rule, ...]:
+    """Return all rules: built-in ones in a fixed order, then user rules as registered."""
     for module in _MODULES:
         importlib.import_module(f"roofline.substitution.rules.{module}")
     own = [_RULES[name] for name in _ORDER if name in _RULES]
@@ -248,33 +246,33 @@ _GROUPS: dict[str, Callable[[Rule], bool]] = {
 }
 
 
-def rules_named(selection: str | Path | Sequence[str | Path]) -> tuple[Rule, ...]:
-    """The rules that a selection names, in the order of `known_rules`.
+def select_rules(selection: str | Path | Sequence[str | Path]) -> tuple[Rule, ...]:
+    """Return the selected rules, in the order of `all_rules`.
 
-    A selection is names separated by commas, or several names: of rules, ``"all"``, ``"safe"``, or
-    paths of ``.py`` files, which stand for the rules that they register. A name with ``-`` before
-    it takes that out; where all have it, they are taken out of all.
+    A selection is a list of names, or text with commas: names of rules, ``"all"``, ``"safe"``, or
+    paths of ``.py`` files, which stand for the rules that they register. ``-NAME`` excludes rules;
+    exclusions alone start from all.
     """
-    items = _items(selection)
-    known_rules()
+    items = _selected_names(selection)
+    all_rules()
     chosen: set[str] = set()
     if items and all(item.startswith("-") for item in items):
         chosen |= set(_RULES)
     for item in items:
         if item.startswith("-"):
-            chosen -= _names(item[1:])
+            chosen -= _resolve_name(item[1:])
         else:
-            chosen |= _names(item)
+            chosen |= _resolve_name(item)
     if not chosen:
         raise InputError(
-            "no rule is selected; name some, or write 'all' or 'safe';"
-            f" rules are {', '.join(rule.name for rule in known_rules())}"
+            "no rule selected; give names, 'all' or 'safe';"
+            f" rules: {', '.join(rule.name for rule in all_rules())}"
         )
-    return tuple(rule for rule in known_rules() if rule.name in chosen)
+    return tuple(rule for rule in all_rules() if rule.name in chosen)
 
 
-def _items(selection: object) -> list[str]:
-    fix = "give names of rules, as text with commas between or as a list"
+def _selected_names(selection: object) -> list[str]:
+    fix = "give names of rules, as text with commas or as a list"
     if isinstance(selection, str):
         selection = selection.split(",")
     elif isinstance(selection, Path):
@@ -284,60 +282,59 @@ def _items(selection: object) -> list[str]:
     items = list(cast("Iterable[object]", selection))
     for item in items:
         if not isinstance(item, (str, Path)):
-            raise InputError(f"rules: {item!r} is no name of a rule; {fix}")
+            raise InputError(f"rules: {item!r} is not a rule name; {fix}")
     return [name for item in items if (name := str(item).strip())]
 
 
-def _names(item: str) -> set[str]:
+def _resolve_name(item: str) -> set[str]:
     if item.endswith(".py"):
         return set(_file_rules(Path(item)))
     if item in _GROUPS:
         return {name for name, rule in _RULES.items() if _GROUPS[item](rule)}
     if item not in _RULES:
-        names = [*_GROUPS, *(rule.name for rule in known_rules())]
+        names = [*_GROUPS, *(rule.name for rule in all_rules())]
         raise InputError(
-            f"no rule is called '{printable(item)}'{did_you_mean(item, names)};"
-            f" there are {', '.join(names)}, and paths of .py files"
+            f"unknown rule '{printable(item)}'{did_you_mean(item, names)};"
+            f" rules: {', '.join(names)}, and paths of .py files"
         )
     return {item}
 
 
 def _file_rules(path: Path) -> tuple[str, ...]:
-    """The names that a file registers; it is run once, and again when it has changed."""
-    said = printable(str(path))
+    """Return the names that a file registers; it runs once, and again after changes."""
+    name = printable(str(path))
     try:
         path = path.resolve()
         content = path.read_bytes()
-    # A path may hold what no file name can, too.
     except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or error_text(error)
-        raise InputError(f"rules '{said}': {why}; give the path of a .py file") from None
+        raise InputError(f"rules '{name}': {why}; give the path of a .py file") from None
     known, names = _FILES.get(path, (b"", ()))
     if known == content and names and all(name in _RULES for name in names):
         return names
     old = {name: _RULES.pop(name) for name in names if name in _RULES}
     before = dict(_RULES)
     try:
-        _run(path, content)
+        _run_file(path, content)
         names = tuple(name for name in _RULES if name not in before)
         if not names:
-            raise InputError("it registers none; call register_rule in it")
+            raise InputError("no rule registered; call register_rule in it")
     except BaseException as error:
         _RULES.clear()
         _RULES.update(before | old)
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        raise InputError(f"rules '{said}': {kind}{printable(error_text(error))}") from None
+        raise InputError(f"rules '{name}': {kind}{printable(error_text(error))}") from None
     _FILES[path] = content, names
     return names
 
 
-def _run(path: Path, content: bytes) -> None:
-    # A name of its own, so that a file called torch.py is not taken for torch.
+def _run_file(path: Path, content: bytes) -> None:
+    # Prefixed, so that a file called torch.py does not hide torch.
     module = ModuleType(f"roofline_rules_{path.stem}")
     module.__file__ = str(path)
-    # Known while it runs and after: dataclasses and pickle look their module up.
+    # Registered: dataclasses and pickle look their module up.
     sys.modules[module.__name__] = module
     try:
         exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
@@ -346,15 +343,15 @@ def _run(path: Path, content: bytes) -> None:
         raise
 
 
-def constructor(name: str) -> Callable[..., Any]:
-    """What makes a weight, by the name in `Weight.made_by`."""
+def weight_constructor(name: str) -> Callable[..., Any]:
+    """Return the constructor of a derived weight, by the name in `Weight.made_by`."""
     if name not in _constructors():
-        known_rules()
+        all_rules()
     known = _constructors()
     if name not in known:
         raise InputError(
-            f"no rule has a weight constructor '{printable(name)}'{did_you_mean(name, known)};"
-            " register the rule that has it first"
+            f"unknown weight constructor '{printable(name)}'{did_you_mean(name, known)};"
+            " register its rule first"
         )
     return known[name]
 

@@ -1,4 +1,4 @@
-"""Weights that rules make of others: what they are, and how torch makes them."""
+"""Weights derived by rules: descriptions, and their construction with torch."""
 
 from __future__ import annotations
 
@@ -11,67 +11,63 @@ from torch import Tensor
 from roofline.substitution.graphs.graph import Node, TensorType, Weight, contiguous
 
 
-def concatenated(weights: Sequence[Weight]) -> Weight:
-    """Weights one behind the other along the first dimension: outputs of operators side by side.
-
-    One weight is itself.
-    """
+def concatenate(weights: Sequence[Weight]) -> Weight:
+    """Return weights concatenated along the first dimension; a single one unchanged."""
     shape = (sum(each.type.shape[0] for each in weights), *weights[0].type.shape[1:])
-    return weights[0] if len(weights) == 1 else _made_like("concatenated", weights, shape)
+    return weights[0] if len(weights) == 1 else _derive_like("concatenated", weights, shape)
 
 
-def side_by_side(weights: Sequence[Weight]) -> Weight:
-    """Weights one beside the other along the last dimension: [K, N] and [K, M] give [K, N + M].
-
-    One weight is itself.
-    """
+def concatenate_columns(weights: Sequence[Weight]) -> Weight:
+    """Return weights concatenated along the last dimension; a single one unchanged."""
     if len(weights) == 1:
         return weights[0]
     shape = (*weights[0].type.shape[:-1], sum(each.type.shape[-1] for each in weights))
-    return _made("side_by_side", weights, contiguous(shape, weights[0].type.dtype))
+    return _derive("side_by_side", weights, contiguous(shape, weights[0].type.dtype))
 
 
-def transposed(weight: Weight) -> Weight:
-    """A matrix the other way round."""
+def transpose(weight: Weight) -> Weight:
+    """Return a transposed matrix."""
     shape = tuple(reversed(weight.type.shape))
-    return _made("transposed_matrix", (weight,), contiguous(shape, weight.type.dtype))
+    return _derive("transposed_matrix", (weight,), contiguous(shape, weight.type.dtype))
 
 
 def zeros(size: int, dtype: str) -> Weight:
-    """The bias of an operator that has none."""
-    return _made("zeros", (), contiguous((size,), dtype), size=size)
+    """Return a zero bias."""
+    return _derive("zeros", (), contiguous((size,), dtype), size=size)
 
 
-def biases(found: Sequence[Weight | None], sizes: Sequence[int], dtype: str) -> Weight | None:
-    """The biases of operators one behind the other, zeros where one has none; None: none has."""
+def concatenate_biases(
+    found: Sequence[Weight | None], sizes: Sequence[int], dtype: str
+) -> Weight | None:
+    """Return concatenated biases, with zeros for missing ones; None: all are missing."""
     if all(each is None for each in found):
         return None
     pairs = zip(found, sizes, strict=True)
-    return concatenated([zeros(size, dtype) if each is None else each for each, size in pairs])
+    return concatenate([zeros(size, dtype) if each is None else each for each, size in pairs])
 
 
-def enlarged(kernel: Weight, size: tuple[int, ...]) -> Weight:
-    """A kernel with zeros around it, as many before as behind; itself where it has that size."""
+def enlarge(kernel: Weight, size: tuple[int, ...]) -> Weight:
+    """Return a kernel padded symmetrically with zeros to a size."""
     if kernel.type.shape[2:] == size:
         return kernel
-    return _made_like("enlarged", (kernel,), (*kernel.type.shape[:2], *size), size=size)
+    return _derive_like("enlarged", (kernel,), (*kernel.type.shape[:2], *size), size=size)
 
 
-def summed(weights: Sequence[Weight]) -> Weight:
-    """The sum of weights of one size; itself where it is one."""
+def add_weights(weights: Sequence[Weight]) -> Weight:
+    """Return the sum of weights of one size; a single one unchanged."""
     if len(weights) == 1:
         return weights[0]
-    return _made_like("summed", weights, weights[0].type.shape)
+    return _derive_like("summed", weights, weights[0].type.shape)
 
 
 def identity_kernel(channels: int, groups: int, size: tuple[int, ...], dtype: str) -> Weight:
-    """The kernel of a convolution that gives what it takes; sizes are odd."""
+    """Return the kernel of an identity convolution of odd size."""
     to = contiguous((channels, channels // groups, *size), dtype)
-    return _made("identity_kernel", (), to, channels=channels, groups=groups, size=size)
+    return _derive("identity_kernel", (), to, channels=channels, groups=groups, size=size)
 
 
-def normed(kernel: Weight, bias: Weight | None, norm: Node) -> tuple[Weight, Weight]:
-    """The kernel and bias that do a batch norm, too; outputs are the kernel's first dimension."""
+def fold_norm(kernel: Weight, bias: Weight | None, norm: Node) -> tuple[Weight, Weight]:
+    """Return kernel and bias with a batch norm folded in; output channels are dimension 0."""
     mean, variance = norm["running_mean"], norm["running_var"]
     scale, shift = norm["weight"], norm["bias"]
     of_kernel = [each for each in (kernel, variance, scale) if each is not None]
@@ -80,35 +76,35 @@ def normed(kernel: Weight, bias: Weight | None, norm: Node) -> tuple[Weight, Wei
     there = {"has_bias": bias is not None, "has_shift": shift is not None}
     bias_type = contiguous(kernel.type.shape[:1], kernel.type.dtype)
     return (
-        _made_like("normed_kernel", of_kernel, kernel.type.shape, like=(kernel,), **given),
-        _made("normed_bias", of_bias, bias_type, **given, **there),
+        _derive_like("normed_kernel", of_kernel, kernel.type.shape, like=(kernel,), **given),
+        _derive("normed_bias", of_bias, bias_type, **given, **there),
     )
 
 
 def in_channels_last(kernel: Weight, to: TensorType) -> Weight:
-    """A kernel that lies with channels fastest."""
-    return _made("channels_last", (kernel,), to)
+    """Return a kernel in channels-last layout."""
+    return _derive("channels_last", (kernel,), to)
 
 
-def _made(by: str, of: Sequence[Weight], to: TensorType, **options: object) -> Weight:
+def _derive(by: str, of: Sequence[Weight], to: TensorType, **options: object) -> Weight:
     return Weight(type=to, made_by=by, of=tuple(of), options=tuple(options.items()))
 
 
-def _made_like(
+def _derive_like(
     by: str,
     of: Sequence[Weight],
     shape: tuple[int, ...],
     like: Sequence[Weight] = (),
     **options: object,
 ) -> Weight:
-    """With channels last where one of the weights (or of those that it is like) has; else dense."""
+    """Return a derived weight; channels-last if a source (or one of `like`) is, else dense."""
     known = [each.type for each in like or of]
     to = contiguous(shape, known[0].dtype)
     if any(map(_is_channels_last, known)):
         outputs, channels, *size = shape
         last = contiguous((outputs, *size, channels), to.dtype).stride
         to = TensorType(shape=shape, stride=(last[0], last[-1], *last[1:-1]), dtype=to.dtype)
-    return _made(by, of, to, **options)
+    return _derive(by, of, to, **options)
 
 
 def _is_channels_last(found: TensorType) -> bool:
@@ -117,7 +113,7 @@ def _is_channels_last(found: TensorType) -> bool:
     return found.stride[1] == 1 and found.stride[-1] == found.shape[1]
 
 
-# -- how torch makes them --------------------------------------------------------------------------
+# -- constructors ----------------------------------------------------------------------------------
 
 
 def _enlarged(kernel: Tensor, *, size: tuple[int, ...]) -> Tensor:
@@ -172,4 +168,4 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "normed_bias": _normed_bias,
     "channels_last": lambda kernel: kernel,
 }
-"""For `Rule.constructors`: those that make the weights above."""
+"""Constructors of the weights above, for `Rule.constructors`."""

@@ -1,10 +1,10 @@
-"""The search of large models: piece by piece, joined again, and then across the cuts.
+"""Search of large models: by subgraphs, joined again, then across the cuts.
 
-Algorithm 2 of MetaFlow cuts a large graph in two where the fewest rewrites are lost, again and
-again. Jia et al. look for a minimum vertex cut, vertices weighted by the matches that span them. A
-match that spans two vertices of the cut counts twice there; here it is a vertex of the flow network
-of its own, so that each lost match counts once. Of cuts that lose as few, the one is taken that
-fewer values cross, then the one nearer the middle.
+Algorithm 2 of MetaFlow splits a large graph recursively where the fewest rewrites are lost. Jia et
+al. use a minimum vertex cut, with vertices weighted by the matches that span them. A match that
+spans two vertices of the cut counts twice there. Here it is a vertex of the flow network, so that
+each lost match counts once. Ties are broken by fewer values across the cut, then by the distance
+from the middle.
 """
 
 from __future__ import annotations
@@ -37,35 +37,36 @@ from roofline.substitution.search import (
     DEFAULT_ALPHA,
     DEFAULT_BUDGET,
     MOST_CANDIDATES,
-    NOTHING_COUNTED,
+    NO_COUNTS,
     Application,
-    Around,
     Candidate,
     Ended,
-    Found,
     Refusals,
-    check,
+    RestOfModel,
+    SearchResult,
+    check_search,
+    find_matches,
     new_nodes,
-    places,
     search,
 )
 
 # -- cutting ---------------------------------------------------------------------------------------
 
 _WIDEST_BAND = 300
-"""A cut is looked for among as many operators at most, in the middle: a wider band would make the
-flow network larger than it is worth."""
+"""Maximum number of operators among which a cut is searched; limits the size of the flow network.
+"""
 
 _Vertex = tuple[str, int]
 _SOURCE: _Vertex = ("source", 0)
 _SINK: _Vertex = ("sink", 0)
 
 
-def split(graph: Graph, matches: Sequence[Match], threshold: int) -> tuple[tuple[int, ...], ...]:
-    """The operators of a graph in pieces of `threshold` or fewer, each in one; inputs are in none.
+def partition(
+    graph: Graph, matches: Sequence[Match], threshold: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the operators of a graph in pieces of at most `threshold`, without inputs.
 
-    Pieces are in an order in which they can run: none takes what a later one gives. Nodes within a
-    piece run in the graph's order. `matches` are rewrites that should stay whole.
+    Pieces are in execution order: none reads values of a later one. `matches` should stay whole.
     """
     if threshold < 1:
         raise InputError(f"pieces of {threshold} operators; give 1 or more")
@@ -85,10 +86,9 @@ def split(graph: Graph, matches: Sequence[Match], threshold: int) -> tuple[tuple
 
 
 def band(count: int) -> tuple[int, int]:
-    """Where `count` operators may be cut: those from the first to before the second place.
+    """Return the range of positions at which `count` operators may be cut.
 
-    What runs before the band is upstream of the cut, what runs after it downstream; each is a third
-    of the operators at least, and never nothing.
+    At least a third of the operators is before the band, and as many after it.
     """
     width = min(count - 2 * (count // 3), _WIDEST_BAND, count - 2)
     begin = max(1, (count - width) // 2)
@@ -98,10 +98,10 @@ def band(count: int) -> tuple[int, int]:
 def cut(
     graph: Graph, numbers: Sequence[int], matches: Iterable[frozenset[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Cuts two or more operators, given in the order in which they run, in two.
+    """Cut two or more operators, in execution order, in two parts.
 
-    The first part takes nothing that the second gives. Of all such parts with the operators before
-    the `band` in the first and those after it in the second, these lose the fewest matches.
+    The first part reads no value of the second. Among such parts, the cut within the `band` that
+    loses the fewest matches is taken.
     """
     network = _network(graph, numbers, matches)
     _, (upstream, _) = nx.minimum_cut(
@@ -115,16 +115,16 @@ def cut(
 def _network(
     graph: Graph, numbers: Sequence[int], matches: Iterable[frozenset[int]]
 ) -> nx.DiGraph[_Vertex]:
-    """The flow network: edges without a capacity are never cut.
+    """Return the flow network; edges without capacity are never cut.
 
-    A vertex ("node", v) is with the source where v is upstream; ("value", v) is with the sink where
-    somebody downstream takes what v gives, and the edge between them is then cut.
+    Vertex ("node", v) is on the source side if v is upstream. Vertex ("value", v) is on the sink
+    side if v has readers downstream, which cuts the edge between the two.
     """
     count = len(numbers)
     begin, end = band(count)
     vertex = {n: ("node", n) for n in numbers}
     vertex |= dict.fromkeys(numbers[:begin], _SOURCE) | dict.fromkeys(numbers[end:], _SINK)
-    # One lost match weighs more than all values, one value more than all distances.
+    # A lost match weighs more than all values, a value more than all distances.
     per_value = count * count + 1
     per_match = per_value * (count + 1)
     network: nx.DiGraph[_Vertex] = nx.DiGraph()
@@ -140,7 +140,7 @@ def _network(
             network.add_edge(value, taker)
             if here != _SOURCE and taker != _SINK:
                 network.add_edge(taker, here)
-    # Matches of the same vertices together, of those that a cut could lose.
+    # Group matches of the same vertices; skip those that every cut, or no cut, loses.
     spanned = (frozenset(vertex[n] for n in each if n in vertex) for each in matches)
     lost = Counter(each for each in spanned if len(each) > 1 and not {_SOURCE, _SINK} <= each)
     for place, (taken, times) in enumerate(lost.items()):
@@ -156,11 +156,11 @@ def _network(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A piece of a graph as a graph of its own.
+    """Subgraph of a graph, with its own inputs and outputs.
 
-    Values that come from other pieces are inputs with the role "activation"; ``origin`` tells for
-    each of these nodes whose value it is in the whole graph. All other nodes have the numbers that
-    they have there. What other pieces or the model's user take are outputs.
+    Values of other pieces are inputs with the role "activation"; ``origin`` maps these nodes to the
+    values of the whole graph. All other nodes keep their numbers. Outputs are the values that other
+    pieces or the caller read.
     """
 
     graph: Graph
@@ -168,9 +168,7 @@ class Piece:
 
 
 def piece_of(graph: Graph, numbers: Sequence[int], next_number: int) -> Piece:
-    """Some operators of a graph, in the order in which they run, as a graph of their own, whose new
-    nodes have `next_number` or higher ones.
-    """
+    """Return a subgraph of operators in execution order; its new nodes begin at `next_number`."""
     members = frozenset(numbers)
     stand_ins: dict[Value, Value] = {}
     inputs: dict[int, Node] = {}
@@ -191,12 +189,12 @@ def piece_of(graph: Graph, numbers: Sequence[int], next_number: int) -> Piece:
         for number in numbers
     }
     own = {w for n in numbers for weight in graph.nodes[n].weights() for w in weight.originals()}
-    # The model's own weights that other pieces take, too: to change one would double it.
+    # Weights shared with other pieces: changing one would duplicate it.
     shared = {w.name for w in own if not members.issuperset(graph.weight_users(w))}
     return Piece(
         graph=Graph(
             nodes={**inputs, **operators},
-            # What others take of it, in the order in which it is made.
+            # Values read elsewhere, in execution order.
             outputs=tuple(
                 value
                 for number in numbers
@@ -211,10 +209,10 @@ def piece_of(graph: Graph, numbers: Sequence[int], next_number: int) -> Piece:
     )
 
 
-def _in_whole(match: Match, piece: Piece) -> Match | None:
-    """The match by the numbers of the whole.
+def _match_in_model(match: Match, piece: Piece) -> Match | None:
+    """Return the match with node numbers of the whole graph.
 
-    None: it has a stand-in for a value that is not its node's first. A rule would take the first.
+    None: it contains a second or later output of a node of another piece, which rules cannot name.
     """
     origin = {number: piece.origin[number] for number in match.numbers if number in piece.origin}
     if any(value.output for value in origin.values()):
@@ -227,8 +225,8 @@ def _in_whole(match: Match, piece: Piece) -> Match | None:
     )
 
 
-def cost_of_whole(whole: Cost, before: Cost, after: Cost) -> Cost:
-    """What the whole would cost if a part of it cost something else than before."""
+def cost_of_model(whole: Cost, before: Cost, after: Cost) -> Cost:
+    """Return the cost of the model after the cost of a part has changed."""
 
     def changed(name: str) -> Any:
         old = getattr(before, name)
@@ -243,16 +241,16 @@ def cost_of_whole(whole: Cost, before: Cost, after: Cost) -> Cost:
 # -- the search ------------------------------------------------------------------------------------
 
 DEFAULT_PIECE = 120
-"""Operators that a piece has at most."""
+"""Maximum number of operators of a piece."""
 
 _LAST_PASS = 0.1
-"""The part of the budget that is kept for rewrites across the cuts."""
+"""Fraction of the budget that is reserved for rewrites across the cuts."""
 
 _NO_PIECE = -1
-"""Where nodes are that were made across the cuts."""
+"""Piece number of nodes that were added across the cuts."""
 
 
-def search_in_pieces(
+def search_partitions(
     graph: Graph,
     rules: tuple[Rule, ...],
     costs: Costs,
@@ -264,33 +262,32 @@ def search_in_pieces(
     time_limit_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     progress: Progress | None = None,
-) -> Found:
-    """Searches a graph in pieces of at most `threshold` operators; one that is no larger as a
-    whole.
+) -> SearchResult:
+    """Search a graph in pieces of at most `threshold` operators, as `search` does.
 
-    Alpha is relative to the cost of all of the model. What was found for a piece is made in the
-    whole graph, where preconditions are looked at again, and its cost counted anew; costs along
-    histories are those of the whole as far as the piece alone changes it. At last rewrites across
-    the cuts are made while they pay. Budget and time are for all pieces together, shared by how
-    many matches they have; what one leaves is for those after it. All else is as for `search`.
+    `alpha` is relative to the cost of the whole model. Rewrites found in a piece are applied to the
+    whole graph, where preconditions are checked and costs computed again. Costs along histories are
+    estimates: the piece's change added to the cost of the model. Finally, rewrites across the cuts
+    are applied as long as they pay. All pieces share budget and time limit, in proportion to their
+    matches; what a piece leaves over goes to later ones.
     """
-    check(alpha, budget)
+    check_search(alpha, budget)
     begin = clock()
     refusals, found_places, refused_places = Refusals(), list[Match](), set[tuple[str, Match]]()
-    for rule, match in places(graph, rules):
+    for rule, match in find_matches(graph, rules):
         reason = rule.refuses(graph, match)
         if reason:
             refusals.add(graph, rule, match, reason)
             refused_places.add((rule.name, match))
         else:
             found_places.append(match)
-    pieces = split(graph, found_places, threshold)
+    pieces = partition(graph, found_places, threshold)
     searching = partial(search, rules=rules, costs=costs, complete=complete, clock=clock)
     if len(pieces) < 2:
         return searching(
             graph, alpha=alpha, budget=budget, time_limit_s=time_limit_s, progress=progress
         )
-    running = _InPieces(
+    running = _PartitionedSearch(
         search=searching,
         rules={rule.name: rule for rule in rules},
         costs=costs,
@@ -306,10 +303,10 @@ def search_in_pieces(
     running.search_each(pieces, found_places)
     running.search_across()
     cheaper = [each for each in running.joined if _pays(each, running.original)]
-    # What does not pay, each place once, without what was made.
+    # Unprofitable rewrites, each location once, without applied ones.
     made = {each.place for each in running.now.history}
     costlier = {each.place: each for each in running.costlier}
-    return Found(
+    return SearchResult(
         original=running.original,
         candidates=tuple(sorted(cheaper, key=lambda each: each.cost.total_s)[:MOST_CANDIDATES]),
         refused=refusals.all(),
@@ -321,14 +318,14 @@ def search_in_pieces(
 
 
 @dataclass(eq=False, kw_only=True)
-class _InPieces:
-    """A search of pieces, one after the other; ``now`` is what the model has become.
+class _PartitionedSearch:
+    """State of a search of pieces in sequence; ``now`` is the current model.
 
-    ``joined`` is the model after each piece, ``costlier`` what does not pay. ``left_s`` are the
-    seconds that are left; None: there is no limit.
+    ``joined`` is the model after each piece, ``costlier`` the unprofitable rewrites. ``left_s``
+    returns the remaining seconds; None: no limit.
     """
 
-    search: Callable[..., Found]
+    search: Callable[..., SearchResult]
     rules: dict[str, Rule]
     costs: Costs
     complete: Complete
@@ -345,13 +342,13 @@ class _InPieces:
         self.now = self.original
         self.joined: list[Candidate] = []
         self.costlier: list[Application] = []
-        self.counts = dict(NOTHING_COUNTED)
-        self._home: dict[int, int] = {}
+        self.counts = dict(NO_COUNTS)
+        self._piece_of: dict[int, int] = {}
 
     def search_each(self, pieces: Sequence[tuple[int, ...]], matches: Sequence[Match]) -> None:
-        """Searches all pieces that have matches, in the order in which they run."""
-        self._home = {number: place for place, each in enumerate(pieces) for number in each}
-        homes = [self._homes(match) for match in matches]
+        """Search all pieces with matches, in execution order."""
+        self._piece_of = {number: place for place, each in enumerate(pieces) for number in each}
+        homes = [self._pieces_of(match) for match in matches]
         counts = [homes.count({place}) for place in range(len(pieces))]
         total, done = sum(counts), 0
         for place, (numbers, count) in enumerate(zip(pieces, counts, strict=True)):
@@ -361,28 +358,30 @@ class _InPieces:
             if left < 1:
                 self.ended = "budget"
                 return
-            if self._is_late():
+            if self._is_out_of_time():
                 return
             share = count / (total - done)
             words = f"piece {place + 1} of {len(pieces)}"
-            told = self._told(words, done / total, (done + count) / total)
-            self._search_piece(place, numbers, max(1, int(left * share)), share, told)
+            progress = self._subprogress(words, done / total, (done + count) / total)
+            self._search_piece(place, numbers, max(1, int(left * share)), share, progress)
             done += count
 
     def search_across(self) -> None:
-        """Makes rewrites of more than one piece, and what they let others do, while they pay."""
+        """Apply rewrites that span pieces, and rewrites enabled by them, as long as they pay."""
         left = min(self.budget - self.counts["expanded"], max(1, int(self.budget * _LAST_PASS)))
-        if left < 1 or self._is_late():
+        if left < 1 or self._is_out_of_time():
             return
         before = self.now
-        if not any(self._spans(m) for _, m in places(before.graph, tuple(self.rules.values()))):
+        if not any(
+            self._spans(m) for _, m in find_matches(before.graph, tuple(self.rules.values()))
+        ):
             return
         found = self.search(
             before.graph,
             alpha=1.0,
             budget=left,
             time_limit_s=self.left_s(),
-            progress=self._told("across the cuts", 1.0, 1.0),
+            progress=self._subprogress("across the cuts", 1.0, 1.0),
             only=self._spans,
         )
         self._count(found)
@@ -395,40 +394,45 @@ class _InPieces:
             self.now = self.joined[-1]
 
     def _spans(self, match: Match) -> bool:
-        homes = self._homes(match)
+        homes = self._pieces_of(match)
         return len(homes) > 1 or _NO_PIECE in homes
 
-    def _homes(self, match: Match) -> set[int]:
-        """The pieces that the operators of a match are of."""
+    def _pieces_of(self, match: Match) -> set[int]:
+        """Return the pieces that contain the operators of a match."""
         nodes = self.original.graph.nodes
         numbers = (n for n in match.numbers if n not in nodes or nodes[n].op != INPUT)
-        return {self._home.get(number, _NO_PIECE) for number in numbers}
+        return {self._piece_of.get(number, _NO_PIECE) for number in numbers}
 
-    def _is_late(self) -> bool:
+    def _is_out_of_time(self) -> bool:
         left_s = self.left_s()
         if left_s is None or left_s > 0:
             return False
         self.ended = "time"
         return True
 
-    def _told(self, words: str, begin: float, end: float) -> Progress | None:
+    def _subprogress(self, words: str, begin: float, end: float) -> Progress | None:
         progress = self.progress
         if progress is None:
             return None
-        return lambda part, said: progress(
-            (begin + part * (end - begin)) * (1.0 - _LAST_PASS), f"{words}: {said}"
+        return lambda part, text: progress(
+            (begin + part * (end - begin)) * (1.0 - _LAST_PASS), f"{words}: {text}"
         )
 
     def _search_piece(
-        self, place: int, numbers: Sequence[int], budget: int, share: float, told: Progress | None
+        self,
+        place: int,
+        numbers: Sequence[int],
+        budget: int,
+        share: float,
+        progress: Progress | None,
     ) -> None:
         whole = self.now
         present = tuple(number for number in numbers if number in whole.graph.nodes)
         piece = piece_of(whole.graph, present, whole.graph.next_number)
-        # What all but the piece costs and touches.
+        # Cost and traffic of everything but the piece.
         alone = self.costs.cost(piece.graph).traffic_bytes
         touched_bytes = max(0, whole.cost.traffic_bytes - alone)
-        own = self.costs.cost(piece.graph, around_bytes=touched_bytes)
+        own = self.costs.cost(piece.graph, rest_bytes=touched_bytes)
         rest_s = max(0.0, whole.cost.total_s - own.total_s)
         left_s = self.left_s()
         found = self.search(
@@ -436,24 +440,24 @@ class _InPieces:
             alpha=self.alpha,
             budget=budget,
             time_limit_s=None if left_s is None else left_s * share,
-            progress=told,
-            around=Around(total_s=rest_s, touched_bytes=touched_bytes),
+            progress=progress,
+            rest=RestOfModel(total_s=rest_s, touched_bytes=touched_bytes),
         )
         self._count(found)
         part = found.original.cost
-        self.costlier += [_of_whole(each, whole.cost, part) for each in found.costlier]
+        self.costlier += [_with_model_costs(each, whole.cost, part) for each in found.costlier]
         joined = self._joined(piece, found.best.history) if found.candidates else None
         if joined is None:
             return
         made = joined.history[len(whole.history) :]
         if _pays(joined, whole):
-            self._home.update((number, place) for each in made for number in each.added)
+            self._piece_of.update((number, place) for each in made for number in each.added)
             self.joined.append(joined)
             self.now = joined
         else:
             self.costlier += [replace(each, cost_after=joined.cost) for each in made[-1:]]
 
-    def _count(self, found: Found) -> None:
+    def _count(self, found: SearchResult) -> None:
         statistics = found.statistics
         for name in self.counts:
             self.counts[name] += getattr(statistics, name)
@@ -464,17 +468,17 @@ class _InPieces:
                 self.refusals.keep(refusal)
 
     def _joined(self, piece: Piece, history: Sequence[Application]) -> Candidate | None:
-        """The whole after the rewrites of a piece, as far as they can be made there.
+        """Return the model after the rewrites of a piece, up to the first one that is rejected
+        there.
 
-        One that the whole refuses ends it: those after it may build on it. The costs of the history
-        are those of the whole as far as the piece alone changes it; the cost of what is given is
-        counted anew. None: nothing can be made, or costs not be compared.
+        Costs of the history are estimates; the cost of the candidate is computed again. None: no
+        rewrite is possible, or costs are not comparable.
         """
         whole, made = self.now, list[Application]()
-        # New nodes then have the numbers that they had in the piece.
+        # New nodes get the numbers that they had in the piece.
         graph = replace(whole.graph, next_number=piece.graph.next_number)
         for each in history:
-            match, rule = _in_whole(each.match, piece), self.rules[each.rule]
+            match, rule = _match_in_model(each.match, piece), self.rules[each.rule]
             if match is None or rule.refuses(graph, match):
                 break
             try:
@@ -484,7 +488,7 @@ class _InPieces:
             if new_nodes(graph, new) != each.added:
                 break
             gone = tuple(number for number in graph.nodes if number not in new.nodes)
-            there = _of_whole(each, whole.cost, history[0].cost_before)
+            there = _with_model_costs(each, whole.cost, history[0].cost_before)
             made.append(replace(there, match=match, removed=gone))
             graph = new
         cost = self.costs.cost(graph) if made else whole.cost
@@ -497,10 +501,10 @@ def _pays(candidate: Candidate, before: Candidate) -> bool:
     return candidate.cost.total_s < before.cost.total_s
 
 
-def _of_whole(each: Application, whole: Cost, part: Cost) -> Application:
-    """A rewrite of a piece that costs `part`, with the costs of the whole."""
+def _with_model_costs(each: Application, whole: Cost, part: Cost) -> Application:
+    """Return a rewrite of a piece that costs `part`, with costs of the model."""
     return replace(
         each,
-        cost_before=cost_of_whole(whole, part, each.cost_before),
-        cost_after=cost_of_whole(whole, part, each.cost_after),
+        cost_before=cost_of_model(whole, part, each.cost_before),
+        cost_after=cost_of_model(whole, part, each.cost_after),
     )

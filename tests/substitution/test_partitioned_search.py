@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roofline.substitution.costs import Cost
 from roofline.substitution.graphs.graph import INPUT, Editor, Graph, RewriteError, Value
-from roofline.substitution.pieces import search_in_pieces
+from roofline.substitution.partitioned_search import search_partitions
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from roofline.substitution.search import search
 from tests.substitution.toy_graphs import (
@@ -59,7 +59,7 @@ def test_split_and_unsplit_agree(threshold: int, alpha: float) -> None:
     graph = blocks(6)
 
     whole = search(graph, RULES, ToyCosts(SECONDS), complete, alpha=alpha, budget=2000)
-    parts = search_in_pieces(
+    parts = search_partitions(
         graph, RULES, ToyCosts(SECONDS), complete, threshold=threshold, alpha=alpha, budget=2000
     )
 
@@ -84,7 +84,7 @@ def test_histories_lead_from_the_original_to_each_graph(
     graph = random_graph(seed, size, ("identity", "conv", "norm", "small"))
     named = {rule.name: rule for rule in RULES}
 
-    found = search_in_pieces(graph, RULES, ToyCosts(SECONDS), complete, threshold=threshold)
+    found = search_partitions(graph, RULES, ToyCosts(SECONDS), complete, threshold=threshold)
 
     for candidate in found.candidates:
         now = graph
@@ -107,7 +107,7 @@ def test_a_rewrite_across_a_cut_is_made_at_last() -> None:
     graph = chain(*["conv", "norm"] * 4)
     rule = fused("fold", "conv", "norm", "folded")
 
-    found = search_in_pieces(graph, (rule,), ToyCosts({}), complete, threshold=1)
+    found = search_partitions(graph, (rule,), ToyCosts({}), complete, threshold=1)
 
     assert found.statistics.pieces == 8
     assert found.best.cost.total_s == 4.0
@@ -127,7 +127,7 @@ def test_alpha_is_relative_to_the_whole_model() -> None:
     rules = (renamed("enlarge", "narrow", "small"), merged("merge", "small", "wide"))
     costs = ToyCosts({"narrow": 1.6, "small": 2.0, "wide": 2.2, "split": 0.0, "cat": 2.0})
 
-    found = search_in_pieces(graph, rules, costs, complete, threshold=6, alpha=1.02)
+    found = search_partitions(graph, rules, costs, complete, threshold=6, alpha=1.02)
 
     assert found.statistics.pieces > 4
     # 56 s in ten blocks; each step saves 1.4 s, so that the last are relative to less: 43.4 s.
@@ -140,12 +140,12 @@ def test_pieces_are_told_what_the_rest_touches() -> None:
     graph = blocks(3)
     costs = ToyCosts(SECONDS)
 
-    search_in_pieces(graph, RULES, costs, complete, threshold=10)
+    search_partitions(graph, RULES, costs, complete, threshold=10)
 
     around = {
-        around_bytes
-        for piece, around_bytes in costs.calls
-        if around_bytes and sum(node.op != INPUT for node in piece.nodes.values()) == 10
+        rest_bytes
+        for piece, rest_bytes in costs.calls
+        if rest_bytes and sum(node.op != INPUT for node in piece.nodes.values()) == 10
     }
     # Of 30 operators 20 are elsewhere, fewer once some of them are gone; 16 byte each.
     assert max(around) == 20 * 16
@@ -157,7 +157,7 @@ def test_of_thousands_of_operators_every_piece_is_searched() -> None:
     costs = ToyCosts(SECONDS)
     said: list[float] = []
 
-    found = search_in_pieces(
+    found = search_partitions(
         graph,
         RULES,
         costs,
@@ -179,7 +179,7 @@ def test_of_thousands_of_operators_every_piece_is_searched() -> None:
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 9])
 def test_the_budget_is_that_of_all_pieces_together(budget: int) -> None:
-    found = search_in_pieces(
+    found = search_partitions(
         blocks(8), RULES, ToyCosts(SECONDS), complete, threshold=10, budget=budget, alpha=2.0
     )
 
@@ -195,7 +195,7 @@ def test_the_time_limit_is_that_of_all_pieces_together() -> None:
         now[0] += 1.0
 
     costs = ToyCosts(SECONDS, after=cost_takes_a_second)
-    found = search_in_pieces(
+    found = search_partitions(
         blocks(20),
         RULES,
         costs,
@@ -221,7 +221,7 @@ def test_what_refuses_in_the_whole_is_not_made() -> None:
 
     rule = replace(dropped("drop", "identity"), refuses=refuses)
 
-    found = search_in_pieces(blocks(4), (rule,), ToyCosts({}), complete, threshold=10)
+    found = search_partitions(blocks(4), (rule,), ToyCosts({}), complete, threshold=10)
 
     assert len(found.best.history) == 2
     assert [each.reason for each in found.refused] == ["too large"] * 2
@@ -237,17 +237,19 @@ def test_a_rewrite_that_fails_in_the_whole_is_not_made() -> None:
 
     rule = replace(base, rewrite=rewrite)
 
-    assert not search_in_pieces(blocks(4), (rule,), ToyCosts({}), complete, threshold=10).candidates
+    assert not search_partitions(
+        blocks(4), (rule,), ToyCosts({}), complete, threshold=10
+    ).candidates
 
 
 def test_what_pays_in_a_piece_only_is_not_made() -> None:
     class Alone(ToyCosts):
-        def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
-            cost = super().cost(graph, around_bytes=around_bytes)
+        def cost(self, graph: Graph, /, *, rest_bytes: int = 0) -> Cost:
+            cost = super().cost(graph, rest_bytes=rest_bytes)
             whole_s = 100.0 if len(graph.nodes) > 20 else 0.0
             return replace(cost, total_s=abs(whole_s - cost.total_s))
 
-    found = search_in_pieces(
+    found = search_partitions(
         blocks(4), (dropped("drop", "identity"),), Alone({}), complete, threshold=10
     )
 
@@ -259,7 +261,7 @@ def test_what_pays_in_a_piece_only_is_not_made() -> None:
 def test_what_does_not_pay_is_told_with_costs_of_the_whole() -> None:
     rules = (renamed("slower", "identity", "slow"), dropped("drop", "missing"))
 
-    found = search_in_pieces(
+    found = search_partitions(
         blocks(3), rules, ToyCosts({"identity": 1.0, "slow": 3.0}), complete, threshold=10
     )
 
@@ -288,7 +290,7 @@ def test_a_match_may_name_what_another_piece_gives() -> None:
     )
     graph = chain("conv", *["identity"] * 6, "end")
 
-    found = search_in_pieces(graph, (rule,), ToyCosts({}), complete, threshold=2)
+    found = search_partitions(graph, (rule,), ToyCosts({}), complete, threshold=2)
 
     assert found.statistics.pieces >= 4
     assert [node.op for node in found.best.graph.nodes.values()] == ["input", "conv", "end"]
@@ -297,7 +299,7 @@ def test_a_match_may_name_what_another_piece_gives() -> None:
 def test_the_same_pieces_find_the_same() -> None:
     graph = random_graph(5, 60, ("identity", "conv", "norm", "small"))
     one, other = (
-        search_in_pieces(graph, RULES, ToyCosts(SECONDS), complete, threshold=9) for _ in range(2)
+        search_partitions(graph, RULES, ToyCosts(SECONDS), complete, threshold=9) for _ in range(2)
     )
 
     assert one.best.history == other.best.history != ()
