@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from roofline.core.dtypes import DType, dtype
+from roofline.core.text import NOTE
 from roofline.core.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.roof import MIX as MIX
@@ -264,7 +265,7 @@ def place(
 
 
 def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cpu") -> list[str]:
-    """What a reader of these bounds must know about the ceilings they stand on, one line each.
+    """Return notes on the ceilings of minimum times, one line each.
 
     ``run_on`` is the device whose operators were called.
     """
@@ -272,8 +273,8 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
     notes: list[str] = []
     if not profile.memory:
         return [
-            f"hardware '{profile.name}' has no hardware ceilings, so there are no bounds;"
-            " run `roofline measure` where kernels can run"
+            f"hardware '{profile.name}' has no ceilings: minimum times are unknown; run"
+            " `roofline measure` on that machine"
         ]
     if profile.knows_only_dram:
         notes.append(classic_model_note(profile))
@@ -290,19 +291,19 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
             why = roof.unmeasured(each)
             notes.append(
                 f"hardware '{profile.name}' has no compute ceiling for {each}"
-                f"{f' (its {why} units were not measured)' if why else ''}:"
-                " those operators are bound by their memory traffic alone"
+                f"{f' ({why} units were not measured)' if why else ''}:"
+                " minimum times of these operators follow from memory traffic alone"
             )
         elif unit.dtype != each:
             notes.append(
-                f"hardware '{profile.name}' has no ceiling for {each}: bounds take"
+                f"hardware '{profile.name}' has no ceiling for {each}: minimum times use"
                 f" {unit.label} ({format_flop_per_s(unit.flop_per_s)}), the type it converts to"
             )
     return notes
 
 
 def _doubts(placements: Sequence[Placement], roof: Roof) -> list[str]:
-    """Which of the ceilings that bind an operator may be wrong, and why."""
+    """Return a line for each limiting ceiling that is doubtful."""
     binding = {each.ceiling for each in placements if each.bound in (Bound.COMPUTE, Bound.MEMORY)}
     doubts = {
         level.label: each.doubt
@@ -321,24 +322,25 @@ def _doubts(placements: Sequence[Placement], roof: Roof) -> list[str]:
 
 
 def classic_model_note(profile: HardwareProfile) -> str:
-    """What a reader must know of bounds on a machine of which a single memory level is known."""
+    """Return the note on a machine whose profile has a single memory level."""
+    level = profile.memory[0].name
     return (
-        f"hardware '{profile.name}' knows only {profile.memory[0].name}:"
-        " every operand is charged to it (the classic roofline model)"
+        f"{NOTE}hardware '{profile.name}' has ceilings for {level} only: all operands are read from"
+        f" and written to {level} (classic roofline model)"
     )
 
 
 def other_device_note(profile: HardwareProfile, run_on: Device = "cpu") -> str:
-    """What a reader must know of bounds on a device other than that whose operators were called."""
+    """Return the note on a machine whose device is not the one whose operators were called."""
     is_cpu = profile.device == "cpu"
     kind = "CPU" if is_cpu else f"{profile.device} device"
     return (
-        f"hardware '{profile.name}' is a {kind}, but the operators are those that torch calls on"
-        f" {where_operators_are(run_on)}: on {'a CPU' if is_cpu else profile.device} it may call"
-        f" others, whose minimum times may be shorter"
+        f"hardware '{profile.name}' is a {kind}, but operators were captured for"
+        f" {where_operators_are(run_on)}: torch can call others, with shorter minimum times, on"
+        f" {'a CPU' if is_cpu else profile.device}"
     )
 
 
 def where_operators_are(run_on: Device) -> str:
-    """The device whose operators were called, in words."""
+    """Return the device whose operators were called."""
     return {"cpu": "a CPU", "meta": "the meta device"}.get(run_on, run_on)

@@ -18,7 +18,7 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.rows import fit_warnings
 from roofline.analysis.words import above_roof, machine_words, provenance_words
 from roofline.core.sampling import interval_words, median_text
-from roofline.core.text import counted, printable
+from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import format_s, format_shape
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
@@ -97,7 +97,8 @@ def _time(analysis: Analysis) -> str:
 def picture_warnings(analysis: Analysis) -> list[str]:
     """Return what a reader of the picture must know, most important first."""
     missing = sum(bool(row.flop) and not drawn(row) for row in analysis.operators)
-    found = [*above_roof(analysis), *map(printable, fit_warnings(analysis))]
+    above = (each.removeprefix(NOTE) for each in above_roof(analysis))
+    found = [*above, *map(printable, fit_warnings(analysis))]
     if missing:
         found.append(
             f"{counted(missing, 'operator')} cannot be drawn: hardware"

@@ -11,9 +11,8 @@ from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow
 from roofline.analysis.points import roof_lines, types_by_time
-from roofline.analysis.report import minimum_text
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.words import beats_bound, kind_of_time, shape_of, short_op
+from roofline.analysis.words import beats_bound, kind_of_time, minimum_text, shape_of, short_op
 from roofline.core import schema
 from roofline.core.blocks import Grid, Report, View, safe
 from roofline.core.text import printable
@@ -125,7 +124,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
             "steady state" if analysis.cache == "steady" else "cold caches",
             f"ceilings: {origin(profile, None)}",
         ],
-        "minimum": minimum_text(analysis),
+        "minimum": minimum_text(analysis.totals, verbose=True),
         "kind": kind_of_time(analysis),
         # Seconds of a pass that belong to no operator, where they are known.
         "overhead_s": overheads_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from roofline.analysis.grouping import grouping_key
 from roofline.analysis.words import (
     MODEL_ITSELF,
     Kind,
+    ceiling_text,
     kind_of_time,
     module_of,
     rounded_share,
@@ -36,6 +37,7 @@ from roofline.analysis.words import (
     time_of,
 )
 from roofline.core.blocks import Column, Grid, View, right, table
+from roofline.core.rows import grouped
 from roofline.core.sampling import interval_cell, median_cell
 from roofline.core.text import printable
 from roofline.core.units import (
@@ -52,15 +54,15 @@ from roofline.core.units import (
 from roofline.latency.prediction import BOUND_ONLY
 from roofline.workload.operators import PHASES
 
-TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "bound"}
-"""What the kinds of time are called in titles."""
+TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "minimum time"}
+"""Kinds of time in titles."""
 
 _Cell = Callable[[Group], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A column, the cell of calls that are alike, and that of operators taken together."""
+    """A column, the cell of equal calls, and the cell of a sum."""
 
     column: Column
     cell: _Cell
@@ -68,7 +70,7 @@ class _Part:
 
 
 class _Times:
-    """The columns of times; ``kind`` is what rows are sorted by, ``whole_s`` the sum of those."""
+    """Columns of times; rows are sorted by the time of that ``kind``, ``whole_s`` in total."""
 
     def __init__(self, analysis: Analysis) -> None:
         rows = working(analysis.operators)
@@ -82,18 +84,18 @@ class _Times:
 
     @property
     def is_more_than_bounds(self) -> bool:
-        """Whether there are predictions or measurements."""
+        """True with predictions or measurements."""
         return self.is_predicted or self.is_measured
 
     def time_s(self, group: Group) -> float | None:
-        """The time of a group that its share is of."""
+        """Return the time of a group from which its share follows, in seconds."""
         return time_of(group, self.kind)
 
     def parts(self, *, of_groups: bool) -> list[_Part]:
-        """The columns of a table of sums, or of one of operators."""
+        """Return the columns of a table of sums, or of operators."""
 
         def sum_predicted(group: Group) -> str:
-            # Of all operators, the interval is that of the whole.
+            # The sum of all operators has the interval of the pass.
             low_s, high_s = self._interval if group is self.total else (None, None)
             return interval_cell(group.predicted_s, low_s, high_s)
 
@@ -106,47 +108,47 @@ class _Times:
                 return MISSING
             return format_percent(rounded_share(time_s / self.whole_s))
 
-        parts = [_part("bound", lambda group: format_s(group.eager_min_time_s))]
+        parts = [_part("Min time", lambda group: format_s(group.eager_min_time_s))]
         if self.is_predicted:
-            column = right("predicted", 0 if of_groups else 2)
+            column = right("Predicted", 0 if of_groups else 1)
             parts.append(_Part(column, _predicted, sum_predicted))
         if self.is_measured and of_groups:
-            parts.append(_part("measured", measured))
+            parts.append(_part("Measured", measured))
         elif self.is_measured:
             parts += [
                 _Part(
-                    right("measured"),
+                    right("Measured"),
                     lambda group: median_cell(group.measured_s, _iqr_s(group)),
                     measured,
                 ),
                 _Part(right("IQR", 11), lambda group: format_s(_iqr_s(group), 2)),
                 _part("FLOP/s", _flop_rate, 5),
-                _part("byte/s", _byte_rate, 7),
-                _part("of the roof", _of_roof, 3),
+                _part("B/s", _byte_rate, 7),
+                _part("Efficiency", _efficiency, 3),
             ]
         if self.is_predicted and not of_groups:
-            prediction = Column(heading="prediction", sacrifice=9)
+            prediction = Column(heading="Source", sacrifice=9)
             parts.append(_Part(prediction, lambda group: source_word(group.rows[0])))
-        return [*parts, _part("share", share)]
+        return [*parts, _part("Share", share)]
 
 
 def _part(heading: str, cell: _Cell, sacrifice: int = 0) -> _Part:
-    """A column of numbers that add up."""
+    """Return a column of numbers that add up."""
     return _Part(right(heading, sacrifice), cell, cell)
 
 
 def _work_parts(flop: int, byte: int, view: View) -> list[_Part]:
-    """Return columns of work, with the ranks at which FLOP and bytes give way."""
+    """Return columns of work; `flop` and `byte` are their ranks of removal."""
     parts = [
         _part("FLOP", lambda each: sum_of_flop(each.work.flop or 0, each.unknown_operators), flop),
-        _part("bytes", lambda each: format_bytes(each.work.traffic_bytes), byte),
+        _part("Bytes", lambda each: format_bytes(each.work.traffic_bytes), byte),
     ]
-    fused = _part("fused bytes", lambda each: format_bytes(each.fused_bytes))
+    fused = _part("Fused bytes", lambda each: format_bytes(each.fused_bytes))
     return [*parts, fused] if view.fused else parts
 
 
 def source_word(row: OperatorRow) -> str:
-    """Where a prediction comes from, as short as can be: ``"calibrated"``, ``"bound only"``."""
+    """Return the source of a prediction: ``"calibrated"``, ``"bound only"``."""
     return (row.prediction_source or BOUND_ONLY).partition(":")[0]
 
 
@@ -155,7 +157,7 @@ def prediction_cell(
     interval_s: tuple[float, float] | None,
     eager_min_time_s: float | None,
 ) -> str:
-    """A prediction with its interval in seconds, as far as there is one; else what there is."""
+    """Return a prediction with its interval, else ``"bound only"``, else missing."""
     if predicted_s is None:
         return MISSING if eager_min_time_s is None else BOUND_ONLY
     return interval_cell(predicted_s, *(interval_s or (None, None)))
@@ -164,7 +166,7 @@ def prediction_cell(
 def _predicted(group: Group) -> str:
     if group.predicted_s is None:
         return BOUND_ONLY
-    # The calls are the same: what is wrong for one of them is wrong for all.
+    # Errors of equal calls are correlated: their intervals add up.
     low_s = sum_known([row.predicted_low_s for row in group.rows])
     high_s = sum_known([row.predicted_high_s for row in group.rows])
     return interval_cell(group.predicted_s, low_s, high_s)
@@ -186,88 +188,87 @@ def _byte_rate(group: Group) -> str:
     return format_bytes_per_s(group.work.traffic_bytes / time_s) if time_s else MISSING
 
 
-def _of_roof(group: Group) -> str:
+def _efficiency(group: Group) -> str:
     time_s, least_s = group.measured_s, group.eager_min_time_s
     return format_percent(least_s / time_s if time_s and least_s is not None else None)
 
 
-def operator_grid(analysis: Analysis, view: View) -> Grid:
-    """The operators that take longest, then the others as one row, then all."""
-    times = _Times(analysis)
-    # The calls that no table can tell apart, together: those that were measured stay apart.
-    alike: dict[Hashable, list[OperatorRow]] = {}
-    for row in times.total.rows:
-        alike.setdefault(grouping_key(row), []).append(row)
-    # Without any ceiling there is no time to sort by; bytes are always known.
-    ordered = sorted(
-        alike.values(),
+def group_identical_calls(analysis: Analysis, kind: Kind) -> list[list[OperatorRow]]:
+    """Return the calls that are not free, equal ones together, longest total time first."""
+    found = grouped(working(analysis.operators), grouping_key).values()
+    # Without ceilings there is no time to sort by; bytes are always known.
+    return sorted(
+        found,
         key=lambda rows: (
-            -sum_s(rows, times.kind),
+            -sum_s(rows, kind),
             -sum(row.traffic_bytes for row in rows),
             rows[0].index,
         ),
     )
-    # Beside the bytes of fused kernels there is less room; beside other times than bounds the
-    # work gives way, so that 80 characters hold operator, module, the times and their share.
+
+
+def operator_grid(analysis: Analysis, view: View) -> Grid:
+    """Return the table of the longest operators, with rows for all others and the total."""
+    times = _Times(analysis)
+    ordered = group_identical_calls(analysis, times.kind)
+    # With predictions or measurements, columns of work are the first that a narrow terminal drops.
     crowded = times.is_more_than_bounds
 
-    def module(group: Group) -> str:
-        return module_of(group.rows[0]) + (f" ×{group.calls}" if group.calls > 1 else "")
-
-    def slowest(group: Group) -> str:
+    def limiting(group: Group) -> str:
         row = group.rows[0]
         crossing = format_bytes(group.calls * row.level_bytes.get(row.level, 0))
         return f"{printable(row.level)} {crossing}" if row.level else MISSING
 
-    least = 14 if crowded else 18
-    parts = [_Part(Column(heading="module", sacrifice=1, least=least, cut="start"), module)]
+    module = Column(heading="Module", least=14, cut="start")
+    op = Column(heading="Op", least=11)
+    parts = [
+        _Part(module, lambda group: module_of(group.rows[0]), lambda group: group.name),
+        _Part(op, lambda group: short_op(group.rows[0])),
+    ]
     if analysis.run.train:
-        phase = Column(heading="phase", sacrifice=3 if crowded else 2)
-        parts.append(_Part(phase, lambda group: group.rows[0].phase))
-    output = Column(heading="output", sacrifice=8 if crowded else 4)
-    bound_by = Column(heading="bound by", sacrifice=10 if crowded else 5)
+        parts.append(_Part(Column(heading="Phase", sacrifice=3), lambda each: each.rows[0].phase))
+    output = Column(heading="Output", sacrifice=8)
+    limiter = Column(heading="Limiter", sacrifice=10 * crowded, least=12)
     parts += [
+        _part("Calls", lambda group: str(group.calls), 2 * crowded),
         _Part(output, lambda group: shape_of(group.rows[0])),
-        *_work_parts(4 if crowded else 2 * view.fused, 6 * crowded, view),
-        _Part(right("slowest level", 13 if crowded else 6), slowest),
+        *_work_parts(4 + 3 * (not view.fused), 9, view),
+        _Part(right("Limiting traffic", 13), limiting),
         _Part(
-            right("FLOP/byte of it", 12 if crowded else 3),
+            right("AI", 12 if crowded else 6),
             lambda group: format_intensity(group.rows[0].intensity_flop_per_byte),
         ),
-        _Part(bound_by, lambda group: printable(group.rows[0].ceiling) or MISSING),
+        _Part(limiter, lambda group: ceiling_text(group.rows[0].ceiling) or MISSING),
         *times.parts(of_groups=False),
     ]
-    shown = [group_of(short_op(rows[0]), rows, times.whole) for rows in ordered[: view.rows()]]
-    others = [row for rows in ordered[view.rows() :] for row in rows]
-    rest = [group_of(f"{len(others)} more", others, times.whole)] if others else []
+    count = view.rows(10 if view.verbose else 5)
+    shown = [group_of("", rows, times.whole) for rows in ordered[:count]]
+    others = [row for rows in ordered[count:] for row in rows]
+    rest = [group_of("other", others, times.whole)] if others else []
+    order = TITLES[times.kind] if times.whole_s else "bytes"
     return Grid(
-        title=f"Operators by {TITLES[times.kind]}" if times.whole_s else "Operators by bytes",
-        columns=(
-            Column(heading="operator", least=12 if crowded else 16),
-            *(each.column for each in parts),
-        ),
-        rows=tuple((group.name, *(each.cell(group) for each in parts)) for group in shown),
-        sums=tuple(
-            (group.name, *(each.sum(group) for each in parts)) for group in (*rest, times.total)
-        ),
+        title=f"Top operators by {order} (totals over equal calls)",
+        columns=tuple(each.column for each in parts),
+        rows=tuple(tuple(each.cell(group) for each in parts) for group in shown),
+        sums=tuple(tuple(each.sum(group) for each in parts) for group in (*rest, times.total)),
     )
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:
-    """The operators whose FLOP is unknown, with the bytes that are not, and their bounds."""
+    """Return the table of operators without a formula, with bytes and minimum times."""
     columns: dict[str, _Cell] = {
-        "operator": lambda each: printable(each.name.partition(":")[2].removeprefix("aten.")),
-        "calls": lambda each: str(each.calls),
-        "bytes": lambda each: format_bytes(each.work.traffic_bytes),
+        "Op": lambda each: printable(each.name.partition(":")[2].removeprefix("aten.")),
+        "Calls": lambda each: str(each.calls),
+        "Bytes": lambda each: format_bytes(each.work.traffic_bytes),
     }
     if bounds:
-        columns["bound by bytes"] = lambda each: format_s(each.eager_min_time_s)
-    title = "Operators of unknown FLOP (their bytes are counted)"
-    return table(title, found, columns, left=("operator",))
+        columns["Min time"] = lambda each: format_s(each.eager_min_time_s)
+    title = "Operators without a formula (FLOP unknown, bytes counted)"
+    return table(title, found, columns, left=("Op",))
 
 
 def groups_of_unknown(analysis: Analysis) -> tuple[Group, ...]:
-    """The operators whose FLOP is unknown, by name."""
+    """Return the operators without a formula, by name."""
     return tuple(
         group
         for group in groups(analysis, lambda row: f"{row.state}:{row.op}")
@@ -276,7 +277,7 @@ def groups_of_unknown(analysis: Analysis) -> tuple[Group, ...]:
 
 
 def _sum_parts(view: View, times: _Times) -> list[_Part]:
-    """The columns of a table of sums; beside other times than bounds, the work gives way."""
+    """Return the columns of a table of sums."""
 
     def intensity(group: Group) -> str:
         flop, byte = group.work.flop or 0, group.work.traffic_bytes
@@ -284,17 +285,17 @@ def _sum_parts(view: View, times: _Times) -> list[_Part]:
 
     return [
         *_work_parts(1 * times.is_more_than_bounds, 2 * times.is_more_than_bounds, view),
-        _part("FLOP/byte", intensity, 4),
+        _part("AI", intensity, 4),
         *times.parts(of_groups=True),
     ]
 
 
 def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view: View) -> Grid:
-    """The table of sums: types (the longest), phases in their order, or the tree of modules."""
+    """Return the table of types (longest first), phases in order, or the tree of modules."""
     times = _Times(analysis)
     if by == "module":
         return _module_grid(analysis, view, times)
-    parts = [_part("calls", lambda group: str(group.calls), 3), *_sum_parts(view, times)]
+    parts = [_part("Calls", lambda group: str(group.calls), 3), *_sum_parts(view, times)]
 
     def line(group: Group) -> tuple[str, ...]:
         return (group.name, *(each.sum(group) for each in parts))
@@ -314,10 +315,10 @@ def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view:
             sums.append(line(group_of(f"{len(others)} more", rest, times.whole)))
         sums.append(line(times.total))
         if free := len(analysis.operators) - times.total.calls:
-            sums.append(("free, beside these", str(free), *[""] * (len(parts) - 1)))
+            sums.append(("free (views, allocations)", str(free), *[""] * (len(parts) - 1)))
     return Grid(
-        title="Phases" if by == "phase" else "Types of operators",
-        columns=(Column(heading=by), *(each.column for each in parts)),
+        title="Phases" if by == "phase" else f"Operator types by {TITLES[times.kind]}",
+        columns=(Column(heading=by.capitalize()), *(each.column for each in parts)),
         rows=tuple(map(line, shown)),
         sums=tuple(sums),
     )
@@ -325,7 +326,7 @@ def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view:
 
 def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
     branches = module_tree(analysis, depth=view.levels, top=view.top, time_s=times.time_s)
-    parts = [_part("operators", lambda group: str(group.calls), 4), *_sum_parts(view, times)]
+    parts = [_part("Operators", lambda group: str(group.calls), 4), *_sum_parts(view, times)]
 
     def cells(branch: Branch) -> Iterator[str]:
         name = printable(branch.path.rpartition(".")[2]) or MODEL_ITSELF
@@ -342,11 +343,11 @@ def _module_grid(analysis: Analysis, view: View, times: _Times) -> Grid:
         group = branch.group if branch.depth else times.total
         yield from (each.sum(group) for each in parts)
 
-    known = [Column(heading="class", sacrifice=5), right("calls", 3), right("parameters", 2)]
+    known = [Column(heading="Class", sacrifice=5), right("Calls", 3), right("Parameters", 2)]
     return Grid(
-        title="Modules, each with all that is in it",
+        title="Modules (including their submodules)",
         columns=(
-            Column(heading="module", least=16),
+            Column(heading="Module", least=16),
             *(known if analysis.modules else []),
             *(each.column for each in parts),
         ),
@@ -360,10 +361,10 @@ _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 
 
 def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
-    """Return columns and rows of CSV files: an operator a line; unknown is empty, never 0.
+    """Return columns and rows of CSV files: one line per operator; unknown is empty, never 0.
 
-    By type or phase: a line each, as in `Group`. By module: the tree, where ``part`` says what a
-    line sums; all but those that ``is_open`` marks add up to the total.
+    By type or phase: the fields of `Group`. By module: the tree; lines without ``is_open`` add up
+    to the total.
     """
     times = ("fused_bytes", "predicted_s", "measured_s", *MINIMUM_TIMES)
     sums = ("calls", *_WORK, *_MORE_BYTES, *times)

@@ -1,15 +1,15 @@
-"""Words of all reports on analyses: times and their kinds, operators, sums, the machine."""
+"""Text shared by all reports on analyses: facts, times and their kinds, operators, sums."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
 from typing import Literal
 
 from roofline.analysis import Analysis, Finding, Group, OperatorRow, Run, Totals, working
-from roofline.core.blocks import Notes, notes
-from roofline.core.text import counted, printable
+from roofline.core.blocks import Notes, View, notes
+from roofline.core.text import NOTE, counted, printable
 from roofline.core.units import (
     MISSING,
     format_bytes,
@@ -23,37 +23,26 @@ from roofline.core.units import (
 from roofline.latency.accuracy import BOUND_MARGIN
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.machine.quantities import origin
+from roofline.machine.roof import ridge_flop_per_byte
+from roofline.placement import Roof, ceiling_types
+from roofline.workload.models.libraries import names
 from roofline.workload.operators import State
 
 TOLERANCE = 1 / BOUND_MARGIN
-"""What clocks and ceilings are worth: what beats its roof by less is not reported."""
+"""Uncertainty of clocks and ceilings; smaller excesses over the roofline are not reported."""
 
 Kind = Literal["measured", "predicted", "bound"]
-"""The three times of an operator; they are never mixed in a sum."""
+"""The three kinds of operator times; a sum never mixes them."""
 
-_NAMED = 5  # How many of the operators that beat their bound have a line
+_NAMED = 5  # Operators below their minimum time that have a line of their own
 
 
 def kind_of_time(analysis: Analysis) -> Kind:
-    """The best kind of time that every operator that does something has; else the bound."""
+    """Return the best kind of time known for every operator that is not free."""
     rows = working(analysis.operators)
     if rows and all(row.measured_s is not None for row in rows):
         return "measured"
     return "predicted" if rows and all(row.predicted_s is not None for row in rows) else "bound"
-
-
-def minimum_words(totals: Totals) -> tuple[str, ...]:
-    """The fused and the model minimum with their limiters: ``"fused 12.1 ms (DRAM read)"``."""
-    if totals.fused_min_time_s is None or totals.model_min_time_s is None:
-        return ()
-    of = (
-        ("fused", totals.fused_min_time_s, totals.fused_limiter),
-        ("model", totals.model_min_time_s, totals.model_limiter),
-    )
-    return tuple(
-        f"{name} {format_s(time_s)}{f' ({printable(limiter)})' if limiter else ''}"
-        for name, time_s, limiter in of
-    )
 
 
 _FIELDS: dict[Kind, str] = {
@@ -64,39 +53,39 @@ _FIELDS: dict[Kind, str] = {
 
 
 def time_of(operators: OperatorRow | Group, kind: Kind) -> float | None:
-    """The time in seconds of that kind of an operator or a group."""
+    """Return the time of that kind of an operator or a group, in seconds."""
     return getattr(operators, _FIELDS[kind])
 
 
 def sum_s(rows: Iterable[OperatorRow], kind: Kind) -> float:
-    """The sum in seconds of the times of that kind that are known."""
+    """Return the sum of the known times of that kind, in seconds."""
     return sum(time_of(row, kind) or 0.0 for row in rows)
 
 
 def time_s(row: OperatorRow) -> float | None:
-    """The seconds that a picture shows: the measured time if there is one, else the bound."""
+    """Return the time plotted for an operator: measured, else its minimum, in seconds."""
     return row.eager_min_time_s if row.measured_s is None else row.measured_s
 
 
 def total_s(analysis: Analysis) -> float:
-    """The sum in seconds of all times that a picture shows and that are known."""
+    """Return the sum of all plotted times that are known, in seconds."""
     return sum(time_s(row) or 0.0 for row in working(analysis.operators))
 
 
 def rounded_share(share: float) -> float:
-    """A share of sums that were added in another order: it must not show as more than all."""
+    """Return a share of sums that were added in another order, at most 1."""
     return min(1.0, round(share, 12))
 
 
 def rate_flop_per_s(row: OperatorRow) -> float | None:
-    """Height of a point: FLOP over its measured time, else what its bound lets it attain."""
+    """Return the y value of a point: FLOP/s measured, else attainable."""
     if row.measured_s is None:
         return row.attainable_flop_per_s
     return row.flop / row.measured_s if row.flop is not None and row.measured_s else None
 
 
 def beats_bound(row: OperatorRow) -> bool:
-    """Whether a row was measured faster than its bound by more than measurements are worth."""
+    """Return whether a measured time is below the minimum time by more than the tolerance."""
     return bool(
         row.measured_s
         and row.eager_min_time_s
@@ -105,24 +94,24 @@ def beats_bound(row: OperatorRow) -> bool:
 
 
 def above_roof(analysis: Analysis) -> tuple[str, ...]:
-    """Return lines about the operators that stand above their roof, with what that means.
+    """Return lines about operators above the roofline.
 
-    A time below the bound is an error of ours, so each has its line. A rate above the ceiling is
-    none: the convention counts FLOP that a kernel need not do. Those share a line for each ceiling.
+    A time below the minimum is an error of ours: one line each. A rate above the ceiling is not:
+    counted FLOP that a kernel can leave out. One line per ceiling.
     """
     faster = sorted(
         filter(beats_bound, analysis.operators),
         key=lambda row: (row.measured_s or 0.0) / (row.eager_min_time_s or 1.0),
     )
     lines = [
-        f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
-        f" faster than its bound of {format_s(row.eager_min_time_s)}: its count, its data type or"
-        " its ceiling is wrong; please report it"
+        f"{row.op} in '{row.module_path}' (operator {row.index}): measured"
+        f" {format_s(row.measured_s)}, below its minimum time {format_s(row.eager_min_time_s)};"
+        " FLOP, data type or ceiling is wrong: please report it"
         for row in faster[:_NAMED]
     ]
     more = len(faster) - _NAMED
     if more > 0:
-        lines.append(f"{more} more ran faster than their bounds, by less than these")
+        lines.append(f"{more} more operators were measured below their minimum time")
     by_convention: Counter[str] = Counter()
     for row in analysis.operators:
         rate, attainable = rate_flop_per_s(row), row.attainable_flop_per_s
@@ -131,11 +120,9 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
         if rate > TOLERANCE * attainable:
             by_convention[row.ceiling] += 1
     for ceiling, count in by_convention.items():
-        who = "1 operator stands" if count == 1 else f"{count} operators stand"
         lines.append(
-            f"{who} above {ceiling} without beating the bound: the convention counts FLOP that a"
-            " kernel need not do (padding, masked attention, Winograd), and the bound leaves them"
-            " out"
+            f"{NOTE}{counted(count, 'operator')} above the ceiling {ceiling_text(ceiling)}:"
+            " counted FLOP include work that kernels skip (padding, masked attention, Winograd)"
         )
     return tuple(lines)
 
@@ -143,37 +130,39 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
 _BASIS = {
     "prediction": "predicted",
     "estimate": "estimated from the prediction",
-    "at most": "the most there is, predicted",
-    "bound": "of the bound",
+    "at most": "upper limit, predicted",
+    "bound": "of the minimum time",
 }
 _SHOWN = 3
 
 
 def pass_s(analysis: Analysis) -> float | None:
-    """The seconds that savings are part of: predicted, else the bound."""
+    """Return the time that savings are a share of: predicted, else the eager minimum."""
     return (
         analysis.prediction.predicted_s if analysis.prediction else analysis.totals.eager_min_time_s
     )
 
 
 def basis_words(finding: Finding) -> str:
-    """What the seconds of a finding are, in words."""
-    return _BASIS[finding.basis] if finding.saving_s is not None else "found by trying it"
+    """Return the kind of time of a finding's saving."""
+    return _BASIS[finding.basis] if finding.saving_s is not None else "measured only"
+
+
+_HEDGE = {"at most": "≤ ", "estimate": "~ "}
 
 
 def saving_text(finding: Finding) -> str:
-    """What it saves, with its interval; ``"~ 1 ms"`` of an estimate, ``"≤ 1 ms"`` of the most."""
+    """Return a saving with its interval; ``"~ 1 ms"``: estimated, ``"≤ 1 ms"``: upper limit."""
     if finding.saving_s is None:
         return MISSING
-    hedge = {"at most": "≤ ", "estimate": "~ "}.get(finding.basis, "")
-    text = f"{hedge}{format_s(finding.saving_s)}"
+    text = f"{_HEDGE.get(finding.basis, '')}{format_s(finding.saving_s)}"
     if finding.saving_low_s is None or finding.saving_high_s is None:
         return text
     return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
 
 
 def names_of(analysis: Analysis, finding: Finding) -> str:
-    """Where it is: the operator that costs most, with its module, and how many more there are."""
+    """Return the slowest operator of a finding, its module, and the number of others."""
     rows = [analysis.operators[index] for index in finding.operators]
     if not rows:
         return "the whole model"
@@ -183,7 +172,7 @@ def names_of(analysis: Analysis, finding: Finding) -> str:
 
 
 def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[Notes]:
-    """The section of reports on several machines: a line a rule, with what it saves where."""
+    """Yield the findings on several machines: one line per rule, with its saving on each."""
     shares: dict[str, float] = {}
     first: dict[str, Finding] = {}
     saved: dict[str, dict[str, str]] = {}
@@ -193,7 +182,7 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
             share = (each.saving_s or 0.0) / whole_s if whole_s else 0.0
             if share > shares.get(each.rule, -1.0):
                 shares[each.rule], first[each.rule] = share, each
-            # Of a rule with several findings on a machine the first is the one that saves most.
+            # The first finding of a rule on a machine saves most.
             words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_words(each)})"
             saved.setdefault(each.rule, {}).setdefault(name, words)
     if not shares:
@@ -204,43 +193,62 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
         for rule in largest[:_SHOWN]
     ]
     more = len(largest) - _SHOWN
-    others = f"{more} more, and evidence" if more > 0 else "the evidence"
+    others = f"{more} more, and evidence" if more > 0 else "evidence"
     lines.append(f"{others}: roofline advise {analyses[0].model} --hardware NAME")
-    yield from notes("What could be changed", lines)
+    yield from notes("Possible savings", lines)
+
+
+def savings_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
+    """Yield the rules of the findings with their savings, the largest first."""
+    whole_s, best = pass_s(analysis), dict[str, Finding]()
+    for each in analysis.findings:
+        best.setdefault(each.rule, each)
+    parts = [
+        f"{each.rule} {_HEDGE.get(each.basis, '')}{format_s(each.saving_s)}"
+        + (f" ({format_percent(each.saving_s / whole_s)})" if each.saving_s and whole_s else "")
+        for each in list(best.values())[:_SHOWN]
+    ]
+    if len(best) > _SHOWN:
+        parts.append(f"{len(best) - _SHOWN} more")
+    if parts:
+        yield "Savings", " · ".join(parts)
 
 
 def advice_notes(analysis: Analysis) -> Iterable[Notes]:
-    """The section that reports on analyses have where something was found."""
-    if not analysis.findings:
-        return
+    """Yield the findings with evidence and change, the largest savings first."""
     lines = [
         f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
         f" {each.evidence} ⇒ {each.change}"
         for each in analysis.findings[:_SHOWN]
     ]
-    more = len(analysis.findings) - _SHOWN
-    others = f"{more} more, " if more > 0 else ""
-    lines.append(
-        f"{others}other layouts, types, batches and threads: roofline advise {analysis.model}"
-    )
-    yield from notes("What could be changed", lines)
+    if lines:
+        more = len(analysis.findings) - _SHOWN
+        others = f"{more} more, " if more > 0 else ""
+        lines.append(
+            f"{others}other layouts, types, batches and threads: roofline advise {analysis.model}"
+        )
+    yield from notes("Possible savings", lines)
 
 
 _NEARLY_ALL = 0.995
-"""From which share on the FLOP that must be done need no mention beside all of them."""
+"""Share of the counted FLOP from which the minimum FLOP are not mentioned."""
 
 
 def headline_subject(analysis: Analysis) -> str:
-    """The model, or that it is a training step of it: the subject of a headline."""
-    model = printable(analysis.model)
-    return f"A training step of {model}" if analysis.run.train else model
+    """Return the subject of a headline: the model, and ``training step`` if it is one."""
+    return f"{printable(analysis.model)}{', training step' * analysis.run.train}"
+
+
+def pass_noun(run: Run) -> str:
+    """Return ``"forward pass"`` or ``"training step"``."""
+    return "training step" if run.train else "forward pass"
 
 
 def run_words(run: Run) -> str:
-    """How a model was run, in words: ``"training step (adamw) · autocast bfloat16"``."""
+    """Return the settings of a run: ``"training step (adamw) · autocast bfloat16"``."""
     kind = "inference"
     if run.train:
-        kind = f"training step ({printable(run.optimizer) or 'without an update'})"
+        kind = f"training step ({printable(run.optimizer) or 'no optimizer step'})"
     parts = [
         kind,
         f"loss: {printable(run.loss)}" if run.loss else "",
@@ -253,43 +261,106 @@ def run_words(run: Run) -> str:
 
 
 def model_fact(analysis: Analysis) -> tuple[str, str]:
-    """The model, its inputs and its parameters."""
+    """Return the fact ``Model``: library and name, inputs, parameters."""
     totals = analysis.totals
     inputs = [
-        f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
+        f"{printable(each.name)} {each.dtype} {format_shape(each.shape)}".strip()
         for each in analysis.inputs
     ]
     size = format_bytes(totals.parameter_size_bytes)
     parameters = f"{format_si(totals.parameters, '')} parameters ({size})"
-    return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
+    library = "torchvision " * (analysis.model in names.names_of("torchvision"))
+    return "Model", " · ".join([f"{library}{printable(analysis.model)}", *inputs, parameters])
 
 
 def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
-    """How the model was run, where that is not an inference pass of the model as it is."""
+    """Yield the fact ``Run`` unless the model ran as it is, in inference."""
     if analysis.run != Run():
         yield "Run", run_words(analysis.run)
 
 
-def work_facts(analysis: Analysis, *, fused: bool = False) -> Iterable[tuple[str, str]]:
-    """FLOP, traffic (that of fused kernels too where `fused`), intensity and memory."""
+def machine_fact(analysis: Analysis, view: View) -> tuple[str, str]:
+    """Return the fact ``Machine``: name, threads, caches, origin of the ceilings."""
+    profile = analysis.hardware
+    clock_hz = profile.ceilings_clock_hz if view.verbose else None
+    source = origin(profile, view.today if view.verbose else None).replace(
+        "measured on", "measured"
+    )
+    parts = (
+        printable(profile.name),
+        describe_threads(profile, analysis.threads),
+        "warm caches" if analysis.cache == "steady" else "cold caches",
+        f"ceilings at {format_si(clock_hz, 'Hz')}" if clock_hz else "",
+        source if view.verbose else source.partition(":")[0],
+    )
+    return "Machine", " · ".join(filter(None, parts))
+
+
+def minimum_text(totals: Totals, *, verbose: bool = False) -> str:
+    """Return the minimum times: ``"eager 3.1 ms · fused 2.0 ms · model 1.8 ms"``.
+
+    Verbose: each with its limiter.
+    """
+    if totals.eager_min_time_s is None:
+        return "unknown: the machine has no ceilings"
+    incomplete = "≥ " * bool(totals.unknown_operators)
+    parts = [f"eager {incomplete}{format_s(totals.eager_min_time_s)}"]
+    if totals.fused_min_time_s is not None and totals.model_min_time_s is not None:
+        for name, time, limiter in (
+            ("fused", totals.fused_min_time_s, totals.fused_limiter),
+            ("model", totals.model_min_time_s, totals.model_limiter),
+        ):
+            of = f" ({ceiling_text(limiter)})" if limiter and verbose else ""
+            parts.append(f"{name} {format_s(time)}{of}")
+    return " · ".join(parts)
+
+
+def work_facts(
+    analysis: Analysis, view: View, *, machine: bool = True
+) -> Iterable[tuple[str, str]]:
+    """Yield the facts ``Compute``, ``Traffic`` and ``Memory``.
+
+    Args:
+        analysis: the analysis.
+        view: verbose adds the breakdown of operand bytes; fused, the traffic of fused kernels.
+        machine: include the traffic of the farthest memory level of the machine.
+    """
     totals = analysis.totals
     flop = sum_of_flop(totals.flop, totals.unknown_operators)
-    fma = sum_of_flop(totals.macs, totals.unknown_operators, lambda each: format_si(each, ""))
-    # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
-    must = ""
-    if totals.min_flop < _NEARLY_ALL * totals.flop:
-        must = f" · {format_flop(totals.min_flop)} must be done, which bounds take"
-    yield "Work", f"{flop} · {fma} multiply-adds{must}"
-    yield "Traffic", _traffic(analysis)
-    if fused:
-        yield "Fused", _fused(analysis)
+    mac = sum_of_flop(totals.macs, totals.unknown_operators, lambda each: format_si(each, "MAC"))
+    least = ""
+    if view.verbose and totals.min_flop < _NEARLY_ALL * totals.flop:
+        least = f" · minimum {format_flop(totals.min_flop)} (no padding taps or masked attention)"
+    yield "Compute", f"{flop} ({mac}){least}"
     intensity = sum_of_intensity(totals.flop, totals.traffic_bytes, totals.unknown_operators)
-    yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
-    yield "Memory", _memory(analysis)
+    far = _farthest_traffic(analysis) if machine else ""
+    alone = "" if far else f" (AI {intensity} FLOP/B)"
+    yield "Traffic", f"{_operand_bytes(analysis)}{alone}{far}"
+    if view.verbose:
+        yield "Operands", f"{_operand_parts(totals)} · AI {intensity} FLOP/B"
+    if view.fused:
+        yield "Fused", _fused(analysis)
+    yield "Memory", _memory(analysis, verbose=view.verbose)
 
 
-def _traffic(analysis: Analysis) -> str:
+_MATTERS = 0.02
+
+
+def _operand_bytes(analysis: Analysis) -> str:
     totals = analysis.totals
+    of_unknown = sum(
+        row.internal_bytes is None and row.state is State.COUNTED for row in analysis.operators
+    )
+    inside = ""
+    if of_unknown:
+        inside = f" (more inside {counted(of_unknown, 'fused operator')}: bytes unknown)"
+    elif totals.internal_bytes > _MATTERS * totals.traffic_bytes:
+        most = format_bytes(totals.traffic_bytes + totals.internal_bytes)
+        inside = f" (up to {most} with data inside fused operators)"
+    return f"{format_bytes(totals.traffic_bytes)} operands{inside}"
+
+
+def _operand_parts(totals: Totals) -> str:
     parts = [
         ("parameters", totals.parameter_bytes),
         ("inputs", totals.input_bytes),
@@ -297,44 +368,55 @@ def _traffic(analysis: Analysis) -> str:
     ]
     training = [("gradients", totals.gradient_bytes), ("optimizer", totals.optimizer_bytes)]
     parts += [part for part in training if part[1]]
-    words = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts)
-    # How much more it may be, where operators are made of parts.
-    of_unknown = sum(
-        row.internal_bytes is None and row.state is State.COUNTED for row in analysis.operators
-    )
-    inside = ""
-    if of_unknown:
-        calls = counted(of_unknown, "fused operator")
-        inside = f" (more if {calls} pass data between their parts: how much is not known)"
-    elif between := totals.internal_bytes:
-        most = format_bytes(totals.traffic_bytes + between)
-        inside = f" (up to {most}: fused operators may pass {format_bytes(between)} between"
-        inside += " their parts)"
-    return f"{format_bytes(totals.traffic_bytes)}{inside} = {words}"
+    return " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts)
+
+
+def _farthest_traffic(analysis: Analysis) -> str:
+    """Return bytes, AI and ridge point of the farthest memory level; ``""`` without ceilings."""
+    if not analysis.hardware.memory:
+        return ""
+    roof = Roof(analysis.hardware, analysis.threads)
+    assert roof.memory is not None
+    level, totals = roof.memory.level.name, analysis.totals
+    byte = sum(row.level_bytes.get(level, 0) for row in analysis.operators)
+    parts = []
+    if byte:
+        intensity = sum_of_intensity(totals.flop, byte, totals.unknown_operators)
+        parts.append(f"AI {intensity} FLOP/B")
+    busiest = max(working(analysis.operators), key=lambda row: row.min_flop or 0, default=None)
+    if busiest is not None and busiest.min_flop:
+        types = ceiling_types(busiest.inputs, busiest.outputs, busiest.macs)
+        known = [unit for unit in map(roof.compute, types) if unit is not None]
+        ridges = [ridge_flop_per_byte(unit, roof.memory) for unit in known]
+        parts += [f"{printable(level)} ridge {format_intensity(max(ridges))}"] if ridges else []
+    within = f" ({'; '.join(parts)})" if parts else ""
+    return f" · {printable(level)} {format_bytes(byte)}{within}"
 
 
 def _fused(analysis: Analysis) -> str:
     totals, rows = analysis.totals, working(analysis.operators)
     if totals.fused_bytes is None:
-        return "not known: analyse the model anew"
+        return "unknown: analyze the model again"
     kernels = len({row.chain for row in rows if row.fused_bytes})
     return (
-        f"{format_bytes(totals.fused_bytes)} in {counted(kernels, 'kernel')} (eager:"
-        f" {format_bytes(totals.traffic_bytes)} in {len(rows):,}), if chains stay on chip as"
-        " Inductor or TensorRT would keep them; bounds are those of the eager run"
+        f"{format_bytes(totals.fused_bytes)} in {counted(kernels, 'kernel')}"
+        f" (eager: {format_bytes(totals.traffic_bytes)} in {len(rows):,}),"
+        " with operator fusion as in Inductor or TensorRT"
     )
 
 
-def _memory(analysis: Analysis) -> str:
+def _memory(analysis: Analysis, *, verbose: bool) -> str:
     totals, peak = analysis.totals, analysis.peak
-    freed = f"{format_bytes(totals.all_tensors_bytes)} if nothing were freed"
     if peak is None:
-        return f"{format_bytes(totals.peak_memory_bytes)} at the peak · {freed}"
+        return f"{format_bytes(totals.peak_memory_bytes)} peak"
     when = ""
     if peak.operator is not None:
         row = analysis.operators[peak.operator]
-        phase = f", {row.phase}" if analysis.run.train else ""
-        when = f", in {module_of(row)} ({printable(row.type)}{phase})"
+        phase = f" ({row.phase})" if analysis.run.train else ""
+        when = f", in {module_of(row)}{phase}"
+    text = f"{format_bytes(peak.byte)} peak{when}"
+    if not verbose:
+        return text
     parts = [
         ("parameters", peak.parameter_bytes),
         ("buffers", peak.buffer_bytes),
@@ -344,72 +426,72 @@ def _memory(analysis: Analysis) -> str:
         ("optimizer", peak.optimizer_bytes),
     ]
     held = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts if byte)
-    return f"{format_bytes(peak.byte)} at the peak{when}: {held or 'nothing'} · {freed}"
+    every = format_bytes(totals.all_tensors_bytes)
+    return f"{text}: {held or 'nothing'} · sum of all tensors {every}"
 
 
-MODEL_ITSELF = "(model)"  # How an operator that runs in no submodule is named
+MODEL_ITSELF = "(model)"  # Operators that run in no submodule
 
 
 def fit_cell(fits: bool | None) -> str:
-    """Return the cell of a table that says whether something fits into memory."""
+    """Return the table cell of a fit into memory: ``"yes"``, ``"does not fit"`` or missing."""
     return MISSING if fits is None else "yes" if fits else "does not fit"
 
 
-def hardware_fact(analysis: Analysis, today: date | None, *, caches: str = "") -> tuple[str, str]:
-    """The machine, its threads, in which state its caches were, and whence its numbers are."""
-    profile = analysis.hardware
-    threads = describe_threads(profile, analysis.threads)
-    clock_hz = profile.ceilings_clock_hz
-    clock = f"ceilings at {format_si(clock_hz, 'Hz')}" if clock_hz else ""
-    parts = (printable(profile.name), threads, caches, clock, origin(profile, today))
-    return "Hardware", " · ".join(filter(None, parts))
+_UNIT_NAMES = {"avx512": "AVX-512", "vnni": "VNNI"}
+_UNIT = re.compile(r"\b(avx512|avx2|avx|sse|fma|amx|vnni|neon|sve)\b")
+
+
+def ceiling_text(label: str) -> str:
+    """Return the label of a ceiling with instruction sets in capitals."""
+    return _UNIT.sub(lambda found: _UNIT_NAMES.get(found[1], found[1].upper()), printable(label))
 
 
 def short_op(row: OperatorRow) -> str:
-    """The operator without aten's name space: ``"convolution"``."""
+    """Return the operator without its namespace aten: ``"convolution"``."""
     return printable(row.op.removeprefix("aten."))
 
 
 def module_of(row: OperatorRow) -> str:
-    """The module an operator runs in, or that it is the model's own."""
+    """Return the module of an operator, or `MODEL_ITSELF`."""
     return printable(row.module_path) or MODEL_ITSELF
 
 
 def shape_of(row: OperatorRow) -> str:
-    """The shape that tells calls of one operator apart: that of its first output, else input."""
+    """Return the shape of the first output, else of the first input."""
     specs = row.outputs or row.inputs
     return format_shape(specs[0].shape) if specs else MISSING
 
 
 def sum_of_flop(count: int, unknown: int, form: Callable[[float], str] = format_flop) -> str:
-    """A sum of FLOP that says when it is not complete; never 0 for what is unknown."""
+    """Return a sum of FLOP; ``"≥ …"`` if some are unknown, missing if all are."""
     if not unknown:
         return form(count)
     return f"≥ {form(count)}" if count else MISSING
 
 
 def sum_of_intensity(flop: int, byte: int, unknown: int) -> str:
-    """FLOP per byte of sums, in the words of `sum_of_flop`."""
+    """Return the FLOP per byte of sums, as `sum_of_flop` does."""
     return (
         sum_of_flop(flop, unknown, lambda each: format_intensity(each / byte)) if byte else MISSING
     )
 
 
 def saved_words(saved: float | None, form: Callable[[float], str]) -> str:
-    """What is saved; what is added is said to be."""
+    """Return a saving, or ``"adds …"`` for a loss."""
     if saved is None:
         return MISSING
     return form(saved) if saved >= 0 else f"adds {form(-saved)}"
 
 
 def provenance_words(profile: HardwareProfile) -> str:
-    """Where the ceilings come from, in a line."""
-    how = "; `roofline hardware show` says how each was" if profile.host else ""
+    """Return the origin of the ceilings."""
+    how = "; details: `roofline hardware show`" if profile.host else ""
     return f"Ceilings: {origin(profile, None)}{how}"
 
 
 def machine_words(analysis: Analysis, *more: str) -> str:
-    """The machine and its threads in a line, and what else stands in it."""
+    """Return CPU, machine, threads and `more`, separated by dots."""
     profile = analysis.hardware
     cpu = printable(profile.host.cpu_model) if profile.host else ""
     threads = describe_threads(profile, analysis.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -127,6 +128,21 @@ def given_options(context: click.Context) -> Iterator[tuple[str, str]]:
         name = each.name or ""
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             yield name, name.upper() if isinstance(each, click.Argument) else each.opts[0]
+
+
+def run_arguments(context: click.Context | None) -> str:
+    """Return MODEL and the options of its run as typed, for a shell; ``""`` without a MODEL."""
+    if context is None or "model" not in context.params:
+        return ""
+    words = [str(context.params["model"])]
+    for each in context.command.params:
+        name = each.name or ""
+        typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if typed and isinstance(each, Option) and each.title in (RUN, MACHINE):
+            value = context.params[name]
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [each.opts[0]] if each.is_flag else [each.opts[0], str(one)]
+    return shlex.join(words)
 
 
 def one_of(known: Sequence[str]) -> Callable[..., Any]:
@@ -392,12 +408,13 @@ class Output:
         kind.check_files(self.files, overwrite=self.force)
 
     def present(self, result: Result, view: View | None = None, **picture: Any) -> None:
-        """Write the files, print the result, and name what was written."""
+        """Write the files, print the result, and name the files."""
+        arguments = run_arguments(click.get_current_context(silent=True))
         present_result(
             result,
             self.files,
             stdout_format=self.format,
-            view=replace(view or View(), verbose=self.verbose),
+            view=replace(view or View(), verbose=self.verbose, arguments=arguments),
             force=self.force,
             **picture,
         )

@@ -50,6 +50,7 @@ class View:
         depth: levels of the tree of modules; None: 2.
         fused: add the traffic of fused kernels.
         verbose: add details and minor notes; reports in files have them.
+        arguments: model and run options as typed, for `next_steps`.
         today: reference date of ages; None: dates only, as in files.
     """
 
@@ -58,6 +59,7 @@ class View:
     depth: int | None = None
     fused: bool = False
     verbose: bool = False
+    arguments: str = ""
     today: date | None = None
 
     def __post_init__(self) -> None:
@@ -255,6 +257,14 @@ def warning_notes(lines: Iterable[str], view: View) -> list[Notes]:
     return found
 
 
+def next_steps(view: View, *commands: str) -> list[Notes]:
+    """Return a line of commands to run next on the same model; none in files and in Python."""
+    if not view.arguments:
+        return []
+    lines = " · ".join(f"roofline {each} {view.arguments}" for each in commands)
+    return [Notes(title=f"Next: {lines}", lines=(), urgent=False)]
+
+
 def safe(report: Report) -> Report:
     """Return the report with control characters of names and messages as escapes."""
 
@@ -280,7 +290,8 @@ def safe(report: Report) -> Report:
             case Choice():
                 return Choice(grids=tuple(map(grid, block.grids)))
             case Notes():
-                return Notes(title=block.title, lines=row(block.lines), urgent=block.urgent)
+                lines = row(block.lines)
+                return Notes(title=printable(block.title), lines=lines, urgent=block.urgent)
             case Code():
                 return replace(block, text="\n".join(map(printable, block.text.split("\n"))))
 

@@ -119,12 +119,12 @@ def interval_cell(predicted_s: float | None, low_s: float | None, high_s: float 
 
 
 def interval_words(predicted_s: float, low_s: float, high_s: float) -> tuple[str, str]:
-    """A prediction and its interval in a sentence: ``"27 ms"`` and ``"24 to 31 ms"``."""
+    """Return a prediction and its interval: ``"27 ms"`` and ``"24–31 ms"``."""
     if not predicted_s:
-        return format_s(predicted_s), f"{format_s(low_s)} to {format_s(high_s)}"
+        return format_s(predicted_s), f"{format_s(low_s)}–{format_s(high_s)}"
     digits = digits_of((high_s - low_s) / predicted_s)
     (middle, low, high), unit = in_its_unit(predicted_s, (low_s, high_s), digits)
-    return f"{middle} {unit}", f"{low} to {high} {unit}"
+    return f"{middle} {unit}", f"{low}–{high} {unit}"
 
 
 def rounds_title(what: str, allocators: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from roofline.analysis import Analysis, OperatorRow, fit_warnings
-from roofline.analysis.words import hardware_fact, model_fact, run_fact
+from roofline.analysis.words import machine_fact, model_fact, run_fact
 from roofline.core.blocks import (
     Block,
     Column,
@@ -184,7 +184,7 @@ class Compilation(Result):
         compiled = self.compiled
         yield model_fact(self.analysis)
         yield from run_fact(self.analysis)
-        yield hardware_fact(self.analysis, view.today)
+        yield machine_fact(self.analysis, view)
         yield "Compiler", compiled.compiler
         if not self.is_available:
             yield "Compiled", f"not known: {compiled.why_not}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
-from roofline.analysis.words import hardware_fact, sum_of_flop, sum_of_intensity
+from roofline.analysis.words import machine_fact, sum_of_flop, sum_of_intensity
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import interval_cell
 from roofline.core.text import counted
@@ -113,7 +113,7 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
             f"{sum(of.sparse)} layers with {sizes.count} experts, {sizes.per_token} per token ·"
             f" inner width {sizes.width:,}{shared}",
         )
-    yield hardware_fact(language.stages[0].analysis, view.today)
+    yield machine_fact(language.stages[0].analysis, view)
     footprint = language.footprint
     memory = (
         f"{format_bytes(footprint.total_bytes)} = weights {format_bytes(weight_bytes)} + KV cache"

@@ -23,6 +23,7 @@ from roofline.analysis import (
     working,
 )
 from roofline.core.progress import Progress
+from roofline.core.text import NOTE, counted
 from roofline.core.units import format_bytes, format_si, sum_known
 from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
@@ -319,18 +320,17 @@ def assemble(
     warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
-        things = "something was" if noticed == 1 else f"{noticed} things were"
-        name_of_profile = roof.profile.name
+        name = roof.profile.name
         warnings.append(
-            f"{things} noticed when '{name_of_profile}' was measured;"
-            f" `roofline hardware show {name_of_profile}` lists what"
+            f"{NOTE}the measurement of '{name}' has {counted(noticed, 'condition')}:"
+            f" roofline hardware show {name}"
         )
     if unknown:
         names = ", ".join(sorted({row.op for row in unknown}))
         traffic = format_bytes(sum(row.traffic_bytes for row in unknown))
         warnings.append(
-            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
-            f" and missing from the totals, their {traffic} count (add one: @roofline.formula)"
+            f"operators without a formula: {len(unknown)} calls of {names}; totals include their"
+            f" {traffic}, not their FLOP (add a formula: @roofline.formula)"
         )
     return Analysis(
         model=passed.name,
@@ -361,8 +361,7 @@ def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
         return ()
     now, then = format_si(clock_hz, "Hz"), format_si(measured_hz, "Hz")
     return (
-        f"cores ran at {now}, ceilings were measured at {then}: ceilings that follow the clock are"
-        " scaled up to it",
+        f"cores ran at {now}, ceilings were measured at {then}: clock-bound ceilings are scaled up",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import fit_warnings
-from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saved_words
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import interval_cell, rounds_title
 from roofline.core.text import counted
@@ -233,7 +233,7 @@ def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:
     analysis, of = quantization.analysis, quantization.what_if
     yield model_fact(analysis)
     yield from run_fact(analysis)
-    yield hardware_fact(analysis, view.today)
+    yield machine_fact(analysis, view)
     scales = "channel" if of.policy.per_channel else "layer"
     yield "Policy", f"{of.policy.words} · one scale per {scales}"
     types = Counter((each.executable, bits_words(each.bits), each.has_kernel) for each in of.layers)

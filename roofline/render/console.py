@@ -39,7 +39,8 @@ def print_report(report: Report, console: Console) -> None:
                 # Soft wrap leaves lines whole: they are to be copied.
                 console.print(Text(block.text), soft_wrap=True)
             case Notes():
-                console.print(Text(block.title, style="bold yellow" if block.urgent else "bold"))
+                style = "bold yellow" if block.urgent else "bold" if block.lines else ""
+                console.print(Text(block.title, style=style))
                 for line in block.lines:
                     bullet = Table.grid(padding=(0, 1))
                     bullet.add_row("•", Text(line))
@@ -50,7 +51,7 @@ def _print_grid(grid: Grid, console: Console) -> None:
     kept = columns_that_fit(grid, console.width)
     if grid.title:
         console.print(Text(grid.title, style="bold"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for i in kept:
         column = grid.columns[i]
         table.add_column(
@@ -63,16 +64,15 @@ def _print_grid(grid: Grid, console: Console) -> None:
     def cells(row: Sequence[str]) -> list[Text]:
         return [Text(_cut(row[i], width, grid.columns[i])) for i, width in kept.items()]
 
-    for number, row in enumerate(grid.rows, start=1):
-        last = number == len(grid.rows)
-        table.add_row(*cells(row), end_section=last and bool(grid.sums))
+    for row in grid.rows:
+        table.add_row(*cells(row))
     for row in grid.sums:
         table.add_row(*cells(row), style="bold")
     console.print(table)
     hidden = [column.heading for i, column in enumerate(grid.columns) if i not in kept]
     if hidden:
         names = ", ".join(hidden)
-        console.print(Text(f"not shown on so narrow a terminal: {names}", style="dim"))
+        console.print(Text(f"Hidden at this width: {names}", style="dim"))
 
 
 def _cut(text: str, width: int, column: Column) -> str:
@@ -117,8 +117,7 @@ def _all_rows(grid: Grid) -> list[tuple[str, ...]]:
 
 def _together(widths: Mapping[int, int]) -> int:
     """The characters that columns take side by side."""
-    gap = 3
-    return sum(width + gap for width in widths.values()) - gap
+    return sum(width + len(_GAP) for width in widths.values()) - len(_GAP)
 
 
 def plain_text(report: Report) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
-from roofline.analysis.words import fit_cell, hardware_fact, model_fact, run_fact
+from roofline.analysis.words import fit_cell, machine_fact, model_fact, run_fact
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.text import counted
 from roofline.core.units import (
@@ -248,7 +248,7 @@ class Scaling(Result):
         analysis, point = self.analysis, self.point
         yield model_fact(analysis)
         yield from run_fact(analysis)
-        yield hardware_fact(analysis, view.today)
+        yield machine_fact(analysis, view)
         yield "Ranks", self.settings.words
         yield "Link", self.link_words or "none (one rank)"
         yield (

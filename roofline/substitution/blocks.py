@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import fit_warnings, working
-from roofline.analysis.words import MODEL_ITSELF, hardware_fact, model_fact, run_fact, saved_words
+from roofline.analysis.words import MODEL_ITSELF, machine_fact, model_fact, run_fact, saved_words
 from roofline.core.blocks import Block, Grid, KeyValueBlock, View, notes, table, warning_notes
 from roofline.core.sampling import rounds_title
 from roofline.core.text import counted
@@ -47,7 +47,7 @@ _Line = tuple[str, str, str, str]
 def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
     """Return the blocks below the verdict; ``view.top`` limits the rewrites shown."""
     analysis, most = found.before, view.rows()
-    facts = (model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, view.today))
+    facts = (model_fact(analysis), *run_fact(analysis), machine_fact(analysis, view))
     yield KeyValueBlock(lines=facts)
     yield _figures(found)
     if groups := applied_groups(found.substitutions):

@@ -37,8 +37,8 @@ def measured_before() -> Analysis:
 def test_the_headline_has_bound_prediction_and_measurement() -> None:
     said = measured_before().summary
     assert said.startswith(
-        "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; at least"
-        " 17.6 ms eager): "
+        "resnet-like: measured 28.3 ms earlier, predicted 27 ms (80 % interval 24–31 ms),"
+        " minimum 17.6 ms (eager), "
     )
 
 
@@ -46,41 +46,41 @@ def test_what_was_measured_says_when_and_by_which_command() -> None:
     report = measured_before().report(View(today=date(2026, 3, 7)))
     # 17.6 / 28.3 = 62 %
     assert facts_of(report)["Measured"].startswith(
-        "28.3 ms end to end (IQR 200 µs) · 3 days ago (2026-03-04) by calibrate · the bound is 62."
+        "28.3 ms (IQR 200 µs) · 3 days ago (2026-03-04) by roofline calibrate · efficiency 62."
     )
     for_good = replace(measured_before(), earlier=replace(EARLIER, origin="profile")).report()
-    assert " · on 2026-03-04 by profile · " in facts_of(for_good)["Measured"]
+    assert " · on 2026-03-04 by roofline profile · " in facts_of(for_good)["Measured"]
 
 
 def test_a_prediction_that_learned_from_it_says_so() -> None:
     # 27.4 / 28.3 - 1 = -3.18 %
     said = facts_of(measured_before().report())["Predicted"]
-    assert " · 3.2 % less than was measured before, which it was learned from too · " in said
+    assert " · 3.2 % below measured (in the calibration set)" in said
     rows = [
         replace(row, predicted_s=1e-6, prediction_source="measured alone: 9 times")
         for row in resnet().operators
     ]
     alone = replace(measured_before(), operators=tuple(rows))
     said = facts_of(alone.report())["Predicted"]
-    assert " · 3.2 % less than was measured before · operators" in said
+    assert said.endswith(" · 3.2 % below measured")
 
 
 def test_another_name_is_said_and_cannot_break_the_page() -> None:
     earlier = replace(EARLIER, model="timm:\x1b[31mnet", date="", iqr_s=0.0)
     said = facts_of(replace(measured_before(), earlier=earlier).report())["Measured"]
     # Of a single pass the spread is not known.
-    assert said.startswith("28.3 ms end to end · by calibrate, as timm:\\x1b[31mnet · the bound")
+    assert said.startswith("28.3 ms · by roofline calibrate, as timm:\\x1b[31mnet · efficiency")
 
 
 def test_without_a_prediction_and_without_a_bound() -> None:
     alone = replace(small(), earlier=EARLIER)
     assert alone.report().headline.startswith(
-        "small took 28.3 ms when it was measured before; 157 ns with every operand from DRAM: "
+        "small: measured 28.3 ms earlier, minimum 157 ns (eager, all operands from DRAM), "
     )
     bare = replace(measured_before(), hardware=bare_profile())
     bare = replace(bare, totals=replace(bare.totals, eager_min_time_s=None))
-    assert facts_of(bare.report())["Measured"].endswith(" by calibrate")
+    assert facts_of(bare.report())["Measured"].endswith(" by roofline calibrate")
     assert bare.report().headline == (
-        "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; no bound"
-        " on time, the hardware's ceilings are unknown)"
+        "resnet-like: measured 28.3 ms earlier, predicted 27 ms (80 % interval 24–31 ms), minimum"
+        " unknown (no ceilings)"
     )

@@ -85,19 +85,20 @@ def test_totals_with_unknown_operators_are_lower_limits(render: Renderer):
 @every_renderer
 def test_a_machine_without_ceilings_has_no_bound_and_says_so(render: Renderer):
     text = render(EXAMPLES["no ceilings"])
-    assert "no bound on time" in text
-    assert "no hardware ceilings" in text.replace("&#39;", "'")
+    assert "minimum unknown (no ceilings)" in text
+    assert "has no ceilings" in text.replace("&#39;", "'")
 
 
 @every_renderer
 def test_a_single_memory_level_is_said_to_be_the_classic_model(render: Renderer):
-    assert "classic roofline model" in render(EXAMPLES["DRAM only"])
+    assert "all operands from DRAM" in render(EXAMPLES["DRAM only"])
 
 
 @every_renderer
 def test_a_top_of_nothing_still_gives_totals(render: Renderer):
-    assert "177 more" not in render(EXAMPLES["resnet"], top=0)
-    assert "176 more" in render(EXAMPLES["resnet"], top=0)
+    text = render(EXAMPLES["resnet"], top=0)
+    assert "177" not in text
+    assert "other" in text and text.count("176") >= 2
 
 
 def test_html_and_markdown_escape_what_models_are_named():
@@ -150,7 +151,7 @@ def test_a_narrow_terminal_loses_columns_not_numbers(width: int):
     plain = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal(EXAMPLES["resnet"], width=width))
     assert max(map(len, plain.splitlines())) <= width
     assert "17.6 ms" in plain
-    assert ("not shown on so narrow a terminal" in plain) == (width <= 120)
+    assert ("Hidden at this width" in plain) == (width <= 120)
 
 
 def test_columns_that_may_be_cut_are_cut_before_others_go():
@@ -166,12 +167,12 @@ def test_columns_that_may_be_cut_are_cut_before_others_go():
     )
     natural = {0: 15, 1: 13, 2: 6, 3: 7}
     assert columns_that_fit(grid, 200) == natural
-    assert columns_that_fit(grid, 15 + 13 + 6 + 7 + 9) == natural
+    assert columns_that_fit(grid, 15 + 13 + 6 + 7 + 6) == natural
     # One character less: of what is left over, the column that lacks the least is served first.
-    assert columns_that_fit(grid, 49) == {0: 14, 1: 13, 2: 6, 3: 7}
-    assert columns_that_fit(grid, 8 + 6 + 6 + 7 + 9) == {0: 8, 1: 6, 2: 6, 3: 7}
-    assert columns_that_fit(grid, 35) == {0: 12, 1: 10, 3: 7}
-    assert columns_that_fit(grid, 20) == {0: 10, 3: 7}
+    assert columns_that_fit(grid, 46) == {0: 14, 1: 13, 2: 6, 3: 7}
+    assert columns_that_fit(grid, 8 + 6 + 6 + 7 + 6) == {0: 8, 1: 6, 2: 6, 3: 7}
+    assert columns_that_fit(grid, 32) == {0: 11, 1: 10, 3: 7}
+    assert columns_that_fit(grid, 19) == {0: 10, 3: 7}
     assert columns_that_fit(grid, 5) == {0: 8, 3: 7}
 
 
@@ -183,9 +184,9 @@ def test_cut_cells_keep_the_end_that_tells():
         rows=(("a_long_operator", "encoder.layer.0.dense"),),
     )
     out = io.StringIO()
-    console = Console(file=out, width=17, force_terminal=True, color_system=None)
+    console = Console(file=out, width=16, force_terminal=True, color_system=None)
     print_report(Report(headline="", blocks=(grid,)), console)
-    assert "a_lon…   …0.dense" in out.getvalue()
+    assert "a_lon…  …0.dense" in out.getvalue()
 
 
 def test_reports_and_pages_need_no_heavy_library():

@@ -290,7 +290,7 @@ def test_a_machine_alone_shades_what_its_library_leaves():
 def test_a_point_above_the_measured_roof_is_still_a_warning():
     axes = drawn(measured(resnet(), 0.5))
     (legend,) = axes.figure.legends
-    assert "faster than its bound" in legend.get_title().get_text()
+    assert "below its minimum time" in legend.get_title().get_text()
     assert not unreached(axes)
 
 

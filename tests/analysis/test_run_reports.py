@@ -24,7 +24,7 @@ from tests.analysis.examples import dram_profile, resnet, small, trained
 
 
 def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
-    return facts_of(analysis.report(View(fused=fused)))
+    return facts_of(analysis.report(View(fused=fused, verbose=True)))
 
 
 def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
@@ -37,7 +37,7 @@ def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
         (Run(), "inference"),
         (Run(device="cuda", channels_last=True), "inference · channels last · operators of cuda"),
         (Run(dtype="bfloat16"), "inference · parameters, buffers and inputs in bfloat16"),
-        (Run(train=True), "training step (without an update)"),
+        (Run(train=True), "training step (no optimizer step)"),
         (
             Run(train=True, optimizer="adamw", loss="its own", autocast="float16"),
             "training step (adamw) · loss: its own · autocast float16",
@@ -51,7 +51,8 @@ def test_how_a_model_was_run_is_said_in_words(run: Run, words: str) -> None:
 def test_a_training_step_is_called_so_and_told_by_phase() -> None:
     """By hand: 650 FLOP, then 640 and 640; bytes 4 * (10 + 32 + 320 + 10) and so on."""
     analysis = trained()
-    assert analysis.report().headline.startswith("A training step of lesson takes ")
+    assert analysis.report().headline.startswith("lesson: minimum ")
+    assert " per training step (eager" in analysis.report().headline
     assert facts(analysis)["Run"] == "training step (sgd) · loss: the output · autocast bfloat16"
     phases = grid_called(analysis, "Phases")
     assert [row[:4] for row in phases.rows] == [
@@ -61,7 +62,7 @@ def test_a_training_step_is_called_so_and_told_by_phase() -> None:
     ]
     assert not phases.sums
     assert grid_called(analysis, "Phases", by="phase").sums[0][:3] == ("total", "3", "1.93 kFLOP")
-    assert "phase" in [each.heading for each in grid_called(analysis, "Operators").columns]
+    assert "Phase" in [each.heading for each in grid_called(analysis, "Top operators").columns]
     assert title_of(analysis).startswith("Roofline of a training step of lesson")
 
 
@@ -87,15 +88,13 @@ def test_phases_have_looks_of_their_own_in_the_picture() -> None:
 def test_memory_says_what_is_held_and_when() -> None:
     """By hand: 330 parameters, 32 inputs, 320 of state, 10 of output, 320 of gradient."""
     text = facts(trained())["Memory"]
-    assert text.startswith("4.05 kB at the peak, in body.fc (matrix product, backward): ")
+    assert text.startswith("4.05 kB peak, in body.fc (backward): ")
     assert (
         "parameters 1.32 kB + inputs 128 B + activations 40 B + gradients 1.28 kB"
         " + optimizer 1.28 kB" in text
     )
     old = facts(replace(small(), peak=None))["Memory"]
-    assert old == (
-        "1.49 kB at the peak · 1.49 kB if nothing were freed · memory capacity not known: sheet"
-    )
+    assert old == ("1.49 kB peak · memory capacity not known: sheet")
 
 
 def with_parts(byte: int | None) -> Analysis:
@@ -112,32 +111,31 @@ def with_parts(byte: int | None) -> Analysis:
 def test_traffic_is_a_range_where_operators_are_made_of_parts() -> None:
     text = facts(with_parts(1000))["Traffic"]
     assert text.startswith(
-        "1.57 kB (up to 2.57 kB: fused operators may pass 1.00 kB between their parts) = "
+        "1.57 kB operands (up to 2.57 kB with data inside fused operators) · DRAM 1.57 kB"
     )
-    assert "(more if 1 fused operator pass" in facts(with_parts(None))["Traffic"]
-    assert facts(with_parts(1000))["Intensity"] == facts(small())["Intensity"]
+    assert "(more inside 1 fused operator: bytes unknown)" in facts(with_parts(None))["Traffic"]
+    assert facts(with_parts(1000))["Operands"] == facts(small())["Operands"]
 
 
 def test_fused_traffic_stands_beside_the_eager_one_and_only_when_asked() -> None:
     analysis = small()
     assert "Fused" not in facts(analysis)
-    assert "fused" not in plain_text(analysis.report())
+    assert "Fused" not in plain_text(analysis.report())
     # The ReLU joins the layer: its reading and writing of 10 elements is no more.
     assert facts(analysis, fused=True)["Fused"] == (
-        "1.49 kB in 1 kernel (eager: 1.57 kB in 2), if chains stay on chip as Inductor or TensorRT"
-        " would keep them; bounds are those of the eager run"
+        "1.49 kB in 1 kernel (eager: 1.57 kB in 2), with operator fusion as in Inductor or TensorRT"
     )
     assert facts(analysis, fused=True)["Traffic"] == facts(analysis)["Traffic"]
     rows = tuple(replace(row, chain=None, fused_bytes=None) for row in analysis.operators)
     old = replace(analysis, operators=rows, totals=replace(analysis.totals, fused_bytes=None))
-    assert facts(old, fused=True)["Fused"] == "not known: analyse the model anew"
+    assert facts(old, fused=True)["Fused"] == "unknown: analyze the model again"
 
 
 @pytest.mark.parametrize("by", ["operator", "module", "type", "phase"])
 def test_every_table_has_a_column_of_fused_bytes_when_asked(by: str) -> None:
     blocks = resnet().report(View(by=by, fused=True)).blocks  # pyright: ignore[reportArgumentType]
     headings = [each.heading for grid in blocks if isinstance(grid, Grid) for each in grid.columns]
-    assert "fused bytes" in headings
+    assert "Fused bytes" in headings
     assert "FLOP" in headings
 
 
@@ -168,16 +166,16 @@ def test_training_fits_the_terminal(by: str, width: int) -> None:
     print_report(trained().report(View(by=by, fused=True)), console)  # pyright: ignore[reportArgumentType]
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= width
-    assert "fused bytes" in text
+    assert "Fused bytes" in text
     if by == "operator":
         assert "body.fc" in text
 
 
 def test_free_operators_are_told_beside_the_types() -> None:
-    grid = grid_called(resnet(), "Types", by="type")
+    grid = grid_called(resnet(), "Operator types", by="type")
     free = sum(row.state is State.FREE for row in resnet().operators)
-    assert grid.sums[-1][:2] == ("free, beside these", str(free))
-    assert len(grid_called(small(), "Types", by="type").sums) == 1
+    assert grid.sums[-1][:2] == ("free (views, allocations)", str(free))
+    assert len(grid_called(small(), "Operator types", by="type").sums) == 1
 
 
 def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
@@ -188,17 +186,13 @@ def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
         at_hand = replace(gpu, memory=sheet_memory()) if profile is gpu else sheet
         return " ".join(roof_notes((), Roof(at_hand, at_hand.threads), run_on))  # pyright: ignore[reportArgumentType]
 
-    assert "torch calls" not in notes(sheet, "cpu")
-    assert "torch calls" not in notes(gpu, "cuda")
-    assert "is a cuda device, but the operators are those that torch calls on a CPU" in notes(
-        gpu, "cpu"
-    )
-    assert "'sheet' is a CPU, but the operators are those that torch calls on cuda" in notes(
-        sheet, "cuda"
-    )
-    assert "on the meta device: on a CPU it may call others" in notes(sheet, "meta")
+    assert "captured for" not in notes(sheet, "cpu")
+    assert "captured for" not in notes(gpu, "cuda")
+    assert "is a cuda device, but operators were captured for a CPU" in notes(gpu, "cpu")
+    assert "'sheet' is a CPU, but operators were captured for cuda" in notes(sheet, "cuda")
+    assert "for the meta device: torch can call others" in notes(sheet, "meta")
     note = other_device_note(replace(gpu, device="mps"))
-    assert note.endswith("on mps it may call others, whose minimum times may be shorter")
+    assert note.endswith("torch can call others, with shorter minimum times, on mps")
 
 
 def sheet_memory():

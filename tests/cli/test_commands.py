@@ -75,7 +75,7 @@ def test_analyze_prints_the_verdict_and_writes_every_format(
     asked = [part for file in files for part in ("-o", str(file))]
     assert run(["analyze", "resnet18", "--hardware", "10980xe", *asked]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("resnet18 takes 1.53 ms with every operand from DRAM")
+    assert captured.out.startswith("resnet18: minimum 1.53 ms per forward pass (eager")
     assert [f"Wrote {file}" for file in files] == captured.err.strip().splitlines()
     assert all(file.stat().st_size > 500 for file in files)
     assert files[3].read_bytes().startswith(b"\x89PNG")
@@ -86,7 +86,7 @@ def test_show_says_what_analyze_said(capsys: pytest.CaptureFixture[str], tmp_pat
     assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
     said = capsys.readouterr().out
     assert run(["show", str(saved)]) == 0
-    assert capsys.readouterr().out == said
+    assert said.startswith(capsys.readouterr().out), "the next steps follow"
 
 
 @pytest.mark.parametrize("time_s", [1e-320, 5e-324, 1e300])

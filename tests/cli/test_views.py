@@ -16,7 +16,7 @@ LESSON = str(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 def test_a_saved_training_step_is_shown_as_a_tree(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", LESSON, "--by", "module", "--depth", "1"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("A training step of Lesson takes ")
+    assert said.startswith("Lesson: minimum ")
     for words in (
         "training step (sgd)",
         "optimizer      1",
@@ -26,7 +26,7 @@ def test_a_saved_training_step_is_shown_as_a_tree(capsys: pytest.CaptureFixture[
     assert "fused" not in said.replace("fused operators", "")
     assert run(["show", LESSON, "--by", "module", "--depth", "0", "--fused"]) == 0
     shallow = capsys.readouterr().out
-    assert "fused bytes" in shallow
+    assert "Fused bytes" in shallow
     assert "\n  linear" not in shallow
 
 
@@ -41,7 +41,7 @@ def test_files_hold_the_same_view(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "&nbsp;&nbsp;linear" in targets["md"].read_text(encoding="utf-8")
     page = targets["html"].read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert "fused bytes" in page
+    assert "Fused bytes" in page
 
 
 def test_a_depth_without_modules_is_refused_in_one_line(

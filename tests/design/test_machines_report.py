@@ -134,7 +134,7 @@ def test_who_knows_which_levels_is_said_once():
     assert text.count("single memory level") == 1
     assert "narrow, wide know a single memory level" in text
     assert "example-2core knows L1 to DRAM" in text
-    assert "hardware 'narrow' knows only DRAM" not in text
+    assert "hardware 'narrow' has ceilings for DRAM only" not in text
 
 
 @everything

@@ -199,7 +199,7 @@ def test_an_analysis_with_findings_shows_them() -> None:
     )
     assert [each.rule for each in analysis.findings] == ["foldable batch norm"]
     titles = [getattr(block, "title", "") for block in analysis.report().blocks]
-    assert "What could be changed" in titles
+    assert "Possible savings" in titles
 
 
 @pytest.mark.parametrize(

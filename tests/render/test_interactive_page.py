@@ -210,8 +210,8 @@ def test_the_colours_are_those_of_all_pictures() -> None:
 
 def test_what_is_said_of_all_machines_is_not_said_again_of_each() -> None:
     page = interactive_page(eight())
-    assert page.count("<dt>Traffic</dt>") == 1
-    assert page.count("<dt>Hardware</dt>") == 8
+    assert page.count("<dt>Compute</dt>") == 1
+    assert page.count("<dt>Machine</dt>") == 8
 
 
 @pytest.mark.parametrize("is_required", [False, True])

@@ -54,10 +54,9 @@ def test_a_name_found_in_several_says_which_was_taken() -> None:
     source = load_model("resnet50")
     assert type(source.module).__module__.startswith("torchvision.")
     assert source.notes == (
-        "resnet50 is also a name of timm; torchvision's was taken"
-        " (write timm:resnet50 for the other)",
+        "note: resnet50 is the model of torchvision; timm also has it (timm:resnet50)",
     )
-    assert "hf:mobilenet_v2 for the other" in load_model("mobilenet_v2").notes[0]
+    assert "(hf:mobilenet_v2)" in load_model("mobilenet_v2").notes[0]
     # Nothing is said where only one is meant.
     assert load_model("torchvision:resnet50").notes == load_model("alexnet").notes == ()
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from roofline.analysis import Analysis, Finding, fit_warnings
 from roofline.analysis.words import (
     basis_words,
-    hardware_fact,
     headline_subject,
+    machine_fact,
     model_fact,
     names_of,
     pass_s,
@@ -132,7 +132,7 @@ class Advice(Result):
 def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield model_fact(analysis)
     yield from run_fact(analysis)
-    yield hardware_fact(analysis, view.today)
+    yield machine_fact(analysis, view)
     said = f"{format_s(analysis.totals.eager_min_time_s)} at least; nothing is predicted here"
     if prediction := analysis.prediction:
         low, high = format_s(prediction.low_s), format_s(prediction.high_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
 from roofline.analysis.grouping import grouping_key
 from roofline.analysis.points import name_of
-from roofline.analysis.report import coverage_text, model_facts
+from roofline.analysis.report import coverage_fact, model_facts
 from roofline.analysis.tables import groups_of_unknown, prediction_cell, unknown_grid
 from roofline.analysis.words import (
     MODEL_ITSELF,
@@ -73,13 +73,12 @@ def machine_blocks(comparison: Comparison, view: View) -> Iterator[Block]:
     _, *rest = comparison.sentences
     if rest:
         facts.append(("In short", " · ".join(rest)))
-    yield KeyValueBlock(lines=tuple(facts))
+    yield KeyValueBlock(lines=(*facts, *coverage_fact(first, view)))
     yield machines_grid(comparison)
     yield from _operator_choices(comparison, view)
     if unknown := groups_of_unknown(first):
         yield unknown_grid(unknown, bounds=False)
     yield from machines_advice_notes(comparison.machine_names, comparison.analyses)
-    yield KeyValueBlock(lines=(("Coverage", coverage_text(first)),))
     yield from warning_notes(_warnings(comparison), view)
 
 

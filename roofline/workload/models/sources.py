@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from roofline.core.text import NOTE
 from roofline.errors import InputError, ModelError, argument, did_you_mean
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import OWN_FORMS, Source, build, get_factory, import_home
@@ -297,8 +298,8 @@ def _from_first_library(name: str, seq: int | None, settings: Settings | None) -
         if others:
             also = " or ".join(f"{PREFIX[each]}:{name}" for each in others)
             notes.append(
-                f"{name} is also a name of {' and '.join(others)}; {library}'s was taken"
-                f" (write {also} for the other)"
+                f"{NOTE}{name} is the model of {library}; {' and '.join(others)} also"
+                f" {'has' if len(others) == 1 else 'have'} it ({also})"
             )
         return replace(source, notes=(*notes, *source.notes))
     if missing:
