@@ -127,7 +127,7 @@ def test_a_sweep_marks_limiters_and_what_does_not_fit() -> None:
 def test_operators_are_shown_where_they_are_asked_for() -> None:
     assert not grids(language(), "Decode: operators")
     shown = [*grids(language(), "Prefill:", top=3), *grids(language(), "Decode:", top=3)]
-    assert len([each for each in shown if "operator" in each.columns[0].heading]) == 2
+    assert len([each for each in shown if each.columns[1].heading == "Op"]) == 2
 
 
 def test_points_are_parts_below_their_roof() -> None:

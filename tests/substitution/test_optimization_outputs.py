@@ -251,7 +251,9 @@ def test_outputs_that_differ_are_warned_of() -> None:
     wrong = replace(predicted().proofs[0], largest_error=0.5)
     found = replace(predicted(), proofs=(wrong,))
     assert grid_of(found, "Equivalence").rows[0][-1] == "NO"
-    notes = next(each for each in found.report().blocks[::-1] if isinstance(each, Notes))
+    notes = next(
+        each for each in found.report().blocks[::-1] if isinstance(each, Notes) and each.lines
+    )
     assert notes.urgent and "error 5.0e-01, limit 1e-10" in notes.lines[0]
 
 
