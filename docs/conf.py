@@ -34,6 +34,8 @@ default_role = "code"
 smartquotes = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Args of the run", "params_style")]
+toc_object_entries = False
 
 html_theme = "furo"
 html_title = f"roofline {release}"

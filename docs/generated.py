@@ -55,7 +55,7 @@ def machines() -> str:
 
 def machine_files() -> Iterable[typing.Any]:
     """Return the files of machines, by name."""
-    return sorted(catalog.bundled_folder().glob("*.toml"))
+    return sorted(catalog.bundled_folder().glob("*.toml"), key=lambda path: path.stem)
 
 
 def machine_row(profile: HardwareProfile) -> Sequence[str]:
@@ -99,9 +99,8 @@ def api() -> str:
     ):
         parts.append(f"## {heading}")
         for name in members:
-            home = f"{getattr(roofline, name).__module__}.{name}"
             option = "\n   :members:" if kind == "autoclass" else ""
-            parts.append(f"### {name}\n\n```{{eval-rst}}\n.. {kind}:: {home}{option}\n```")
+            parts.append(f"### {name}\n\n```{{eval-rst}}\n.. {kind}:: roofline.{name}{option}\n```")
     return "\n\n".join(parts)
 
 
