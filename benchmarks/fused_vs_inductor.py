@@ -29,7 +29,7 @@ from torch import nn
 from torch._inductor.graph import GraphLowering
 
 from roofline.workload.capture.passes import capture
-from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.fusion import FusedOperator, fused_traffic
 from roofline.workload.fusion_kinds import Kind, kind_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.sources import Function
@@ -249,7 +249,7 @@ def _apart(record: OperatorRecord) -> OperatorRecord:
     return record
 
 
-def _kernels_of(fused: Sequence[Fused]) -> int:
+def _kernels_of(fused: Sequence[FusedOperator]) -> int:
     return len({each.chain for each in fused if each.traffic_bytes})
 
 

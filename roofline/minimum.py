@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from roofline.placement import Bound, Placement, Roof
 from roofline.workload.dataflow import Dataflow
-from roofline.workload.fusion import Fused, fused_records
+from roofline.workload.fusion import FusedOperator, fused_records
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import Reuse, trace_residency
 from roofline.workload.rewritings import ModelWork
@@ -43,7 +43,7 @@ class MinimumTimes:
 
 def minimum_times(
     placements: Sequence[Placement],
-    fused: Sequence[Fused],
+    fused: Sequence[FusedOperator],
     work: ModelWork,
     roof: Roof,
     *,
@@ -83,7 +83,7 @@ def minimum_times(
 
 def kernel_minimums(
     placements: Sequence[Placement],
-    fused: Sequence[Fused],
+    fused: Sequence[FusedOperator],
     roof: Roof,
     *,
     flow: Dataflow | None = None,

@@ -101,10 +101,10 @@ class Roof(MachineRoof):
         the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
         """
         of_products, of_any = self.ceilings_of(record, compute_as)
-        min_flop = self._least_flop(record)
+        min_flop = self._min_flop(record)
         if min_flop is None or of_products is None or of_any is None:
             return None
-        direct_flop = record.work.min_product_flop or 0
+        direct_flop = record.work.min_mac_flop or 0
         return (
             (self.least_share(record) * direct_flop / of_products.flop_per_s, of_products),
             (min_flop / of_any.flop_per_s, of_any),
@@ -114,7 +114,7 @@ class Roof(MachineRoof):
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[float | None, ComputeRoof | None]:
         """The seconds that an operator's arithmetic takes at least, and the ceiling binding."""
-        if self._least_flop(record) == 0:
+        if self._min_flop(record) == 0:
             return 0.0, self.ceilings_of(record, compute_as)[1]
         times = self.compute_times(record, compute_as)
         return (None, None) if times is None else max(times, key=lambda each: each[0])
@@ -124,17 +124,17 @@ class Roof(MachineRoof):
         """The algorithms of convolutions that bounds allow, in words."""
         return ALGORITHMS if self.profile.device == "cuda" else "direct algorithm"
 
-    def _least_flop(self, record: OperatorRecord) -> int | None:
+    def _min_flop(self, record: OperatorRecord) -> int | None:
         """The FLOP that no kernel of the machine's library (cuDNN, MIOpen) can avoid."""
         is_cuda = self.profile.device == "cuda"
         return min_flop_of_algorithms(record) if is_cuda else record.work.min_flop
 
     def least_share(self, record: OperatorRecord) -> float:
         """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
-        direct_flop = record.work.min_product_flop
+        direct_flop = record.work.min_mac_flop
         if not direct_flop:
             return 1.0
-        spared_flop = (record.work.min_flop or 0) - (self._least_flop(record) or 0)
+        spared_flop = (record.work.min_flop or 0) - (self._min_flop(record) or 0)
         return max(0, direct_flop - spared_flop) / direct_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:
@@ -152,7 +152,7 @@ class Roof(MachineRoof):
         for level, held_bytes in zip(self.profile.memory, self.held_bytes, strict=True):
             byte[level.name] = crossing
             if held_bytes is not None:
-                crossing = sum(reuse.beyond(held_bytes) for reuse in reuses)
+                crossing = sum(reuse.bytes_beyond(held_bytes) for reuse in reuses)
         return byte
 
     def memory_bound(

@@ -14,7 +14,7 @@ from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model
 from roofline.pipeline.runs import CapturedPass, captured_pass
 from roofline.placement import Bound, Roof, place
 from roofline.run import RunOptions
-from roofline.workload.fusion import Fused, fused_records, fused_traffic
+from roofline.workload.fusion import FusedOperator, fused_records, fused_traffic
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import trace_residency
 from roofline.workload.rewritings import ModelWork, model_work
@@ -207,7 +207,7 @@ def captured(name: str, *, train: bool = False) -> CapturedPass:
 
 
 @cache
-def worked_out(name: str, *, train: bool) -> tuple[tuple[Fused, ...], ModelWork]:
+def worked_out(name: str, *, train: bool) -> tuple[tuple[FusedOperator, ...], ModelWork]:
     records = captured(name, train=train).capture.records
     return fused_traffic(records), model_work(records)
 

@@ -14,7 +14,7 @@ from roofline.latency.prediction import Prediction
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes
 from roofline.placement import Bound, Placement
-from roofline.workload.fusion import Fused
+from roofline.workload.fusion import FusedOperator
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
@@ -157,7 +157,7 @@ _NUMBERS = names_of_numbers(OperatorRow)
 
 def row_of(
     placement: Placement,
-    fused: Fused | None = None,
+    fused: FusedOperator | None = None,
     fused_min_time_s: float | None = None,
     prediction: Prediction | None = None,
     sample: Sample | None = None,

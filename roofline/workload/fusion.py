@@ -43,7 +43,7 @@ _SEARCH_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
+class FusedOperator:
     """One operator in fused kernels.
 
     ``chain`` is the index of the first operator of its kernel. ``traffic_bytes`` is the traffic of
@@ -83,7 +83,7 @@ class _Kernel:
 
 def fused_traffic(
     records: Sequence[OperatorRecord], flow: Dataflow | None = None, *, only_chains: bool = False
-) -> tuple[Fused, ...]:
+) -> tuple[FusedOperator, ...]:
     """Return the remaining traffic of every operator in fused kernels, in order.
 
     No operator moves more bytes than unfused. Free operators move nothing and belong to no kernel.
@@ -94,7 +94,7 @@ def fused_traffic(
 
 
 def fused_records(
-    records: Sequence[OperatorRecord], fused: Sequence[Fused], flow: Dataflow | None = None
+    records: Sequence[OperatorRecord], fused: Sequence[FusedOperator], flow: Dataflow | None = None
 ) -> tuple[tuple[tuple[int, ...], OperatorRecord], ...]:
     """Return the kernels of a pass in an executable order, each as one operator.
 
@@ -136,7 +136,7 @@ def fused_records(
 
 
 def _in_order(
-    members: Mapping[int, Sequence[int]], fused: Sequence[Fused], flow: Dataflow
+    members: Mapping[int, Sequence[int]], fused: Sequence[FusedOperator], flow: Dataflow
 ) -> list[int]:
     """Return the chains in topological order, ties by first operator."""
     needs: dict[int, set[int]] = {chain: set() for chain in members}
@@ -434,12 +434,12 @@ class _Fusion:
                 used |= {v for _, v, _ in again if v is not None and self._is_made_by(kernel, v)}
         return live
 
-    def fused(self) -> tuple[Fused, ...]:
+    def fused(self) -> tuple[FusedOperator, ...]:
         seen: dict[_Kernel, set[tuple[object, ...]]] = {}
         return tuple(
             self._fused(index, kernel, seen.setdefault(kernel, set()))
             if kernel is not None and self._live[index]
-            else Fused(
+            else FusedOperator(
                 chain=index if kernel is None else kernel.members[0],
                 traffic_bytes=0,
                 is_folded=index in self._constant,
@@ -448,7 +448,9 @@ class _Fusion:
             for index, kernel in enumerate(self._kernels)
         )
 
-    def _fused(self, index: int, kernel: _Kernel, already: set[tuple[object, ...]]) -> Fused:
+    def _fused(
+        self, index: int, kernel: _Kernel, already: set[tuple[object, ...]]
+    ) -> FusedOperator:
         is_product = self._kinds[index] is Kind.PRODUCT
         gone, placed = self._folded.get(index, frozenset()), self._in_place.get(index, set())
         reads: list[TensorSpec] = []
@@ -471,7 +473,7 @@ class _Fusion:
             )
         ]
         byte = sum(spec.byte for spec in (*reads, *writes))
-        return Fused(
+        return FusedOperator(
             chain=kernel.members[0],
             # The sources of a recomputed operand may be slightly larger than the operand.
             traffic_bytes=min(byte, self._records[index].work.traffic_bytes),

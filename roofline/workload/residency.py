@@ -37,7 +37,7 @@ class Reuse:
     byte: int
     distance_bytes: int | None
 
-    def beyond(self, capacity_bytes: int) -> int:
+    def bytes_beyond(self, capacity_bytes: int) -> int:
         """Return the bytes that a memory of `capacity_bytes` must fetch from beyond itself."""
         if self.distance_bytes is None:
             return self.byte

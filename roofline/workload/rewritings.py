@@ -55,7 +55,7 @@ def model_work(records: Sequence[OperatorRecord], flow: Dataflow | None = None) 
     if any(record.phase != "forward" for record in records):
         for n in working:
             memory.touch(n, records[n], records[n].inputs)
-        products = [(records[n], records[n].work.min_product_flop or 0) for n in working]
+        products = [(records[n], records[n].work.min_mac_flop or 0) for n in working]
     else:
         regions = _Regions(records=records, made_by=made_by, constants=constants)
         for n in working:
@@ -371,7 +371,7 @@ class _Product:
         weight, attributes = self.weight, self.record.attributes
         (result,) = self.record.outputs
         numbers = (
-            self.record.work.min_product_flop or 0,
+            self.record.work.min_mac_flop or 0,
             weight.byte,
             self.given.distinct_elements,
             result.elements,
@@ -471,7 +471,7 @@ class _Regions:
             else:
                 self.edges[n] = links
         else:
-            self.others.append((record, record.work.min_product_flop or 0))
+            self.others.append((record, record.work.min_mac_flop or 0))
             for spec in data:
                 self.kept.update(far for far, _ in self._links(n, [spec]))
             return
@@ -512,7 +512,7 @@ class _Regions:
         uses = Counter(each.weight.storage for each in self.products.values())
         for group in self._groups():
             products = {n: self.products[n] for n in group.edges if n in self.products}
-            flop = {n: each.record.work.min_product_flop or 0 for n, each in products.items()}
+            flop = {n: each.record.work.min_mac_flop or 0 for n, each in products.items()}
             if len(products) > 1:
                 min_flop, weight_bytes = min_merged_work(group)
                 if min_flop < sum(flop.values()):

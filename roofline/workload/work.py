@@ -51,7 +51,7 @@ class Work:
             object.__setattr__(self, "min_macs", min_macs)
 
     @property
-    def min_product_flop(self) -> int | None:
+    def min_mac_flop(self) -> int | None:
         """FLOP of the MACs that no kernel can avoid, or None."""
         return None if self.min_macs is None else FLOP_PER_MAC * self.min_macs
 

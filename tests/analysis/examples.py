@@ -35,7 +35,7 @@ from roofline.machine.hardware import (
     Provenance,
 )
 from roofline.placement import Pass, Roof, place, roof_notes
-from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.fusion import FusedOperator, fused_traffic
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.residency import Residency, trace_residency
 from roofline.workload.tensors import Role, TensorSpec
@@ -208,9 +208,9 @@ class Network:
     phase: Phase = "forward"
     storages: int = 0
     persistent: dict[int, TensorSpec] = field(default_factory=dict[int, TensorSpec])
-    _flows: tuple[tuple[OperatorRecord, ...], Residency, tuple[Fused, ...]] | None = None
+    _flows: tuple[tuple[OperatorRecord, ...], Residency, tuple[FusedOperator, ...]] | None = None
 
-    def flows(self) -> tuple[Residency, tuple[Fused, ...]]:
+    def flows(self) -> tuple[Residency, tuple[FusedOperator, ...]]:
         """Reuses and fused traffic, which no machine changes: found once for several machines."""
         records = tuple(self.records)
         if self._flows is None or self._flows[0] != records:

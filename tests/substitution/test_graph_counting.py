@@ -172,7 +172,7 @@ def _bag(found: Sequence[OperatorRecord]) -> Counter[tuple[Any, ...]]:
 
 def _beyond(found: Sequence[OperatorRecord], capacity_bytes: int) -> int:
     steady = trace_residency(found).steady
-    return sum(each.beyond(capacity_bytes) for row in steady for each in row)
+    return sum(each.bytes_beyond(capacity_bytes) for row in steady for each in row)
 
 
 @pytest.mark.parametrize("name", _MODELS)
@@ -294,7 +294,7 @@ def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
     # 1 KiB read and 1 KiB written a pass, of which 4 KiB of a cache hold all, but not behind 4 KiB.
     assert _beyond(alone.records, 4096) == 0
     steady = trace_residency(counted.records).steady[0]
-    assert sum(each.beyond(4096) for each in steady) == 2048
+    assert sum(each.bytes_beyond(4096) for each in steady) == 2048
 
 
 def test_nodes_of_records() -> None:

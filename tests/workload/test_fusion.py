@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from roofline.workload.capture.passes import capture
-from roofline.workload.fusion import Fused, fused_records, fused_traffic
+from roofline.workload.fusion import FusedOperator, fused_records, fused_traffic
 from roofline.workload.inputs import resolve_inputs
 from roofline.workload.models.sources import load_model
 from roofline.workload.operators import OperatorRecord, State
@@ -475,7 +475,7 @@ def programs(draw: st.DrawFn, *, parts: bool = True, in_place: bool = True) -> l
     return records
 
 
-def needed(records: Sequence[OperatorRecord], fused: Sequence[Fused]) -> int:
+def needed(records: Sequence[OperatorRecord], fused: Sequence[FusedOperator]) -> int:
     """What kernels must move, byte by byte, if each reads and writes what others need just once.
 
     Nothing is computed twice there, or in its place.

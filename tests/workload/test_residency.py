@@ -190,8 +190,8 @@ def test_no_order_of_touching_lets_a_cache_of_what_was_used_last_fetch_less(
             if len(cache) > capacity:
                 written_back += cache.pop(0) in dirty
         first, again = of_reads_and_writes(reuses, access)
-        assert sum(each.beyond(capacity) for each in first) <= misses
-        assert sum(each.beyond(capacity) for each in again) <= written_back
+        assert sum(each.bytes_beyond(capacity) for each in first) <= misses
+        assert sum(each.bytes_beyond(capacity) for each in again) <= written_back
 
 
 @given(programs(), st.integers(1, 30))
@@ -203,7 +203,7 @@ def test_the_best_order_fetches_exactly_that(records: list[OperatorRecord], capa
         newest_first = sorted(toucher, key=lambda each: (-toucher[each], each not in needed))
         missing = needed - set(newest_first[:capacity])
         first, _ = of_reads_and_writes(reuses, access)
-        assert sum(each.beyond(capacity) for each in first) == len(missing)
+        assert sum(each.bytes_beyond(capacity) for each in first) == len(missing)
         toucher |= dict.fromkeys(access.touched, now)
 
 
@@ -229,7 +229,7 @@ def test_no_policy_fetches_less_in_a_pass_than_all_but_its_capacity(
     cold, steady = ([b for each in rows for b in each.touched] for rows in accesses(records))
     fetched = sum(optimal_misses(cold + steady, capacity)[len(cold) :])
     assert fetched >= len(set(steady)) - capacity
-    model = sum(r.beyond(capacity) for row in trace_residency(records).steady for r in row)
+    model = sum(r.bytes_beyond(capacity) for row in trace_residency(records).steady for r in row)
     assert model >= len(set(steady)) - capacity
 
 
@@ -238,7 +238,7 @@ def test_a_policy_that_knows_the_future_may_fetch_less() -> None:
     weights = [i8(n, 4, Role.PARAMETER) for n in range(2)]
     records = [record([each], []) for each in weights]
     steady = trace_residency(records).steady
-    assert [reuse.beyond(6) for row in steady for reuse in row] == [2, 2]
+    assert [reuse.bytes_beyond(6) for row in steady for reuse in row] == [2, 2]
     steps = [byte for rows in accesses(records) for each in rows for byte in each.touched]
     assert sum(optimal_misses(steps, 6)[8:]) == 2
 
@@ -262,7 +262,7 @@ def test_what_is_read_and_written_crosses_twice_but_for_what_the_cache_can_hold(
     x, y = i8(0, 10, Role.INPUT), i8(1, 10, Role.INPUT)
     (reuses,) = trace_residency([record([x, y], [x])]).steady
     assert reuses == (Reuse(20, 20), Reuse(10, 10))
-    assert [each.beyond(4) for each in reuses] == [16, 6]
+    assert [each.bytes_beyond(4) for each in reuses] == [16, 6]
 
 
 @given(programs())
@@ -311,15 +311,15 @@ def test_more_capacity_never_fetches_more(records: list[OperatorRecord], a: int,
     for rows in (found.cold, found.steady):
         for reuses in rows:
             for reuse in reuses:
-                assert 0 <= reuse.beyond(large) <= reuse.beyond(small) <= reuse.byte
+                assert 0 <= reuse.bytes_beyond(large) <= reuse.bytes_beyond(small) <= reuse.byte
 
 
 def test_the_definition_on_one_operand() -> None:
     """100 bytes last touched 130 bytes ago: of a 64-byte memory, 66 come from beyond."""
-    assert Reuse(100, 130).beyond(64) == 66
-    assert Reuse(100, 130).beyond(16) == 100
-    assert Reuse(100, 130).beyond(130) == 0
-    assert Reuse(100, None).beyond(10**12) == 100
+    assert Reuse(100, 130).bytes_beyond(64) == 66
+    assert Reuse(100, 130).bytes_beyond(16) == 100
+    assert Reuse(100, 130).bytes_beyond(130) == 0
+    assert Reuse(100, None).bytes_beyond(10**12) == 100
 
 
 def test_first_pass_is_cold_and_second_finds_what_the_first_left() -> None:

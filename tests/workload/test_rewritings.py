@@ -420,8 +420,8 @@ def test_nothing_of_bert_can_be_merged():
 
 def products_of(record: OperatorRecord) -> int:
     """Of these kinds of products, all that must be done; `test_least_products` counts them."""
-    assert record.work.min_product_flop is not None
-    return record.work.min_product_flop
+    assert record.work.min_mac_flop is not None
+    return record.work.min_mac_flop
 
 
 RULES = ("all", "safe", "sum-convolutions", "absorb-residual", "enlarge-and-merge", "merge-gates")

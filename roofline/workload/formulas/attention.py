@@ -113,7 +113,7 @@ BYTE = (
 class Heads:
     """Heads of all samples: `rows` times so many queries, and their pairs with keys.
 
-    ``pairs`` counts the full rectangle, ``least_pairs`` the pairs that must be computed; ``band``
+    ``pairs`` counts the full rectangle, ``min_pairs`` the pairs that must be computed; ``band``
     describes them if lengths are known. ``features`` is the length of query and key vectors,
     ``values`` that of value vectors, ``dtype`` the type of the queries.
     """
@@ -121,7 +121,7 @@ class Heads:
     rows: int
     queries: int
     pairs: int
-    least_pairs: int
+    min_pairs: int
     band: Band | None
     features: int
     values: int
@@ -147,7 +147,7 @@ def uniform_heads(rows: int, band: Band, features: int, values: int, dtype: DTyp
         rows=rows,
         queries=band.queries,
         pairs=band.queries * band.keys,
-        least_pairs=band.pairs,
+        min_pairs=band.pairs,
         band=band,
         features=features,
         values=values,
@@ -170,7 +170,7 @@ def count_attention(heads: Heads, *, is_masked: bool = False, operations: int = 
     if heads.band is not None and not is_masked:
         # A query divides its probabilities (visible keys) or its output (length of a value).
         divisions = heads.band.capped(heads.values)
-        exponentials = 2 * heads.least_pairs - heads.band.seeing_queries + divisions
+        exponentials = 2 * heads.min_pairs - heads.band.seeing_queries + divisions
     # With fewer keys than queries, some queries of packed sequences have no key.
     softmax = max(
         heads.scores * SOFTMAX_FLOP - 2 * heads.all_queries, heads.scores * TRANSCENDENTAL_FLOP
@@ -178,7 +178,7 @@ def count_attention(heads: Heads, *, is_masked: bool = False, operations: int = 
     count = from_macs(
         heads.scores * vectors,
         softmax + heads.scores * operations,
-        heads.rows * heads.least_pairs * vectors,
+        heads.rows * heads.min_pairs * vectors,
     )
     count = count.plus(0, heads.rows * exponentials)
     return replace(count, internal_bytes=heads.internal_bytes(2, 2))

@@ -42,7 +42,7 @@ class Packed(NamedTuple):
     longest_keys: int
     is_self: bool = False
 
-    def least_pairs(self, is_causal: bool) -> int:
+    def min_pairs(self, is_causal: bool) -> int:
         """Minimum number of pairs; 0 for a causal mask, except in self-attention.
 
         If all had the maximum length, there would be ``queries * longest_keys`` pairs; at most
@@ -56,14 +56,14 @@ class Packed(NamedTuple):
             return (fewest + self.queries + 1) // 2 if is_causal else fewest
         return 0 if is_causal else max(fewest, 0)
 
-    def heads(self, query: Tensor, value: Tensor, least_pairs: int) -> Heads:
+    def heads(self, query: Tensor, value: Tensor, min_pairs: int) -> Heads:
         """Return the heads of packed (sequence, heads, features); a row is all sequences of one."""
         most_pairs = min(self.queries * self.longest_keys, self.keys * self.longest_queries)
         return Heads(
             rows=query.shape[-2],
             queries=self.queries,
             pairs=most_pairs,
-            least_pairs=least_pairs,
+            min_pairs=min_pairs,
             band=None,
             features=query.shape[-1],
             values=value.shape[-1],
@@ -98,7 +98,7 @@ def _packed(
         and (begin.storage, begin.offset_bytes)
         == (begin_of_keys.storage, begin_of_keys.offset_bytes),
     )
-    least = 0 if is_causal is None else lengths.least_pairs(is_causal)
+    least = 0 if is_causal is None else lengths.min_pairs(is_causal)
     return lengths.heads(query, value, least)
 
 
@@ -171,7 +171,7 @@ def flash_attention(
         elements = dict.fromkeys(("key", "value"), sequences * max_k * math.prod(key.shape[-2:]))
     min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
-        heads = replace(heads, least_pairs=0, band=None)
+        heads = replace(heads, min_pairs=0, band=None)
         min_elements = untouched("key", "value")
     operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
     count = add_scale(count_attention(heads, operations=operations), heads, scale)
@@ -236,7 +236,7 @@ def efficient_attention(
     heads = efficient_heads(query, key, value, **given)
     min_elements = needed_elements(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
-        heads = replace(heads, least_pairs=0, band=None)
+        heads = replace(heads, min_pairs=0, band=None)
         min_elements = untouched("key", "value")
     count = _count_kernel(heads, bias, output[1], dropout_p, scale)
     return replace(count, min_elements=min_elements)
@@ -332,13 +332,13 @@ def _backward(
     scales = (1 + for_query) * queries * heads.features if scale != 1 else 0
     added_up = heads.scores - mask.elements if for_mask and mask is not None else 0
     has_softmax = heads.band is not None and mask is None
-    softmax = heads.rows * heads.least_pairs * (1 + for_scores) if has_softmax else 0
+    softmax = heads.rows * heads.min_pairs * (1 + for_scores) if has_softmax else 0
     rectangles = 2 + 2 * for_scores
     byte = heads.internal_bytes(rectangles, rectangles)
     count = from_macs(
         heads.scores * vectors,
         heads.scores * each + scales + max(added_up, 0) - softmax,
-        heads.rows * heads.least_pairs * vectors,
+        heads.rows * heads.min_pairs * vectors,
     )
     return replace(
         count.plus(softmax + sums),

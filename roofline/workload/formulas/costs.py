@@ -38,7 +38,7 @@ class Cost:
         return self.simple + self.functions * TRANSCENDENTAL_FLOP
 
     @property
-    def least_operations(self) -> int:
+    def min_operations(self) -> int:
         """Operations that cannot be avoided, 1 per function."""
         return self.simple + self.functions if self.least is None else self.least
 
@@ -47,16 +47,16 @@ class Cost:
         return Cost(
             self.simple + other.simple,
             self.functions + other.functions,
-            self.least_operations + other.least_operations,
+            self.min_operations + other.min_operations,
         )
 
     __radd__ = __add__
 
     def __rmul__(self, times: int) -> Cost:
-        return Cost(self.simple * times, self.functions * times, self.least_operations * times)
+        return Cost(self.simple * times, self.functions * times, self.min_operations * times)
 
     def flop(self, times: int = 1) -> Flop:
-        return Flop(other=times * self.operations, least=times * self.least_operations)
+        return Flop(other=times * self.operations, least=times * self.min_operations)
 
 
 def cost(of: Cost | int) -> Cost:

@@ -180,7 +180,7 @@ def softmax(
     each, row = of
     rows = rows_along(output, -1 if dim is None else dim)
     count = elementwise(arguments, output, each)
-    return count.plus(rows * row.operations, rows * row.least_operations)
+    return count.plus(rows * row.operations, rows * row.min_operations)
 
 
 def masked_softmax(of: tuple[Cost | int, Cost], **arguments: Any) -> Flop:

@@ -185,7 +185,7 @@ def _scattered(
     names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
     dimensions = len(names)
     elements = math.prod(output.shape[:-dimensions])
-    parts = least_parts = grad_output.elements
+    parts = min_parts = grad_output.elements
     for size, outputs, name in zip(
         output.shape[-dimensions:], grad_output.shape[-dimensions:], names, strict=True
     ):
@@ -193,13 +193,13 @@ def _scattered(
         elements *= receivers(size, outputs, scale, mode, align_corners)
         parts *= _NEIGHBORS[mode]
         is_kept = size == outputs and (mode == LINEAR or scale == 1)
-        least_parts *= 1 if is_kept else _NEIGHBORS[mode]
+        min_parts *= 1 if is_kept else _NEIGHBORS[mode]
     # Each weighted part takes a product.
     each = 2 if mode in (LINEAR, CUBIC) else 1
     copied = output.shape == grad_output.shape
     return Flop(
         other=each * parts - elements,
-        least=0 if copied else max(0, each * least_parts - elements),
+        least=0 if copied else max(0, each * min_parts - elements),
     )
 
 
