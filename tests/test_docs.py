@@ -37,6 +37,16 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert not broken
 
 
+_FILE = re.compile(r"(?<![\w/.])(?:benchmarks|hwprofiles|roofline|scripts|tests)/[\w/.*-]*\w")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_named_files_exist(page: Path) -> None:
+    names = set(_FILE.findall(page.read_text(encoding="utf-8")))
+    named_later = {name for name in names if "NAME" in name}
+    assert [each for each in sorted(names - named_later) if not list(ROOT.glob(each))] == []
+
+
 def test_every_picture_is_shown() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     pictures = [each.name for each in sorted((ROOT / "docs" / "images").iterdir())]
