@@ -16,13 +16,10 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import io
 import os
-import pickle
 import platform
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from roofline.analysis import InputSpec
-from roofline.core.files import write_atomically
-from roofline.errors import InputError
+from roofline.pipeline import cache
 from roofline.run import Run, RunOptions, libraries_are_untouched
 from roofline.workload.operators import Capture
 from roofline.workload.residency import Residency, trace_residency
@@ -188,9 +184,6 @@ def arguments_of(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, An
 Kept = tuple[str, tuple[InputSpec, ...], tuple[str, ...], Capture]
 """What stays of a model after its capture: its name, its inputs, notes, and its records."""
 
-MAX_BYTES = 256 * 2**20
-"""Size of the folder, above which the captures go that were not used for the longest time."""
-
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 _NAME = re.compile(r"(?:(?:torchvision|timm|hf):[\w.-]+|[\w-]+)", re.ASCII)
 """Names of library models. Bare ones with a dot could be files."""
@@ -199,15 +192,11 @@ _ENVIRONMENT = re.compile(
     # Importing torch sets where its own caches lie.
     r"(?!\w*CACHE)(?:TORCH|PYTORCH|ATEN|DNNL|ONEDNN|MKL|TIMM|TRANSFORMERS|CUDA)\w*"
 )
-_DEFINED_BY = ("workload", "core", "run.py", "errors.py", "pipeline/runs.py")
+_DEFINED_BY = (
+    *("workload", "core", "run.py", "errors.py"),
+    *("pipeline/runs.py", "pipeline/cache.py"),
+)
 """Sources of this package that a capture follows from."""
-
-
-def folder() -> Path:
-    """Return where captures are kept."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("roofline", appauthor=False)) / "captures"
 
 
 def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Path | None:
@@ -219,7 +208,7 @@ def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Pat
     is_declared = options.loss is None and not callable(options.optimizer)
     if (
         options.no_cache
-        or os.environ.get("ROOFLINE_NO_CACHE")
+        or cache.is_off()
         or not _is_of_library(model)
         or not is_declared
         or not _is_plain(inputs)
@@ -231,78 +220,23 @@ def file_of(model: object, inputs: object, options: RunOptions, run: Run) -> Pat
         return None
     sizes = (options.batch, options.seq, options.scale_gradients)
     environment = sorted(each for each in os.environ.items() if _ENVIRONMENT.fullmatch(each[0]))
-    parts = (model, inputs, sizes, run, environment, packages, _own_sources(), _processor())
-    digest = hashlib.sha256(repr(parts).encode("utf-8", "backslashreplace")).hexdigest()
-    return folder() / f"{digest}.capture"
+    parts = (model, inputs, sizes, run, environment, packages, _processor())
+    return cache.file_of("capture", parts, sources=_DEFINED_BY)
 
 
 def read(file: Path) -> Kept | None:
     """Return the capture in a file; None where there is none that is whole."""
-    try:
-        data = file.read_bytes()
-        digest, packed = data[:32], data[32:]
-        if hashlib.sha256(packed).digest() != digest:
+    match cache.read(file):
+        case (_, _, _, Capture()) as found:
+            return cast("Kept", found)
+        case _:
             return None
-        found = _Reader(io.BytesIO(zlib.decompress(packed))).load()
-    # A file may hold anything, and fail in any way.
-    except Exception:
-        return None
-    with contextlib.suppress(OSError):
-        # The newest are the last to go.
-        os.utime(file)
-    is_kept = isinstance(found, tuple) and isinstance(found[-1], Capture)
-    return cast("Kept", found) if is_kept else None
 
 
 def keep(file: Path, kept: Kept) -> None:
-    """Write a capture, where the installed packages are as they were published.
-
-    A capture that cannot be written is not kept, without a word: the next one takes its time.
-    """
-    if not all(map(_is_unchanged, _PACKAGES)):
-        return
-    content = pickle.dumps(kept, protocol=5)
-    try:
-        _Reader(io.BytesIO(content)).load()
-    except pickle.UnpicklingError:
-        # It holds what could not be read again without torch.
-        return
-    packed = zlib.compress(content, 1)
-    with contextlib.suppress(OSError, InputError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(file, hashlib.sha256(packed).digest() + packed, overwrite=True)
-        _make_room(file.parent)
-
-
-def _make_room(place: Path) -> None:
-    """Remove the captures that were not used for the longest time, above `MAX_BYTES`."""
-    found = [(each.stat(), each) for each in place.glob("*.capture")]
-    total = sum(state.st_size for state, _ in found)
-    for state, each in sorted(found, key=lambda pair: pair[0].st_mtime_ns):
-        if total <= MAX_BYTES:
-            return
-        each.unlink(missing_ok=True)
-        total -= state.st_size
-
-
-_RECORDS = frozenset(
-    (
-        *("roofline.core.dtypes", "roofline.run"),
-        *("roofline.workload.operators", "roofline.workload.tensors", "roofline.workload.work"),
-    )
-)
-"""Modules of the classes that captures are made of, which do nothing when they are made."""
-
-
-class _Reader(pickle.Unpickler):
-    """Reads records alone: a file that names anything else is refused."""
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        if module in _RECORDS and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type):
-                return cast("Any", found)
-        raise pickle.UnpicklingError(f"{module}.{name}")
+    """Write a capture, where the installed packages are as they were published."""
+    if all(map(_is_unchanged, _PACKAGES)):
+        cache.keep(file, kept)
 
 
 def _is_of_library(model: object) -> bool:
@@ -348,19 +282,6 @@ def has_defaults() -> bool:
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
     )
-
-
-@functools.cache
-def _own_sources() -> str:
-    """Return a digest of the sources that captures follow from."""
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for part in _DEFINED_BY:
-        place = package / part
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(file.relative_to(package).as_posix().encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 @functools.cache

@@ -18,7 +18,7 @@ import torch
 
 import roofline
 from roofline.latency.store import Store
-from roofline.pipeline import runs
+from roofline.pipeline import cache, runs
 from roofline.pipeline.runs import file_of
 from roofline.run import RunOptions, libraries_are_untouched
 from roofline.workload.formulas import registry
@@ -74,14 +74,14 @@ print(text)
 def test_a_call_after_torch_was_imported_reads_and_keeps_nothing() -> None:
     """Hooks and patches of whoever imported it may change any model."""
     kept = roofline.analyze("alexnet", hardware=MACHINE)
-    (file,) = runs.folder().iterdir()
+    (file,) = cache.folder("capture").iterdir()
     libraries_are_untouched.set(None)
     with torch.nn.modules.module.register_module_forward_hook(lambda *given: given[-1] * 2):
         hooked = roofline.analyze("alexnet", hardware=MACHINE)
         file.unlink()
         assert roofline.analyze("alexnet", hardware=MACHINE) == hooked
     assert len(hooked.operators) > len(kept.operators)
-    assert not list(runs.folder().iterdir())
+    assert not list(cache.folder("capture").iterdir())
 
 
 def test_a_command_keeps_its_models_until_it_runs_code_of_the_user(tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_a_command_keeps_its_models_until_it_runs_code_of_the_user(tmp_path: Pat
     def compare(*models: str) -> int:
         command = [sys.executable, "-m", "roofline", "compare", *models, "--hardware", MACHINE]
         subprocess.run(command, capture_output=True, check=True)
-        return len(list(runs.folder().iterdir())) if runs.folder().exists() else 0
+        return (
+            len(list(cache.folder("capture").iterdir())) if cache.folder("capture").exists() else 0
+        )
 
     assert compare(f"{model}:Net", "alexnet", "--input", "1x3x64x64") == 0
     assert compare("alexnet", "resnet18") == 2
@@ -99,9 +101,9 @@ def test_a_command_keeps_its_models_until_it_runs_code_of_the_user(tmp_path: Pat
 
 def test_no_cache_reads_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     roofline.analyze("alexnet", hardware=MACHINE, no_cache=True)
-    assert not runs.folder().exists()
+    assert not cache.folder("capture").exists()
     roofline.analyze("alexnet", hardware=MACHINE)
-    assert len(list(runs.folder().iterdir())) == 1
+    assert len(list(cache.folder("capture").iterdir())) == 1
     monkeypatch.setattr(runs, "read", lambda _: pytest.fail("was read"))
     roofline.analyze("alexnet", hardware=MACHINE, no_cache=True)
 
@@ -274,7 +276,7 @@ def _packed(value: object) -> bytes:
 )
 def test_damaged_and_hostile_files_are_captured_again(content: bytes) -> None:
     fresh = roofline.analyze("alexnet", hardware=MACHINE)
-    (file,) = runs.folder().iterdir()
+    (file,) = cache.folder("capture").iterdir()
     good = file.read_bytes()
     file.write_bytes(content)
     assert runs.read(file) is None
@@ -286,21 +288,21 @@ def test_damaged_and_hostile_files_are_captured_again(content: bytes) -> None:
 
 def test_no_class_is_read_that_does_something_when_it_is_made() -> None:
     with pytest.raises(pickle.UnpicklingError, match=r"roofline\.latency\.store\.Store"):
-        runs._Reader(io.BytesIO(pickle.dumps(Store))).load()
+        cache._Reader(io.BytesIO(pickle.dumps(Store))).load()
 
 
 def test_the_folder_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     roofline.analyze("resnet18", hardware=MACHINE)
-    (first,) = runs.folder().iterdir()
-    monkeypatch.setattr(runs, "MAX_BYTES", first.stat().st_size)
+    (first,) = cache.folder("capture").iterdir()
+    monkeypatch.setitem(cache.MAX_BYTES, "capture", first.stat().st_size)
     roofline.analyze("alexnet", hardware=MACHINE)
-    (second,) = runs.folder().iterdir()
+    (second,) = cache.folder("capture").iterdir()
     assert first != second
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.folder().parent.mkdir(parents=True)
-    runs.folder().write_text("a file")
+    cache.folder("capture").parent.mkdir(parents=True)
+    cache.folder("capture").write_text("a file")
     assert roofline.analyze("alexnet", hardware=MACHINE).operators
 
 
