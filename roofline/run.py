@@ -247,7 +247,7 @@ class RunOptions:
         default=False, metadata=_help("Minimum times of a first pass, with cold caches.")
     )
     no_cache: bool = field(
-        default=False, metadata=_help("Capture a library model again, and keep nothing of it.")
+        default=False, metadata=_help("Read and keep no captures and no predictions on disk.")
     )
     scale_gradients: bool = field(
         default=False,

@@ -221,7 +221,7 @@ def predict(model: str, run: dict[str, Any], operators: Any, view: View, output:
             model, operators=operators, force=output.force, progress=progress, say=tell, **run
         )
     # In a loop of predictions nobody would read them.
-    result = with_findings(result, run["hardware"])
+    result = with_findings(result, run["hardware"], no_cache=run["no_cache"])
     output.present(result, view)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name

@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from roofline.core.rows import grouped
 from roofline.core.text import counted
 from roofline.core.units import format_si
+from roofline.latency.answers import Answers, remembered
 from roofline.latency.calibration_set import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind
 from roofline.latency.prediction import Prediction, RunPrediction
-from roofline.latency.samples import INT8, Facts, OperatorSample, RunSample
+from roofline.latency.samples import (
+    INT8,
+    EarlierRun,
+    Facts,
+    OperatorSample,
+    RunSample,
+    earlier_run,
+)
 from roofline.machine.pace import Pace, usual_pace
 
 _TOGETHER = 0.5
@@ -73,20 +82,40 @@ class Calibration:
 
     The family ``without`` is left out, because it is to be judged on. Which runs have page faults
     depends on the state of the allocator in their process, so times are learned without them.
+    A function that reads ``runs`` is called when they are needed for more than `answers` has.
     """
 
     def __init__(
         self,
-        runs: Iterable[RunSample],
+        runs: Iterable[RunSample] | Callable[[], Iterable[RunSample]],
         *,
         without: str | None = None,
         page_fault_s: Mapping[int, float] | None = None,
+        answers: Answers | None = None,
     ) -> None:
-        # A step of training calls operators of the same names on tensors that are kept.
-        self.runs = tuple(each for each in runs if each.family != without and not each.train)
+        self._given = runs
+        self._without = without
         self.page_fault_s = dict(page_fault_s or {})
+        self.answers = answers or Answers()
         self._kinds: dict[_Key, Kind | None] = {}
-        self._overheads: dict[int, tuple[float, float]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process may be on a machine that has no such file.
+        runs = self.runs
+        return {**vars(self), "_given": runs}
+
+    @cached_property
+    def runs(self) -> tuple[RunSample, ...]:
+        """The runs that it learns from."""
+        given = self._given() if callable(self._given) else self._given
+        # A step of training calls operators of the same names on tensors that are kept.
+        return tuple(each for each in given if each.family != self._without and not each.train)
+
+    @property
+    @remembered
+    def has_runs(self) -> bool:
+        """Return whether it learns from any."""
+        return bool(self.runs)
 
     @cached_property
     def _examples(self) -> dict[_Key, list[Example]]:
@@ -105,6 +134,7 @@ class Calibration:
         return grouped(examples, lambda each: _key(each.facts))
 
     @cached_property
+    @remembered
     def pace(self) -> Pace:
         """The usual pace of the cores: predictions are for it where no other is asked for."""
         together = usual_pace(each.pace for each in self.runs)
@@ -165,8 +195,27 @@ class Calibration:
         """
         at = pace or self.pace
         slowdown = at.slowdown(self.pace)
+        asked = tuple(dict.fromkeys(facts))
+        answers = self._at_usual_clock(asked, self._core_to_core(at, 2))
+        found = {
+            each: replace(
+                known,
+                predicted_s=known.predicted_s * slowdown,
+                low_s=known.low_s * slowdown,
+                high_s=known.high_s * slowdown,
+            )
+            for each, known in zip(asked, answers, strict=True)
+            if known is not None
+        }
+        return [found.get(each) for each in facts]
+
+    @remembered
+    def _at_usual_clock(
+        self, facts: tuple[Facts, ...], core_to_core: float
+    ) -> tuple[Prediction | None, ...]:
+        """Predictions of different operators at a core-to-core latency as in examples."""
         found: dict[Facts, Prediction] = {}
-        kinds = grouped(filter(self._is_known, dict.fromkeys(facts)), _key)
+        kinds = grouped(filter(self._is_known, facts), _key)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
             is_known = (dtype, threads) in self._known
@@ -174,15 +223,9 @@ class Calibration:
                 kind = self.kind(_POOLED, dtype if is_known else "", threads)
             if kind is None:
                 continue
-            answers = kind.predict(chosen, self._core_to_core(at, threads))
-            for each, prediction in zip(chosen, answers, strict=True):
-                found[each] = replace(
-                    prediction,
-                    predicted_s=prediction.predicted_s * slowdown,
-                    low_s=prediction.low_s * slowdown,
-                    high_s=prediction.high_s * slowdown,
-                )
-        return [found.get(each) for each in facts]
+            answers = kind.predict(chosen, core_to_core if threads > 1 else 0.0)
+            found.update(zip(chosen, answers, strict=True))
+        return tuple(map(found.get, facts))
 
     def changes(
         self, facts: Sequence[Facts], since: Sequence[Pace], pace: Pace | None = None
@@ -237,7 +280,15 @@ class Calibration:
             held_out_error=self._error_of(facts),
         )
 
+    @remembered
+    def earlier_run(
+        self, facts: tuple[Facts, ...], *, channels_last: bool, train: bool
+    ) -> EarlierRun | None:
+        """Return the last run that made the same calls in the same way; None: there is none."""
+        return earlier_run(self.runs, facts, channels_last=channels_last, train=train)
+
     @cached_property
+    @remembered
     def said(self) -> str:
         """What it was learned from, in words."""
         models = {each.model: each.family for each in self.runs if each.family != DESIGN}
@@ -268,17 +319,23 @@ class Calibration:
     def _error_of(self, facts: Sequence[Facts]) -> float | None:
         """As `held_out_error`, of models like the one with these facts: of its type and threads."""
         types = Counter(each.dtype for each in facts if _is_computed_in(each.dtype))
-        like = facts[0].threads, types.most_common(1)[0][0] if types else ""
+        return self._error_like(facts[0].threads, types.most_common(1)[0][0] if types else "")
+
+    @remembered
+    def _error_like(self, *like: object) -> float | None:
+        """The same, of models of that number of threads and type."""
         models = self._held_out_models
         judged = [each for each in models if (each.run.threads, each.run.dtype) == like]
         return _mean_error(judged) if len(judged) >= _LEAST_RUNS else self.held_out_error
 
     @cached_property
+    @remembered
     def spread(self) -> float:
         """How much wider than operators say an interval must be to hold 80 % of held-out models."""
         return self._spread(lambda each: each.predicted_s)
 
     @cached_property
+    @remembered
     def usual_spread(self) -> float:
         """The same where nobody knows how fast the cores will run."""
         return self._spread(lambda each: each.predicted_s / each.run.pace.slowdown(self.pace))
@@ -345,17 +402,19 @@ class Calibration:
 
     def overhead_s(self, threads: int, *, calls: int, pace: Pace | None = None) -> float:
         """What runs between operators, in seconds: the pass itself, and calls."""
-        if threads not in self._overheads:
-            runs = [each for each in self.runs if each.threads == threads]
-            self._overheads[threads] = _overhead(
-                [each.calls for each in runs],
-                [self._end_to_end_s(each) for each in runs],
-                [self._working_s(each) for each in runs],
-                [each.pace.slowdown(self.pace) for each in runs],
-            )
-        per_call_s, per_pass_s = self._overheads[threads]
+        per_call_s, per_pass_s = self._overhead_on(threads)
         slowdown = (pace or self.pace).slowdown(self.pace)
         return slowdown * (per_pass_s + per_call_s * calls)
+
+    @remembered
+    def _overhead_on(self, threads: int) -> tuple[float, float]:
+        runs = [each for each in self.runs if each.threads == threads]
+        return _overhead(
+            [each.calls for each in runs],
+            [self._end_to_end_s(each) for each in runs],
+            [self._working_s(each) for each in runs],
+            [each.pace.slowdown(self.pace) for each in runs],
+        )
 
 
 def _mean_error(judged: Sequence[HeldOut]) -> float:

@@ -104,3 +104,9 @@ class Predicts(Protocol):
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predictions for placed operators on so many threads, and for the pass."""
         ...
+
+    def operators(
+        self, placements: Sequence[Placement], threads: int, /
+    ) -> tuple[Prediction | None, ...]:
+        """Predictions for the operators alone."""
+        ...

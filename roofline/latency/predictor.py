@@ -12,9 +12,10 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.learning import Z_80
 from roofline.latency.prediction import FAULTS_MATTER, Predicted, Prediction, RunPrediction
-from roofline.latency.samples import RunSample
+from roofline.latency.samples import EarlierRun, Facts
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
+from roofline.run import Run
 from roofline.workload.operators import State
 from roofline.workload.page_faults import PageFaults, count_page_faults, fault_free_settings
 
@@ -42,21 +43,19 @@ class Predictor:
     page_fault_s: Mapping[int, float] | None = None
     lanes: int = 16
 
-    @property
-    def runs_here(self) -> Sequence[RunSample]:
-        """The runs that it was learned from, as far as they were measured on this machine."""
-        return self.calibration.runs if self.is_of_host else ()
+    def earlier_run(
+        self, placements: Sequence[Placement], run: Run, threads: int
+    ) -> EarlierRun | None:
+        """Return the last such pass that was measured on this machine; None: there is none."""
+        if not self.is_of_host:
+            return None
+        facts = tuple(_facts(placements, threads))
+        return self.calibration.earlier_run(facts, channels_last=run.channels_last, train=run.train)
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predicts the operators of a pass on so many threads, and the whole of it."""
-        at_work = [
-            place for place, each in enumerate(placements) if each.record.state is not State.FREE
-        ]
-        facts = [facts_of(placements[place], threads) for place in at_work]
+        facts = _facts(placements, threads)
         found = self.calibration.predict(facts, self.pace)
-        operators: list[Prediction | None] = [None] * len(placements)
-        for place, each in zip(at_work, found, strict=True):
-            operators[place] = each
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
@@ -73,7 +72,14 @@ class Predictor:
                 f" in {types} on {counted(threads, 'thread')} was measured"
                 " (`roofline calibrate` measures it)"
             )
-        return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
+        return Predicted(operators=_placed(placements, found), run=run, notes=tuple(notes))
+
+    def operators(
+        self, placements: Sequence[Placement], threads: int, /
+    ) -> tuple[Prediction | None, ...]:
+        """Predict the operators of a pass alone, which takes no simulation of the allocator."""
+        facts = _facts(placements, threads)
+        return _placed(placements, self.calibration.predict(facts, self.pace))
 
     def with_faults(
         self, settled: RunPrediction, placements: Sequence[Placement], threads: int
@@ -105,6 +111,19 @@ class Predictor:
         if not page_faults.unknown:
             return run, ()
         return run, (f"page faults leave out scratch memory of {', '.join(page_faults.unknown)}",)
+
+
+def _facts(placements: Sequence[Placement], threads: int) -> list[Facts]:
+    """Return the facts of each operator that is not free."""
+    return [facts_of(each, threads) for each in placements if each.record.state is not State.FREE]
+
+
+def _placed(
+    placements: Sequence[Placement], found: Sequence[Prediction | None]
+) -> tuple[Prediction | None, ...]:
+    """Predictions of those operators, at the places of all."""
+    left = iter(found)
+    return tuple(None if each.record.state is State.FREE else next(left) for each in placements)
 
 
 def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:

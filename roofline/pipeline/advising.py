@@ -67,7 +67,8 @@ def advise(
     if measure:
         _check_can_be_tried(RunOptions.of(inputs, **run))
     analysis = predict(model, inputs, progress=progress, **run)
-    predictor = predictor_of(analysis.hardware, run.get("hardware"), analysis.run)
+    hardware, no_cache = run.get("hardware"), run.get("no_cache", False)
+    predictor = predictor_of(analysis.hardware, hardware, analysis.run, no_cache=no_cache)
     proposals = list(proposals_of(analysis, predictor))
     outcomes = _best_of_each(
         [

@@ -29,9 +29,9 @@ from roofline.design.advice.rules import findings_of
 from roofline.design.comparison.result import Comparison
 from roofline.design.compilation import Compilation
 from roofline.errors import HardwareError, InputError, argument
-from roofline.latency.features import facts_of
 from roofline.latency.prediction import Predicted, Predicts, RunPrediction
-from roofline.latency.samples import EarlierRun, RunSample, Timed, earlier_run
+from roofline.latency.predictor import Predictor
+from roofline.latency.samples import Timed
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import minimum_times
@@ -45,8 +45,8 @@ from roofline.pipeline.machines import (
 )
 from roofline.pipeline.measuring import check_threads_of_host
 from roofline.pipeline.runs import CapturedPass, captured_pass
-from roofline.placement import Placement, Roof, place, roof_notes
-from roofline.run import OnMachinesKeywords, PlacedKeywords, Run, RunOptions, each_of, takes
+from roofline.placement import Roof, place, roof_notes
+from roofline.run import OnMachinesKeywords, PlacedKeywords, RunOptions, each_of, takes
 from roofline.workload.dataflow import trace_dataflow
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import Capture, State
@@ -91,7 +91,8 @@ def analyze(
     options = RunOptions.of(inputs, **run)
     (known,) = known_machines([options.hardware], options.threads)
     captured = captured_pass(model, inputs, options, on=known.device)
-    return with_findings(placed_on(captured, known, options, progress), options.hardware)
+    analysis = placed_on(captured, known, options, progress)
+    return with_findings(analysis, options.hardware, no_cache=options.no_cache)
 
 
 @takes(PlacedKeywords)
@@ -132,7 +133,8 @@ def compare_machines(
         return captured_pass(model, inputs, options, on=device)
 
     analyses = placed_on_each(passed, known, options, progress)
-    return Comparison.of_machines(list(map(with_findings, analyses, machines)))
+    find = functools.partial(with_findings, no_cache=options.no_cache)
+    return Comparison.of_machines(list(map(find, analyses, machines)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,22 +197,28 @@ def placed_on(
     profile, hardware_notes = machine.found or host_hardware(progress)
     # What was learned is of passes whose caches the pass before had filled.
     asks_learned = predict and not options.cold
-    predictor = predictor_of(profile, machine.asked, captured.capture.run) if asks_learned else None
+    predictor = None
+    if asks_learned:
+        run, no_cache = captured.capture.run, options.no_cache
+        predictor = predictor_of(profile, machine.asked, run, no_cache=no_cache)
     return assemble(
         captured,
         Roof(profile, threads_on(profile, options.threads, alone=alone)),
         cold=options.cold,
         notes=(*captured.notes, *hardware_notes),
         predictor=predictor,
-        runs=predictor.runs_here if predictor else (),
+        learned=predictor,
     )
 
 
-def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
+def with_findings(
+    analysis: Analysis, hardware: Hardware | None, *, no_cache: bool = False
+) -> Analysis:
     """The analysis with what the rules find in its operators; `hardware` as it was asked for."""
     predictor = None
     if analysis.prediction is not None:
-        predictor = predictor_of(analysis.hardware, hardware, analysis.run)
+        run = analysis.run
+        predictor = predictor_of(analysis.hardware, hardware, run, no_cache=no_cache)
     return replace(analysis, findings=findings_of(analysis, predictor))
 
 
@@ -250,8 +258,10 @@ def analyze_compiled(
         training=options.training_config(),
         rebuild=asked.source.rebuild,
     )
-    analysis = placed_on(captured, known, options, progress)
-    return Compilation(analysis=with_findings(analysis, options.hardware), compiled=compiled)
+    analysis = with_findings(
+        placed_on(captured, known, options, progress), options.hardware, no_cache=options.no_cache
+    )
+    return Compilation(analysis=analysis, compiled=compiled)
 
 
 # From operators to an analysis
@@ -265,12 +275,12 @@ def assemble(
     cold: bool = False,
     predictor: Predicts | Predicted | None = None,
     timed: Timed | None = None,
-    runs: Sequence[RunSample] = (),
+    learned: Predictor | None = None,
 ) -> Analysis:
     """The analysis of a pass under one machine's roof; `notes` come first in its warnings.
 
-    `predictor` is what was learned on that machine, or is predicted already; `runs` are earlier
-    ones of it.
+    `predictor` is what was learned on that machine, or is predicted already; what was `learned`
+    has earlier runs.
     """
     capture, reuse = passed.capture, passed.reuse
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
@@ -317,6 +327,9 @@ def assemble(
         model_limiter=minimum.model.ceiling if minimum else "",
     )
     totals = replace(totals, **_sums_of_times(rows, predicted.run))
+    earlier = None
+    if learned and not timed and not cold:
+        earlier = learned.earlier_run(placements, capture.run, roof.threads)
     warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
@@ -346,7 +359,7 @@ def assemble(
         operators=rows,
         prediction=predicted.run,
         measurement=timed.run if timed else None,
-        earlier=None if timed or cold else _earlier(placements, capture.run, roof.threads, runs),
+        earlier=earlier,
         warnings=(*warnings, *predicted.notes),
     )
 
@@ -375,19 +388,6 @@ def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
         optimizer_bytes=capture.optimizer_state_bytes,
         activation_bytes=reuse.peak_activation_bytes,
         gradient_bytes=reuse.peak_gradient_bytes,
-    )
-
-
-def _earlier(
-    placements: Sequence[Placement], run: Run, threads: int, runs: Sequence[RunSample]
-) -> EarlierRun | None:
-    if not runs:
-        return None
-    return earlier_run(
-        runs,
-        [facts_of(each, threads) for each in placements if each.record.state is not State.FREE],
-        channels_last=run.channels_last,
-        train=run.train,
     )
 
 

@@ -15,8 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any, cast
 
-from roofline.errors import InputError
 from roofline.core.files import write_atomically
+from roofline.errors import InputError
 
 MAX_BYTES = {"capture": 256 * 2**20, "prediction": 16 * 2**20}
 """Size of the folder of each kind, above which the files go that were not used for the longest

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import atexit
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import numpy as np
 
 from roofline.core.progress import Progress
 from roofline.errors import FileFormatError, HardwareError, InputError, argument
 from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
+from roofline.latency.answers import Answers
 from roofline.latency.calibration import Calibration
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
@@ -15,6 +22,7 @@ from roofline.latency.store import Environment, Store, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.system.host import package_version
+from roofline.pipeline import cache
 from roofline.pipeline.measuring import measure_hardware, measure_with_samples, this_host
 from roofline.run import Run
 
@@ -72,8 +80,15 @@ def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) ->
     return profile.check_threads(threads)
 
 
-_loaded: dict[Path, tuple[tuple[object, ...], Predictor | None]] = {}
-"""By file, with what told that it was the same: a search asks thousands of times."""
+_loaded: dict[tuple[Path, bool], tuple[tuple[object, ...], Predictor | None, Path | None]] = {}
+"""By file, and whether answers are kept: its stamp, its predictor, and the file of the answers. A
+search needs them thousands of times."""
+
+_FOLLOWS_FROM = (
+    *("latency", "core", "errors.py", "machine/hardware", "machine/pace.py"),
+    "pipeline/machines.py",
+)
+"""Sources of this package that answers follow from."""
 
 
 def latency_file(profile: Path) -> Path:
@@ -91,17 +106,21 @@ def host_environment() -> Environment:
     return Environment(host=this_host(), torch=package_version("torch"))
 
 
-def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> Predictor | None:
+def predictor_of(
+    profile: HardwareProfile, named: Hardware | None, run: Run, *, no_cache: bool = False
+) -> Predictor | None:
     """What was learned on the machine of a profile of such runs; None: nothing.
 
     Learned is of eager inference by operators for the device of the profile. Samples are next to
     the file of the profile, as it was `named`. Those of this machine are used only with the torch
-    that they were measured with, and notes of the predictor say so where they are not.
+    that they were measured with, and notes of the predictor say so where they are not. With
+    `no_cache`, no answers of earlier processes are read, and none are kept.
     """
     if run.train or run.autocast or run.device != profile.device:
         return None
     file = latency_file(_file_of(profile, named))
-    return _loaded_from(file, profile) if file.exists() else None
+    is_kept = not no_cache and not cache.is_off()
+    return _loaded_from(file, profile, is_kept=is_kept) if file.exists() else None
 
 
 def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
@@ -116,44 +135,69 @@ def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
     return catalog.user_folder() / f"{profile.name}.toml"
 
 
-def _loaded_from(file: Path, profile: HardwareProfile) -> Predictor | None:
-    # What changes when samples are added: they are in the log before they are in the file.
-    stamp: list[object] = [profile.host]
-    for path in (file, file.with_name(f"{file.name}-wal")):
-        try:
-            state = path.stat()
-            stamp += [state.st_mtime_ns, state.st_size]
-        except OSError:
-            stamp.append(None)
-    known = _loaded.get(file)
-    if known is None or known[0] != tuple(stamp):
-        known = _loaded[file] = tuple(stamp), _read(file, profile)
+def _loaded_from(file: Path, profile: HardwareProfile, *, is_kept: bool) -> Predictor | None:
+    stamp = profile.host, _stamp(file)
+    known = _loaded.get((file, is_kept))
+    if known is None or known[0] != stamp:
+        place = _answers_file(file, profile) if is_kept else None
+        known = _loaded[file, is_kept] = stamp, _read(file, profile, place), place
     return known[1]
 
 
-def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
+def _stamp(file: Path) -> tuple[object, ...]:
+    """Return what changes when samples are added, which go to the log before the file."""
+    found: list[object] = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        with contextlib.suppress(OSError):
+            state = path.stat()
+            found += [state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino]
+            with path.open("rb") as content:
+                # SQLite counts changes in its header.
+                found.append(content.read(100))
+    return tuple(found)
+
+
+def _answers_file(file: Path, profile: HardwareProfile) -> Path:
+    """Return where the answers are kept that follow from the samples in a file."""
+    # The last digits of numbers depend on the library of numpy, and its threads.
+    numbers = [np.__version__, *map(os.environ.get, ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))]
+    machine = profile.name, profile.host, sorted(profile.page_fault_s().items())
+    parts = file.absolute(), _stamp(file), machine, host_environment(), numbers
+    return cache.file_of("prediction", parts, sources=_FOLLOWS_FROM)
+
+
+@atexit.register
+def keep_answers() -> None:
+    """Keep what was answered in this process, where samples are what they were."""
+    for (file, _), (stamp, predictor, place) in _loaded.items():
+        if place and predictor and stamp[1] == _stamp(file):
+            answers = predictor.calibration.answers
+            if answers.are_worth_keeping:
+                cache.keep(place, answers.known)
+
+
+def _read(file: Path, profile: HardwareProfile, place: Path | None) -> Predictor | None:
     if profile.host is None:
         return None
     is_of_host = file == host_latency_file()
-    if is_of_host:
-        if profile.host.difference(this_host()):
-            # Measured here, and put under the roof of another machine.
-            return None
-        calibration, notes = _of_host(file, profile)
+    # Else measured here, and put under the roof of another machine.
+    if is_of_host and profile.host.difference(this_host()):
+        return None
+    kept = cache.read(place) if place else None
+    answers = Answers(kept if isinstance(kept, dict) else None)
+    found = functools.cache(functools.partial(_found_in, file, profile))
+    try:
+        notes = answers.of("notes", lambda: found()[1])
+    except FileFormatError as error:
+        calibration, notes = Calibration(()), (str(error),)
     else:
-        try:
-            kept = read_runs(file, profile.host)
-        except FileFormatError as error:
-            return Predictor(calibration=Calibration(()), notes=(str(error),))
-        calibration, notes = calibration_of(kept[1] if kept else (), profile), ()
-        if kept is not None:
-            notes = (f"predicted for {profile.name} with torch {kept[0].torch}",)
-    if not calibration.runs and not notes:
+        calibration = calibration_of(lambda: found()[0], profile, answers)
+    if not calibration.has_runs and not notes:
         return None
     allocator = allocator_here() if is_of_host else _usual_allocator(profile.host)
     return Predictor(
         calibration=calibration,
-        notes=tuple(notes),
+        notes=notes,
         is_of_host=is_of_host,
         allocator=allocator,
         page_fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
@@ -179,23 +223,33 @@ def lanes_of(profile: HardwareProfile) -> int:
     return 16 if any(each.startswith("avx512") for each in sets) else 8
 
 
-def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[str, ...]]:
-    """What was learned on this machine, and what to say of it."""
+_Found = tuple[tuple[RunSample, ...], tuple[str, ...]]
+
+
+def _found_in(file: Path, profile: HardwareProfile) -> _Found:
+    """The runs in a file, and what to say of them."""
+    if file != host_latency_file():
+        kept = read_runs(file, profile.host) if profile.host else None
+        if kept is None:
+            return (), ()
+        return kept[1], (f"predicted for {profile.name} with torch {kept[0].torch}",)
     here = host_environment()
     try:
         with Store(file, here) as store:
-            return calibration_of(store.runs(), profile), store.unused()
-    except FileFormatError as error:
-        return Calibration(()), (str(error),)
+            return store.runs(), store.unused()
+    except FileFormatError:
+        raise
     except InputError:
         # What cannot be written can be read all the same.
         kept = read_runs(file, here.host)
-        if kept is None or kept[0].difference(here):
-            return Calibration(()), ()
-        return calibration_of(kept[1], profile), ()
+        return ((), ()) if kept is None or kept[0].difference(here) else (kept[1], ())
 
 
-def calibration_of(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
+def calibration_of(
+    runs: Iterable[RunSample] | Callable[[], Iterable[RunSample]],
+    profile: HardwareProfile,
+    answers: Answers | None = None,
+) -> Calibration:
     """What was learned from runs; page faults cost what the profile says."""
     # Settings of the process that predicts say nothing of those that were measured.
-    return Calibration(runs, page_fault_s=profile.page_fault_s())
+    return Calibration(runs, page_fault_s=profile.page_fault_s(), answers=answers)

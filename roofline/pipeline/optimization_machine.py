@@ -297,7 +297,7 @@ def machine_for(
     hardware = options.hardware
     profile, notes = hardware_for(hardware, progress)
     predictor = predictor_of(profile, hardware, options.run())
-    is_calibrated = predictor is not None and bool(predictor.calibration.runs)
+    is_calibrated = predictor is not None and predictor.calibration.has_runs
     is_host = is_this_machine(hardware)
     basis: CostBasis = cost or ("predicted" if is_calibrated and not fused else "bound")
     asked, bound = argument("cost", basis), argument("cost", "bound")

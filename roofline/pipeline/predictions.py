@@ -55,13 +55,13 @@ def _with_operators_measured(
         threads = asked.options.threads or here.profile.threads
         roof = Roof(here.profile, here.profile.check_threads(threads))
         one = OneByOne(asked, roof=roof, topology=here.topology, progress=progress, say=say)
-    learned = predictor_of(here.profile, None, asked.run)
+    learned = predictor_of(here.profile, None, asked.run, no_cache=asked.options.no_cache)
     return assemble(
         one.passed,
         roof,
         notes=(*one.passed.notes, *here.notes),
         predictor=one.predicted(learned),
-        runs=learned.runs_here if learned else (),
+        learned=learned,
     )
 
 
@@ -136,7 +136,7 @@ class OneByOne:
         if not found:
             return Predicted(operators=tuple(operators))
         overhead_s: float | None = None
-        if learned is not None and learned.calibration.runs:
+        if learned is not None and learned.calibration.has_runs:
             overhead_s = learned.calibration.overhead_s(
                 threads, calls=len(placements), pace=learned.pace
             )
@@ -251,7 +251,7 @@ def predict(
     profile, machine_notes = _machine(hardware, progress)
     roof = Roof(profile, threads_on(profile, options.threads, alone=True))
     there = captured.capture.run
-    predictor = predictor_of(profile, hardware, there)
+    predictor = predictor_of(profile, hardware, there, no_cache=options.no_cache)
     notes = [*captured.notes, *machine_notes]
     if there.train or there.autocast or there.device != "cpu":
         notes.append(
@@ -264,7 +264,7 @@ def predict(
         roof,
         notes=notes,
         predictor=predictor,
-        runs=predictor.runs_here if predictor else (),
+        learned=predictor,
     )
 
 

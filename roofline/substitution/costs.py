@@ -369,7 +369,7 @@ class MeasuredCosts(_CalibratedCosts):
     def __init__(
         self, count: CountGraph, roof: Roof, time: TimeCalls, predictor: Predictor | None
     ) -> None:
-        learned = predictor if predictor and predictor.calibration.runs else None
+        learned = predictor if predictor and predictor.calibration.has_runs else None
         super().__init__(count, roof, learned)
         self._time = time
         self._known: dict[Call, float | None] = {}

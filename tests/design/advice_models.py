@@ -48,6 +48,12 @@ class Clock:
         )
         return Predicted(operators=tuple(known), run=run)
 
+    def operators(
+        self, placements: Sequence[Placement], threads: int, /
+    ) -> tuple[Prediction | None, ...]:
+        """The time of each."""
+        return self.predict(placements, threads).operators
+
 
 def _prediction(time_s: float) -> Prediction:
     return Prediction(

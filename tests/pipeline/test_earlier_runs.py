@@ -14,6 +14,7 @@ from torch import nn
 from roofline.analysis import Analysis, read_analysis
 from roofline.core.sampling import Sample
 from roofline.latency.features import run_sample
+from roofline.latency.predictor import Predictor
 from roofline.latency.samples import Origin, RunMeasurement, Timed
 from roofline.latency.store import Store
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
@@ -92,6 +93,7 @@ def keep(
     origin: Origin = "calibrate",
     run: Run | None = None,
     name: str = "known",
+    family: str = "known",
     on: HardwareProfile | None = None,
 ) -> None:
     """Adds a run of that model to the store of this machine, without running it."""
@@ -101,7 +103,7 @@ def keep(
         place(records, trace_residency(records), Roof(on or hardware(), 1)),
         timed(len(records)),
         model=name,
-        family="known",
+        family=family,
         origin=origin,
         run=run,
         dtype="float32",
@@ -183,22 +185,20 @@ def test_a_measured_pass_needs_no_earlier_one(machine: HardwareProfile) -> None:
     captured = capture(net(), asked, name="net", run=Run(), training=None)
     predictor = predictor_of(load_hardware("host"), None, Run())
     assert predictor is not None
-    runs = predictor.runs_here
-    assert len(runs) == 1
 
-    def assembled(times: Timed | None) -> Analysis:
+    def assembled(times: Timed | None, learned: Predictor = predictor) -> Analysis:
         return assemble(
             passed_of(captured),
             Roof(machine, 1),
             notes=(),
             timed=times,
-            runs=runs,
+            learned=learned,
         )
 
     assert assembled(None).earlier is not None
     measured = assembled(timed(len(captured.records)))
     assert measured.measurement is not None and measured.earlier is None
-    assert replace(predictor, is_of_host=False).runs_here == ()
+    assert assembled(None, replace(predictor, is_of_host=False)).earlier is None
 
 
 def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareProfile) -> None:

@@ -91,7 +91,7 @@ def learned(machine: HardwareProfile) -> Predictor:
 @pytest.fixture
 def predicted(learned: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one of which something was learned."""
-    monkeypatch.setattr(planning, "predictor_of", lambda *_: learned)
+    monkeypatch.setattr(planning, "predictor_of", lambda *_, **__: learned)
 
 
 def swept(machine: HardwareProfile, **how: Any) -> Comparison:

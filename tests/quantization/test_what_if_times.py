@@ -31,17 +31,18 @@ HALF = Policy(weights=16, activations=16, first_last=16, shortcut="low")
 IMAGE = (1, 3, 32, 32)
 
 
-class Knowing:
+class Knowing(Clock):
     """A clock that has learned only of some types."""
 
     def __init__(self, *types: str) -> None:
+        super().__init__()
         self._types = types
         self.asked: list[OperatorRecord] = []
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """As the clock, for operators all of whose types are known."""
         self.asked += [each.record for each in placements]
-        found = Clock().predict(placements, threads)
+        found = super().predict(placements, threads)
         operators = tuple(
             known if self._knows(each.record) else None
             for each, known in zip(placements, found.operators, strict=True)

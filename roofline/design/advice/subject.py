@@ -347,10 +347,10 @@ class Subject:
         if self.predictor is None or self.basis == "bound":
             bounds_s = [each.eager_min_time_s for each in placements]
             return [Time(s=each) if each is not None else None for each in bounds_s]
-        found = self.predictor.predict(placements, roof.threads).operators
+        found = self.predictor.operators(placements, roof.threads)
         return [
             Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s) if each else None
-            for each in found or (None,) * len(placements)
+            for each in found
         ]
 
     @cached_property

@@ -297,8 +297,9 @@ def _machines(
         profile, said = hardware_for(named, progress)
         notes += said
         # What was learned is of passes whose caches the pass before had filled.
-        run = options.run(profile.device)
-        loaded[name] = profile, None if options.cold else predictor_of(profile, named, run)
+        run, no_cache = options.run(profile.device), options.no_cache
+        learned = None if options.cold else predictor_of(profile, named, run, no_cache=no_cache)
+        loaded[name] = profile, learned
     found: list[Machine] = []
     for point in grid.of(_OF_MACHINES).points():
         profile, predictor = loaded[str(point.get("hardware", next(iter(loaded))))]
