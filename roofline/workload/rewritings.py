@@ -2,8 +2,8 @@
 
 They are: batch-norm and constant folding, dead-code elimination, and merging of parallel and
 consecutive linear maps with constant weights where that lowers FLOP (`linear_maps`). Arithmetic
-counts only products, attention included. Memory counts once every byte that a pass must touch and
-did not make for itself. Where records are inconclusive, the smaller value is taken.
+counts only MACs, those of attention included. Memory counts once every byte that a pass must touch
+and did not make for itself. Where records are inconclusive, the smaller value is taken.
 """
 
 from __future__ import annotations

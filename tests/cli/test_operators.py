@@ -77,7 +77,7 @@ def test_every_operator_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """In a pipe: its name, kind, rules, file and line."""
     lines = said(capsys).splitlines()
     assert lines[0].startswith(f"{len(known())} operators with a formula: ")
-    assert lines[2].split() == ["operator", "type", "FLOP", "bytes", "source"]
+    assert lines[2].split() == ["Operator", "Type", "FLOP", "Bytes", "Source"]
     rows = lines[3 : 3 + len(known())]
     assert [row.split()[0] for row in rows] == sorted(known())
     (embedding,) = [row for row in rows if row.startswith("aten.embedding ")]
@@ -201,7 +201,7 @@ def test_a_terminal_shows_everything_in_its_width(width: int) -> None:
 
 def test_a_terminal_shows_operators_of_a_formula_together() -> None:
     narrow = " ".join(on_terminal(80, "aten.embedding").split())
-    assert "operator type, FLOP, bytes, source" in narrow
+    assert "Operator Type, FLOP, bytes, source" in narrow
     assert "embedding embedding: The rows that are looked up are read, not the" in narrow
     assert "Bytes: the rows looked up, not the table;" in narrow and "(indexing.py:" in narrow
     wide = on_terminal(140, "aten.max_pool?d").splitlines()
@@ -226,7 +226,7 @@ def test_it_needs_no_torch() -> None:
 def test_nothing_is_missing(capsys: pytest.CaptureFixture[str], models: Path) -> None:
     """ResNet-18: 20 convolutions, as many normalizations, 17 relus, 8 sums and three more."""
     assert said(capsys, "--missing", "torchvision:resnet18").splitlines() == [
-        "resnet18: no missing operators: 68 operator calls of 7 operators all have formulas"
+        "resnet18: no missing operators: 68 calls of 7 operators have formulas"
     ]
     nothing = said(capsys, "--missing", f"{models}:Nothing", "--input", "2x3")
     assert "no missing operators: no operator computes or moves anything" in nothing
@@ -242,7 +242,7 @@ def test_what_is_missing_is_listed_with_a_stub(
     captured = capsys.readouterr()
     assert "the model speaks" in captured.err
     lines = captured.out.splitlines()
-    assert lines[0] == f"{model}: unknown FLOP in 1 of 2 operator calls and 1 of 2 operators"
+    assert lines[0] == f"{model}: unknown FLOP in 1 of 2 calls, 1 of 2 operators"
     (row,) = [line for line in lines if line.startswith("roofline_listed.spread ")]
     assert " ".join(row.split()) == (
         "roofline_listed.spread 1 512 B 4x8 -> 12x8 (model) no formula"

@@ -83,13 +83,11 @@ class Missing(Result):
         """Calls and operators of unknown FLOP, in words."""
         if not self.calls:
             return f"{self.model}: no missing operators: no operator computes or moves anything"
-        calls, operators = counted(self.calls, "operator call"), counted(self.operators, "operator")
+        calls, operators = counted(self.calls, "call"), counted(self.operators, "operator")
         if not self.missing:
-            return f"{self.model}: no missing operators: {calls} of {operators} all have formulas"
+            return f"{self.model}: no missing operators: {calls} of {operators} have formulas"
         of = sum(each.calls for each in self.missing)
-        return (
-            f"{self.model}: unknown FLOP in {of} of {calls} and {len(self.missing)} of {operators}"
-        )
+        return f"{self.model}: unknown FLOP in {of} of {calls}, {len(self.missing)} of {operators}"
 
     def rows(self) -> Iterable[Sequence[Any]]:
         """Return a row per operator; several values in a cell are separated by ``; ``."""
@@ -100,14 +98,14 @@ class Missing(Result):
         """Return the operators by falling traffic, and the beginnings of formulas."""
         if self.missing:
             yield Grid(
-                title="Operators of unknown FLOP (their bytes are counted)",
+                title="Operators of unknown FLOP by traffic",
                 columns=(
-                    Column(heading="operator"),
-                    Column(heading="calls", align="right"),
-                    Column(heading="bytes", align="right"),
-                    Column(heading="inputs -> outputs", sacrifice=2, least=24),
-                    Column(heading="module", sacrifice=1, least=16, cut="start"),
-                    Column(heading="reason"),
+                    Column(heading="Op"),
+                    Column(heading="Calls", align="right"),
+                    Column(heading="Bytes", align="right"),
+                    Column(heading="Inputs -> outputs", sacrifice=2, least=24),
+                    Column(heading="Module", sacrifice=1, least=16, cut="start"),
+                    Column(heading="Reason"),
                 ),
                 rows=tuple(
                     (
@@ -256,7 +254,7 @@ class Operators(Result):
         """Return the operators, one per line on wide terminals, else by formula, and notes."""
         del view
         rules = shared_rules(self.operators)
-        headings = ("operator", "type", "FLOP", "bytes", "source")
+        headings = ("Operator", "Type", "FLOP", "Bytes", "Source")
         lines = Grid(
             title="",
             columns=tuple(Column(heading=each) for each in headings),
@@ -267,7 +265,7 @@ class Operators(Result):
         )
         by_formula = Grid(
             title="",
-            columns=(Column(heading="operator"), Column(heading="type, FLOP, bytes, source")),
+            columns=(Column(heading="Operator"), Column(heading="Type, FLOP, bytes, source")),
             rows=tuple(
                 (
                     ", ".join(each.key.removeprefix("aten.") for each in rule),
